@@ -1,0 +1,120 @@
+# `make` lists the targets. The first call of one creates .venv and installs what that target needs;
+# later calls install again only after pyproject.toml, requirements.lock, setup.py or the C source changed.
+
+PYTHON ?= python3
+VENV   ?= .venv
+# The version of torch stands in the lock; `make lock TORCH=torch==X.Y.Z` moves it.
+TORCH  ?= $(shell grep '^torch==' requirements.lock)
+
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
+PYTEST := $(BIN)/python -m pytest
+# One process per core, but not a torch import for each of a hundred cores.
+XDIST  ?= -n auto --maxprocesses 8
+
+# Arguments for pytest, e.g. make test ARGS='-k metrics -x'
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup test slow peers lint format demo bench lock ci clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+# --- environment -----------------------------------------------------------------------------------
+
+DECLARED := pyproject.toml requirements.lock
+NATIVE   := setup.py $(wildcard src/gbwatt/geometry/_jacobi.c)
+BINARIES := src/gbwatt/geometry/_jacobi*.so
+
+# $(call create_venv,directory): a fresh virtual environment there, or an error that says why not.
+# Without ensurepip (some distributions package it apart) pip of $(PYTHON) fills the environment.
+define create_venv
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v >= (3, 11) else "gbwatt needs Python 3.11 or later, but $(PYTHON) is %d.%d: call make PYTHON=/path/to/python3.11" % v)'
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
+	  && $(PYTHON) -m venv --clear $(1) \
+	  || { $(PYTHON) -m venv --clear --without-pip $(1) \
+	       && $(PYTHON) -m pip --python $(1)/bin/python install --quiet pip; }
+endef
+
+$(VENV)/.created:
+	$(call create_venv,$(VENV))
+	@touch $@
+
+# torch comes first and alone: afterwards nothing can pull another build of it. Build isolation is off so
+# that the locked setuptools builds the package and a new compilation needs no network. The extension is
+# optional, so a failed compilation is no error: the old binary must go, and its absence is said aloud.
+$(VENV)/.base: $(DECLARED) $(NATIVE) | $(VENV)/.created
+	$(PIP) install --quiet --constraint requirements.lock $(TORCH) setuptools
+	@rm -f $(BINARIES)
+	$(PIP) install --quiet --constraint requirements.lock --no-build-isolation --editable '.[test]'
+	@ls $(BINARIES) >/dev/null 2>&1 || echo "note: the C extension was not built; the torch path is used"
+	@touch $@
+
+$(VENV)/.peers: $(DECLARED) | $(VENV)/.base
+	$(PIP) install --quiet --constraint requirements.lock --no-build-isolation --editable '.[peers]'
+	@touch $@
+
+$(VENV)/.lint: $(DECLARED) | $(VENV)/.base
+	$(PIP) install --quiet --constraint requirements.lock --no-build-isolation --editable '.[lint]'
+	@touch $@
+
+setup: $(VENV)/.base $(VENV)/.peers $(VENV)/.lint ## install everything for development into .venv
+
+# --- checks ----------------------------------------------------------------------------------------
+
+test: $(VENV)/.base ## tests and docstring examples, without the slow ones and the peers
+	$(PYTEST) $(XDIST) $(ARGS)
+
+slow: $(VENV)/.base ## the slow tests
+	$(PYTEST) $(XDIST) -m 'slow and not peers' $(ARGS)
+
+peers: $(VENV)/.base $(VENV)/.peers ## tests against other libraries
+	$(PYTEST) $(XDIST) -m peers $(ARGS)
+
+lint: $(VENV)/.base $(VENV)/.lint ## ruff and mypy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/.lint ## let ruff repair and format
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+ci: ## what continuous integration runs
+	.ci/run
+
+# --- programs --------------------------------------------------------------------------------------
+
+demo: $(VENV)/.base ## a short tour of the geometry
+	$(BIN)/python examples/geometry_demo.py
+
+bench: $(VENV)/.base $(VENV)/.peers ## precision and speed against other libraries
+	$(BIN)/python benchmarks/precision.py
+	$(BIN)/python benchmarks/geometry.py
+
+# --- upkeep ----------------------------------------------------------------------------------------
+
+LOCKENV := .venv-lock
+
+# Left out: the package itself, pip, local version labels (+cpu), and what only a CUDA build of torch brings.
+lock: ## resolve the newest versions and write requirements.lock (Python 3.11)
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else "the lock is made with Python 3.11: call make lock PYTHON=/path/to/python3.11")'
+	$(call create_venv,$(LOCKENV))
+	$(LOCKENV)/bin/python -m pip install --quiet --upgrade $(TORCH) 'setuptools>=77'
+	$(LOCKENV)/bin/python -m pip install --quiet --no-build-isolation --editable '.[dev]'
+	@{ echo "# Exact versions for make test, peers, lint, demo and bench on Python 3.11; used as pip constraints."; \
+	   echo "# Written by 'make lock' ('make lock TORCH=torch==X.Y.Z' for another torch); do not edit."; \
+	   $(LOCKENV)/bin/python -m pip freeze --all --exclude-editable --exclude pip \
+	     | sed -E 's/\+[A-Za-z0-9.]+$$//' | grep -vE '^(nvidia-|cuda-|triton)' | LC_ALL=C sort -f -t= -k1,1; \
+	 } > requirements.lock.new
+	@grep -q '^torch==' requirements.lock.new
+	@! grep -nE ' @ |file:|https?:' requirements.lock.new
+	@mv requirements.lock.new requirements.lock
+	@rm -rf $(LOCKENV)
+
+clean: ## remove .venv, caches and build products
+	rm -rf $(VENV) $(LOCKENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -exec rm -rf {} + 2>/dev/null || true
+	rm -f $(BINARIES)

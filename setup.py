@@ -1,0 +1,45 @@
+"""Declares the C extension; everything else stands in pyproject.toml.
+
+The extension only makes the batched singular value decomposition of small matrices faster. It is optional:
+where there is no C compiler, or the compilation fails, the build goes on without it and the package takes
+its torch path, with the same results.
+"""
+
+import os
+import sysconfig
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+# One binary for CPython 3.11 and later; free-threaded interpreters have no stable ABI.
+STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+
+class BuildExt(build_ext):
+    """Adds the flags that depend on the compiler, which is known only once the build has begun."""
+
+    def build_extensions(self) -> None:
+        if self.compiler.compiler_type != "msvc":
+            # errno and floating-point traps are never read, and minding them prevents vectorised loops.
+            # No -ffast-math: the code must see NaN and infinity, and round as written.
+            flags = ["-O3", "-fno-math-errno", "-fno-trapping-math"]
+            threads = ["-pthread"] if os.name == "posix" else []
+            for extension in self.extensions:
+                extension.extra_compile_args += flags + threads
+                extension.extra_link_args += threads
+        super().build_extensions()
+
+
+setup(
+    ext_modules=[
+        Extension(
+            "gbwatt.geometry._jacobi",
+            sources=["src/gbwatt/geometry/_jacobi.c"],
+            define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
+            py_limited_api=STABLE_ABI,
+            optional=True,
+        )
+    ],
+    cmdclass={"build_ext": BuildExt},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE_ABI else {},
+)

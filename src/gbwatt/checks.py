@@ -1,0 +1,200 @@
+"""Typed errors and argument checks.
+
+Every error names the argument, what was got, what is allowed and the remedy.  Nothing here imports the rest of the
+package.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+
+class InputError(ValueError):
+    """An argument is not what the function can work with; the base of the errors below."""
+
+
+class ShapeError(InputError):
+    """An array has the wrong shape."""
+
+
+class MismatchError(InputError, TypeError):
+    """Arguments that belong together differ in type, dtype or device."""
+
+
+class NotFiniteError(InputError):
+    """A matrix or weight is NaN or infinite."""
+
+
+class NotSymmetricError(InputError):
+    """A matrix is not symmetric, beyond rounding."""
+
+
+class NotSPDError(InputError):
+    """A matrix is not symmetric positive definite."""
+
+
+class WeightsError(InputError):
+    """Weights are negative or do not sum to one."""
+
+
+class ParameterError(InputError):
+    """A parameter has a value that is not allowed."""
+
+
+class DomainError(InputError):
+    """A geodesic is asked for outside the interval on which it exists."""
+
+
+class DoubleBackwardError(RuntimeError):
+    """A second derivative was asked for where only the first is implemented."""
+
+
+class ConvergenceWarning(RuntimeWarning):
+    """An iteration stopped before its tolerance was reached."""
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """Relative size of what counts as rounding in an input: eps^(2/3), 2e-5 in float32 and 4e-11 in float64."""
+    return float(torch.finfo(dtype).eps ** (2 / 3))
+
+
+def first(mask: Tensor) -> tuple[int, ...]:
+    """Batch index of the first true entry."""
+    return tuple(int(i) for i in mask.nonzero()[0])
+
+
+def place(index: tuple[int, ...]) -> str:
+    """Say where in the batch: ``' in matrix (17, 2)'``, or nothing for a single matrix."""
+    return f" in matrix {index}" if index else ""
+
+
+def same_kind(**tensors: Tensor) -> None:
+    """Require torch tensors of one floating dtype (float32 or float64) on one device."""
+    for name, x in tensors.items():
+        if not isinstance(x, Tensor):
+            raise MismatchError(
+                f"'{name}' is a {type(x).__name__}, a torch.Tensor is needed; use torch.as_tensor({name})."
+            )
+        if x.dtype not in (torch.float32, torch.float64):
+            raise MismatchError(
+                f"'{name}' {tuple(x.shape)} has dtype {x.dtype}; float32 or float64 is needed: {name}.double()."
+            )
+    (name0, x0), *others = tensors.items()
+    for name, x in others:
+        if x.dtype != x0.dtype:
+            raise MismatchError(
+                f"'{name0}' is {x0.dtype} and '{name}' is {x.dtype}; convert one, e.g. {name}.to({name0}.dtype)."
+            )
+        if x.device != x0.device:
+            raise MismatchError(
+                f"'{name0}' is on {x0.device} and '{name}' on {x.device}; move one, e.g. {name}.to({name0}.device)."
+            )
+
+
+def square(**matrices: Tensor) -> None:
+    """Require arrays (..., k, k) with one k."""
+    size: tuple[str, int] | None = None
+    for name, x in matrices.items():
+        if x.ndim < 2 or x.shape[-1] != x.shape[-2] or x.shape[-1] == 0:
+            raise ShapeError(f"'{name}' {tuple(x.shape)} does not hold square matrices; (..., k, k) is needed.")
+        if size is not None and x.shape[-1] != size[1]:
+            raise ShapeError(
+                f"'{name}' {tuple(x.shape)} holds {x.shape[-1]}x{x.shape[-1]} matrices, "
+                f"but '{size[0]}' {size[1]}x{size[1]}; all must have one size."
+            )
+        size = (name, x.shape[-1])
+
+
+def broadcastable(**matrices: Tensor) -> None:
+    """Require batch axes that broadcast against each other."""
+    try:
+        torch.broadcast_shapes(*(x.shape[:-2] for x in matrices.values()))
+    except RuntimeError:
+        shapes = " and ".join(f"'{name}' {tuple(x.shape)}" for name, x in matrices.items())
+        raise ShapeError(f"the batch axes of {shapes} do not broadcast; insert axes of length 1.") from None
+
+
+def symmetric(**matrices: Tensor) -> None:
+    """Require finite matrices (..., k, k) that are symmetric up to :func:`rounding`, all of one kind and size."""
+    same_kind(**matrices)
+    square(**matrices)
+    broadcastable(**matrices)
+    if torch.compiler.is_compiling():  # what follows looks at values
+        return
+    for name, x in matrices.items():
+        _values(name, x.detach())
+
+
+def _values(name: str, x: Tensor) -> None:
+    skew = (x - x.mT).abs().amax((-2, -1))  # NaN for NaN and for infinities: they fail the comparison below
+    size = x.abs().amax((-2, -1))
+    good = skew <= rounding(x.dtype) * size
+    if bool(good.all()):
+        return
+    at = first(~good)
+    if not bool(torch.isfinite(x[at]).all()):
+        raise NotFiniteError(
+            f"'{name}' {tuple(x.shape)} has NaN or infinite entries{place(at)}. "
+            "Look for rejected epochs, a division by zero or an overflow before this call."
+        )
+    raise NotSymmetricError(
+        f"'{name}' {tuple(x.shape)} is not symmetric: |x - xᵀ| is {float(skew[at]):.1e} where the largest entry is "
+        f"{float(size[at]):.1e}{place(at)}. If it should be, symmetrise it: ({name} + {name}.mT) / 2."
+    )
+
+
+def not_spd(name: str, x: Tensor, eigenvalues: Tensor, bad: Tensor) -> NoReturn:
+    """Raise :class:`NotSPDError` for the first of the matrices ``x[bad]``, given all their eigenvalues."""
+    at = first(bad)
+    low, high = float(eigenvalues[at].min()), float(eigenvalues[at].max())
+    what = "is not positive definite" if low < 0 else "is singular to working precision"
+    raise NotSPDError(
+        f"'{name}' {tuple(x.shape)} {what}: smallest eigenvalue {low:.1e}, largest {high:.1e}{place(at)}. "
+        "A common average reference, an interpolated channel or fewer samples than channels make covariances "
+        "singular: add a small multiple of the identity (shrinkage), drop a channel"
+        + (", or use float64." if x.dtype == torch.float32 else ".")
+    )
+
+
+def weights(points: Tensor, weights: Tensor) -> None:
+    """Require weights (..., q, m) or (m,) that match points (..., m, k, k), are not negative and sum to one."""
+    same_kind(points=points, weights=weights)
+    m = points.shape[-3]
+    if weights.ndim == 0 or weights.shape[-1] != m:
+        raise ShapeError(
+            f"'weights' {tuple(weights.shape)} does not match the {m} matrices of 'points' {tuple(points.shape)}; "
+            f"(..., q, {m}) or ({m},) is needed."
+        )
+    try:
+        torch.broadcast_shapes(points.shape[:-3], weights.shape[:-2])
+    except RuntimeError:
+        raise ShapeError(
+            f"the batch axes of 'points' {tuple(points.shape)} and 'weights' {tuple(weights.shape)} do not broadcast; "
+            "(..., m, k, k) and (..., q, m) are needed."
+        ) from None
+    if torch.compiler.is_compiling():
+        return
+    values = weights.detach()
+    if not bool(torch.isfinite(values).all()):
+        raise NotFiniteError(f"'weights' {tuple(weights.shape)} has NaN or infinite entries.")
+    if bool((values < 0).any()):
+        raise WeightsError(
+            f"'weights' {tuple(weights.shape)} has negative entries, down to {float(values.min()):.1e}; "
+            "a softmax makes weights that are positive and sum to one."
+        )
+    total = values.sum(-1)
+    off = (total - 1).abs() > rounding(values.dtype)
+    if bool(off.any()):
+        raise WeightsError(
+            f"'weights' {tuple(weights.shape)} must sum to one over the last axis, got {float(total[off][0]):.6g}; "
+            "divide by weights.sum(-1, keepdim=True)."
+        )
+
+
+def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Require one of the allowed names."""
+    if value not in allowed:
+        raise ParameterError(f"{name}={value!r} is not known; it is one of {', '.join(map(repr, allowed))}.")

@@ -1,0 +1,50 @@
+"""Geometry of symmetric positive definite matrices that does not break where EEG covariances live.
+
+Metrics with one set of verbs (``sqdist``, ``dist``, ``log``, ``exp``, ``geodesic``, ``interval``, ``inner``,
+``mean``), differentiable functions of symmetric matrices, and batched weighted Fréchet means.
+"""
+
+from gbwatt.geometry.barycenter import Barycenter, barycenter
+from gbwatt.geometry.linalg import (
+    expm,
+    generalized_lyapunov,
+    invsqrtm,
+    logm,
+    lyapunov,
+    powm,
+    reeig,
+    sqrtm,
+    unvech,
+    vech,
+)
+from gbwatt.geometry.metrics import (
+    AffineInvariant,
+    BuresWasserstein,
+    Euclidean,
+    GeneralizedBuresWasserstein,
+    LogEuclidean,
+    Metric,
+    PullBack,
+)
+
+__all__ = [
+    "AffineInvariant",
+    "Barycenter",
+    "BuresWasserstein",
+    "Euclidean",
+    "GeneralizedBuresWasserstein",
+    "LogEuclidean",
+    "Metric",
+    "PullBack",
+    "barycenter",
+    "expm",
+    "generalized_lyapunov",
+    "invsqrtm",
+    "logm",
+    "lyapunov",
+    "powm",
+    "reeig",
+    "sqrtm",
+    "unvech",
+    "vech",
+]

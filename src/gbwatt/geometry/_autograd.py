@@ -1,0 +1,68 @@
+"""What custom derivatives share: refusing second derivatives with a clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gbwatt.checks import DoubleBackwardError
+
+_Gradients = tuple[Tensor | None, ...]
+
+
+class _Refuse(torch.autograd.Function):
+    """The identity, whose derivative is an error."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, what: str, *_sources: Tensor) -> Tensor:
+        ctx.what = what
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *_grad: Tensor) -> _Gradients:
+        raise DoubleBackwardError(
+            f"{ctx.what} is differentiable once; its second derivative is not implemented. "
+            "Call backward without create_graph=True, or detach the gradient before using it in a loss."
+        )
+
+
+def _refuse(x: Tensor | None, what: str) -> Tensor | None:
+    if x is None or not torch.is_grad_enabled():
+        return x
+    source = torch.zeros((), device=x.device, requires_grad=True)
+    return _Refuse.apply(x, what, source)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def differentiable_once(what: str) -> Callable[[Callable[..., _Gradients]], Callable[..., _Gradients]]:
+    """Decorate a backward pass: no graph is recorded, and differentiating its result raises DoubleBackwardError."""
+
+    def decorate(backward: Callable[..., _Gradients]) -> Callable[..., _Gradients]:
+        @wraps(backward)
+        def wrapper(ctx: Any, *grads: Tensor) -> _Gradients:
+            with torch.no_grad():
+                out = backward(ctx, *grads)
+            return tuple(_refuse(x, what) for x in out)
+
+        return wrapper
+
+    return decorate
+
+
+class _Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, what: str) -> Tensor:
+        ctx.what = what
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> _Gradients:
+        return _refuse(grad[0], ctx.what), None
+
+
+def first_order(x: Tensor, what: str) -> Tensor:
+    """Mark a result whose first derivative by autograd is exact while its second would be wrong: refuse the latter."""
+    return _Once.apply(x, what)  # type: ignore[no-any-return,no-untyped-call]

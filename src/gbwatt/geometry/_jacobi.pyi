@@ -1,0 +1,3 @@
+def svd(
+    f: int, v0: int, u: int, s: int, v: int, failed: int, batch: int, k: int, itemsize: int, threads: int
+) -> None: ...

@@ -1,0 +1,132 @@
+r"""Charts: how a metric looks at a matrix before it measures anything.
+
+A chart maps SPD matrices to the points of a :mod:`space <gbwatt.geometry.spaces>`.  Spaces of *factors* represent a
+matrix Y by any ``a`` with :math:`Y = a a^⊤`: a factor has half the digits to lose that Y has, so charts produce it
+directly and Y itself is never formed.  ``push`` and ``pull`` carry tangent vectors between X and Y.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gbwatt.geometry.linalg import (
+    EXP,
+    LOG,
+    Domain,
+    congruence,
+    factor,
+    power_function,
+    spectral,
+    spectral_derivative,
+    sym,
+    whiten,
+)
+
+
+class Chart(ABC):
+    """A diffeomorphism from SPD matrices (..., k, k) to the points of a space, and its differential."""
+
+    @abstractmethod
+    def __call__(self, x: Tensor, name: str = "x") -> Tensor:
+        """Image of ``x``; raises NotSPDError with ``name`` if ``x`` is not in the domain."""
+
+    @abstractmethod
+    def inverse(self, a: Tensor) -> Tensor:
+        """SPD matrix whose image is ``a``."""
+
+    @abstractmethod
+    def push(self, x: Tensor, v: Tensor) -> Tensor:
+        """Differential at ``x``, applied to the symmetric matrix ``v``."""
+
+    @abstractmethod
+    def pull(self, x: Tensor, w: Tensor) -> Tensor:
+        """Inverse of :meth:`push`."""
+
+
+@dataclass(frozen=True)
+class Identity(Chart):
+    """The matrix itself."""
+
+    def __call__(self, x: Tensor, name: str = "x") -> Tensor:
+        factor(x.detach(), name, "definite")
+        return sym(x)
+
+    def inverse(self, a: Tensor) -> Tensor:
+        return a
+
+    def push(self, x: Tensor, v: Tensor) -> Tensor:
+        return v
+
+    def pull(self, x: Tensor, w: Tensor) -> Tensor:
+        return w
+
+
+@dataclass(frozen=True)
+class Logarithm(Chart):
+    """``log X``, which maps SPD matrices onto all symmetric ones."""
+
+    def __call__(self, x: Tensor, name: str = "x") -> Tensor:
+        return spectral(sym(x), LOG, name=name)
+
+    def inverse(self, a: Tensor) -> Tensor:
+        return spectral(a, EXP)
+
+    def push(self, x: Tensor, v: Tensor) -> Tensor:
+        return spectral_derivative(x, v, LOG)
+
+    def pull(self, x: Tensor, w: Tensor) -> Tensor:
+        return spectral_derivative(x, w, LOG, inverse=True)
+
+
+@dataclass(frozen=True)
+class Root(Chart):
+    """A factor ``X = a aᵀ``: Cholesky's, or the square root where X is singular to working precision."""
+
+    domain: Domain = "semidefinite"
+
+    def __call__(self, x: Tensor, name: str = "x") -> Tensor:
+        return factor(sym(x), name, self.domain)
+
+    def inverse(self, a: Tensor) -> Tensor:
+        return sym(a @ a.mT)
+
+    def push(self, x: Tensor, v: Tensor) -> Tensor:
+        return v
+
+    def pull(self, x: Tensor, w: Tensor) -> Tensor:
+        return w
+
+
+@dataclass(frozen=True)
+class DeformedRoot(Chart):
+    r"""A factor of :math:`ψ(X) = C^{-1} X^θ C^{-⊤}` with :math:`M = C C^⊤`: :math:`a = C^{-1} X^{θ/2}`.
+
+    An orthogonal congruence away from :math:`M^{-1/2} X^θ M^{-1/2}`, which changes no distance, mean or geodesic.
+    """
+
+    M: Tensor  # (k, k)
+    theta: Tensor | float
+
+    def __call__(self, x: Tensor, name: str = "x") -> Tensor:
+        half = self.theta / 2
+        return torch.linalg.solve_triangular(
+            self._root(), spectral(sym(x), power_function(half), half, name=name), upper=False
+        )
+
+    def _root(self) -> Tensor:
+        return factor(sym(self.M), "M", "definite")
+
+    def inverse(self, a: Tensor) -> Tensor:
+        back = 1 / self.theta
+        return spectral(self._root() @ a, power_function(back), back, gram=True)
+
+    def push(self, x: Tensor, v: Tensor) -> Tensor:
+        return whiten(self._root(), spectral_derivative(x, v, power_function(self.theta), self.theta))
+
+    def pull(self, x: Tensor, w: Tensor) -> Tensor:
+        w = congruence(self._root(), w)
+        return spectral_derivative(x, w, power_function(self.theta), self.theta, inverse=True)

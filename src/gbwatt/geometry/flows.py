@@ -1,0 +1,176 @@
+r"""The two fixed points behind Fréchet means, on factors.
+
+With :math:`X_j = B_j B_j^⊤` and :math:`G = N N^⊤`, the mean G solves :math:`Σ w_j f(P X_j P^⊤) = \text{const}`:
+
+==================  ================  ============  ====================
+geometry            P                 f             constant
+==================  ================  ============  ====================
+Bures-Wasserstein   :math:`N^⊤`       square root   :math:`N^⊤ N`
+affine-invariant    :math:`N^{-1}`    logarithm     0
+==================  ================  ============  ====================
+
+The singular value decomposition :math:`P B_j = U_j S_j V_j^⊤`, the *frame* of the point j, gives both sides, the
+next iterate, and the linearised equation that :mod:`gbwatt.geometry.barycenter` differentiates.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from gbwatt.geometry.linalg import EXP, LOG, POWER, SVD, factor, polar, spectral, svd, sym
+
+
+def _pairs(s: Tensor) -> tuple[Tensor, Tensor]:
+    return s[..., :, None], s[..., None, :]
+
+
+def _weighted(w: Tensor, x: Tensor) -> Tensor:
+    """``Σ_j w_j x_j``: (..., m) and (..., m, k, k) -> (..., k, k)."""
+    return (w[..., None, None] * x).sum(-3)
+
+
+class Flow(ABC):
+    """One step towards a mean, and the linearisation of its equation.  All arrays lead with batch axes:
+    ``n`` (..., k, k), ``b`` (..., m, k, k), ``w`` (..., m), frames (..., m, k, k) and (..., m, k).
+    """  # noqa: D205
+
+    name: str
+
+    @abstractmethod
+    def start(self, b: Tensor, w: Tensor) -> Tensor:
+        """First iterate; for one or two points the closed form.  Differentiable."""
+
+    @abstractmethod
+    def relative(self, n: Tensor, b: Tensor) -> Tensor:
+        """``P B_j``, whose singular values and vectors are the frame."""
+
+    @abstractmethod
+    def advance(self, n: Tensor, b: Tensor, w: Tensor, frame: SVD) -> tuple[Tensor, Tensor]:
+        """Next iterate, and the norm of the Riemannian gradient at ``n``, relative where the metric has a scale."""
+
+    @abstractmethod
+    def step(self, n: Tensor, b: Tensor, w: Tensor) -> Tensor:
+        """Next iterate as a differentiable function."""
+
+    @abstractmethod
+    def noise(self, n: Tensor) -> Tensor:
+        """What rounding leaves of the residual: no iteration gets below it."""
+
+    @abstractmethod
+    def values(self, s: Tensor) -> Tensor:
+        """Eigenvalues of ``f(P X_j Pᵀ)`` from the singular values of the frame."""
+
+    @abstractmethod
+    def curvature(self, s: Tensor) -> Tensor:
+        """Multiplier (..., k, k) in the frame of the linearised equation."""
+
+    @abstractmethod
+    def response(self, s: Tensor) -> Tensor:
+        """Multiplier (..., k, k) in the frame of the derivative in ``B_j``."""
+
+    @abstractmethod
+    def adjoint(self, n: Tensor) -> Tensor:
+        """``Pᵀ``."""
+
+    @abstractmethod
+    def precondition(self, g: Tensor) -> Tensor:
+        """Multiplier (..., k, k) of the linearised equation when all points equal the mean of eigenvalues ``g``."""
+
+
+class BuresFlow(Flow):
+    r"""Bures-Wasserstein: :math:`N ← Σ w_j B_j Q_j`, :math:`Q_j = V_j U_j^⊤` (Eq. 21 of the paper, on factors)."""
+
+    name = "Bures-Wasserstein"
+
+    def start(self, b: Tensor, w: Tensor) -> Tensor:
+        if b.shape[-3] <= 2:
+            return self.step(b[..., 0, :, :], b, w)
+        return factor(_weighted(w, sym(b @ b.mT)), "points")
+
+    def relative(self, n: Tensor, b: Tensor) -> Tensor:
+        return n[..., None, :, :].mT @ b
+
+    def advance(self, n: Tensor, b: Tensor, w: Tensor, frame: SVD) -> tuple[Tensor, Tensor]:
+        new = _weighted(w, b @ (frame.v @ frame.u.mT))
+        return new, torch.linalg.matrix_norm(new - n) / torch.linalg.matrix_norm(n)
+
+    def step(self, n: Tensor, b: Tensor, w: Tensor) -> Tensor:
+        return _weighted(w, b @ polar(self.relative(n, b).mT))
+
+    def noise(self, n: Tensor) -> Tensor:
+        return n.new_full(n.shape[:-2], 2 * n.shape[-1] * torch.finfo(n.dtype).eps)
+
+    def values(self, s: Tensor) -> Tensor:
+        return s
+
+    def curvature(self, s: Tensor) -> Tensor:
+        a, b = _pairs(s)
+        return a * b / (a + b)
+
+    def response(self, s: Tensor) -> Tensor:
+        a, b = _pairs(s)
+        return b / (a + b)
+
+    def adjoint(self, n: Tensor) -> Tensor:
+        return n
+
+    def precondition(self, g: Tensor) -> Tensor:
+        return self.curvature(g)
+
+
+class KarcherFlow(Flow):
+    r"""Affine-invariant: :math:`N ← N \exp(\frac{τ}{2} Σ w_j \log(N^{-1} X_j N^{-⊤}))`.
+
+    The step :math:`τ = 2 / (1 + Σ w_j h_j)` is the best one for a linear equation whose eigenvalues lie between 1
+    and the largest curvatures :math:`h_j` (Bini and Iannazzo, 2013); a step of 1 may diverge.
+    """
+
+    name = "affine-invariant"
+
+    def start(self, b: Tensor, w: Tensor) -> Tensor:
+        first = b[..., 0, :, :]
+        if b.shape[-3] > 2:
+            return factor(_weighted(w, sym(b @ b.mT)), "points", "definite")
+        return first @ spectral(torch.linalg.solve(first, b[..., -1, :, :]), POWER, w[..., -1] / 2, gram=True)
+
+    def relative(self, n: Tensor, b: Tensor) -> Tensor:
+        return torch.linalg.solve(n[..., None, :, :], b)
+
+    def advance(self, n: Tensor, b: Tensor, w: Tensor, frame: SVD) -> tuple[Tensor, Tensor]:
+        gradient = _weighted(w, (frame.u * self.values(frame.s)[..., None, :]) @ frame.u.mT)
+        new = n @ spectral(gradient * (self._tau(w, frame.s) / 2)[..., None, None], EXP)
+        return new, torch.linalg.matrix_norm(gradient)
+
+    def _tau(self, w: Tensor, s: Tensor) -> Tensor:
+        half = s.amax(-1).log() - s.amin(-1).log()  # half the log of the condition number
+        return 2 / (1 + (w * torch.where(half > 0, half / torch.tanh(half), 1)).sum(-1))
+
+    def step(self, n: Tensor, b: Tensor, w: Tensor) -> Tensor:
+        c = self.relative(n, b)
+        tau = self._tau(w, svd(c).s).detach()
+        gradient = _weighted(w, spectral(c, LOG, gram=True))
+        return n @ spectral(gradient * (tau / 2)[..., None, None], EXP)
+
+    def noise(self, n: Tensor) -> Tensor:
+        s = svd(n).s
+        return 2 * n.shape[-1] * torch.finfo(n.dtype).eps * s.amax(-1) / s.amin(-1)
+
+    def values(self, s: Tensor) -> Tensor:
+        return 2 * s.log()
+
+    def curvature(self, s: Tensor) -> Tensor:
+        a, b = _pairs(s.square())
+        return (a + b) / 2 * LOG.quotient(a, b, a)
+
+    def response(self, s: Tensor) -> Tensor:
+        a, b = _pairs(s.square())
+        return LOG.quotient(a, b, a) * s[..., None, :]
+
+    def adjoint(self, n: Tensor) -> Tensor:
+        return torch.linalg.inv(n).mT
+
+    def precondition(self, g: Tensor) -> Tensor:
+        return torch.ones_like(g[..., :, None] + g[..., None, :])

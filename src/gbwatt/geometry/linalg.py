@@ -1,0 +1,551 @@
+r"""Functions of symmetric matrices, their derivatives, and the linear equations of the Bures-Wasserstein geometry.
+
+Batch axes lead, matrices are the last two axes.  Everything works in float32 and float64 on the device of its
+input.  Derivatives use the Daleckii-Krein formula with quotients that stay accurate when eigenvalues coincide;
+plain autograd through ``torch.linalg.eigh`` returns NaN there, for instance at the identity.  Second derivatives
+are refused with :class:`~gbwatt.checks.DoubleBackwardError`, except for the Lyapunov solvers, which have them.
+
+References
+----------
+.. [1] Yu. L. Daleckii, S. G. Krein, "Integration and differentiation of functions of Hermitian operators and
+   applications to the theory of perturbations", AMS Translations 47, 1965.
+.. [2] R. Bhatia, T. Jain, Y. Lim, "On the Bures-Wasserstein distance between positive definite matrices",
+   Expositiones Mathematicae 37(2), 2019.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gbwatt import checks
+from gbwatt.geometry import _native
+from gbwatt.geometry._autograd import differentiable_once
+
+Domain = Literal["symmetric", "semidefinite", "definite"]
+
+
+def sym(x: Tensor) -> Tensor:
+    """Symmetric part ``(x + xᵀ) / 2``, shape (..., k, k)."""
+    return (x + x.mT) / 2
+
+
+# ---------------------------------------------------------------------------------------------- decompositions
+
+
+class SVD(NamedTuple):
+    """``f = u diag(s) vᵀ``; the singular values are in no particular order."""
+
+    u: Tensor
+    s: Tensor
+    v: Tensor
+
+
+@torch.no_grad()
+def svd(f: Tensor, start: Tensor | None = None) -> SVD:
+    """Singular value decomposition of square matrices; not differentiable.
+
+    Small matrices on the CPU go to the compiled one-sided Jacobi iteration, which is several times faster than
+    LAPACK and keeps the digits of small singular values; the rest goes to ``torch.linalg.svd``.
+
+    Parameters
+    ----------
+    f : Tensor, shape (..., k, k)
+    start : Tensor, shape (..., k, k), optional
+        A guess of ``v``, orthogonal to rounding: a decomposition close by makes the next one cheaper.
+
+    Returns
+    -------
+    SVD
+        ``u`` (..., k, k), ``s`` (..., k), ``v`` (..., k, k).
+    """
+    if not _native.supports(f):
+        return _lapack(f)
+    u, s, v, failed = _native.svd(f, start, right=True)
+    assert v is not None
+    if bool(failed.any()):
+        u[failed], s[failed], v[failed] = _lapack(f[failed])
+    return SVD(u, s, v)
+
+
+def _lapack(f: Tensor) -> SVD:
+    u, s, vh = torch.linalg.svd(f)
+    return SVD(u, s, vh.mT)
+
+
+def _eigh(x: Tensor, definite: bool) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and vectors; those of definite matrices as singular values of their Cholesky factor."""
+    if definite and _native.supports(x):
+        low, info = torch.linalg.cholesky_ex(x)
+        if not bool(info.any()):
+            u, s, _, failed = _native.svd(low, None, right=False)
+            if not bool(failed.any()):
+                return s.square(), u
+    values, vectors = torch.linalg.eigh(x)
+    return values, vectors
+
+
+def eigh(x: Tensor, domain: Domain = "symmetric", name: str = "x") -> tuple[Tensor, Tensor]:
+    r"""Eigenvalues (..., k) and eigenvectors (..., k, k), with the eigenvalues checked against a domain.
+
+    Not differentiable, and in no particular order.  "definite" requires :math:`λ_{\min} > ε λ_{\max}`;
+    "semidefinite" accepts what is negative by rounding only, and lifts it to :math:`ε λ_{\max}`: floors are
+    relative to the largest eigenvalue, so covariances in V² are not swallowed.
+    """
+    with torch.no_grad():
+        values, vectors = _eigh(x, domain != "symmetric")
+        if domain == "symmetric":
+            return values, vectors
+        eps = torch.finfo(x.dtype).eps
+        high = values.amax(-1)
+        low = values.amin(-1)
+        bad = low <= eps * high if domain == "definite" else low < -8 * x.shape[-1] * eps * high.abs()
+        if not torch.compiler.is_compiling() and bool(bad.any()):
+            checks.not_spd(name, x, values, bad)
+        floor = (eps * high).clamp_min(torch.finfo(x.dtype).tiny)
+        return values.maximum(floor[..., None]), vectors
+
+
+def factor(x: Tensor, name: str = "x", domain: Domain = "semidefinite") -> Tensor:
+    """A matrix ``a`` with ``x = a aᵀ``, shape (..., k, k), differentiable.
+
+    The Cholesky factor.  Where it does not exist because ``x`` is singular to working precision, the symmetric
+    square root with eigenvalues lifted to the rounding level takes its place, unless ``domain`` is "definite".
+    """
+    low: Tensor
+    low, info = torch.linalg.cholesky_ex(x)
+    failed = info > 0
+    if torch.compiler.is_compiling() or not bool(failed.any()):
+        return low
+    if domain == "definite":
+        checks.not_spd(name, x, torch.linalg.eigvalsh(x.detach()), failed)
+    failed, one = failed[..., None, None], torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+    root = spectral(torch.where(failed, x, one), SQRT, name=name)
+    return torch.where(failed, root, torch.linalg.cholesky(torch.where(failed, one, x)))
+
+
+# ------------------------------------------------------------------------------------------ spectral functions
+
+
+@dataclass(frozen=True)
+class SpectralFunction:
+    """A scalar function f(λ; p) that acts on the eigenvalues of a symmetric matrix, with its first differences.
+
+    Parameters
+    ----------
+    name : str
+        What error messages call it.
+    value : callable (λ, p) -> f(λ; p)
+    quotient : callable (a, b, p) -> (f(a) - f(b)) / (a - b)
+        The Loewner matrix, f'(a) where a = b, accurate however close a and b are.
+    slope : callable (λ, p) -> ∂f/∂p, optional
+        Needed where the parameter itself is differentiated.
+    domain : "symmetric", "semidefinite" or "definite"
+        The matrices on which the function is defined.
+    """
+
+    name: str
+    value: Callable[[Tensor, Tensor], Tensor]
+    quotient: Callable[[Tensor, Tensor, Tensor], Tensor]
+    slope: Callable[[Tensor, Tensor], Tensor] | None = None
+    domain: Domain = "symmetric"
+
+
+def _log_ratio(a: Tensor, b: Tensor) -> Tensor:
+    """``log(a / b)`` without cancellation: the branch for close arguments is relative to their size."""
+    z = (a - b) / (a + b)
+    return torch.where(z.abs() < 0.5, 2 * torch.atanh(z), a.log() - b.log())
+
+
+def _log_quotient(a: Tensor, b: Tensor, _p: Tensor) -> Tensor:
+    return torch.where(a == b, 1 / a, _log_ratio(a, b) / torch.where(a == b, 1, a - b))
+
+
+def _exp_quotient(a: Tensor, b: Tensor, _p: Tensor) -> Tensor:
+    gap = (a - b).abs()
+    mean_of_decay = torch.where(gap == 0, 1, -torch.expm1(-gap) / torch.where(gap == 0, 1, gap))
+    return torch.maximum(a, b).exp() * mean_of_decay
+
+
+def _power_quotient(a: Tensor, b: Tensor, p: Tensor) -> Tensor:
+    half = _log_ratio(a, b) / 2  # a^p - b^p = 2 (ab)^(p/2) sinh(p half)
+    ratio = torch.where(half == 0, p, torch.sinh(p * half) / torch.where(half == 0, 1, torch.sinh(half)))
+    close = (a.log() + b.log()).mul((p - 1) / 2).exp() * ratio
+    return torch.where(half.abs() < 0.5, close, (a**p - b**p) / torch.where(a == b, 1, a - b))
+
+
+def _reeig_quotient(a: Tensor, b: Tensor, p: Tensor) -> Tensor:
+    rise = torch.maximum(a, p) - torch.maximum(b, p)
+    mixed = (a > p) != (b > p)
+    return torch.where(mixed, rise / torch.where(a == b, 1, a - b), ((a > p) & (b > p)).to(a.dtype))
+
+
+LOG = SpectralFunction("the matrix logarithm", lambda x, _: x.log(), _log_quotient, domain="definite")
+EXP = SpectralFunction("the matrix exponential", lambda x, _: x.exp(), _exp_quotient)
+SQRT = SpectralFunction(
+    "the matrix square root",
+    lambda x, _: x.sqrt(),
+    lambda a, b, _: 1 / (a.sqrt() + b.sqrt()),
+    domain="semidefinite",
+)
+INVSQRT = SpectralFunction(
+    "the inverse square root",
+    lambda x, _: x.rsqrt(),
+    lambda a, b, _: -1 / (a.sqrt() * b.sqrt() * (a.sqrt() + b.sqrt())),
+    domain="definite",
+)
+POWER = SpectralFunction(
+    "the matrix power", lambda x, p: x**p, _power_quotient, lambda x, p: x**p * x.log(), domain="semidefinite"
+)
+INVERSE_POWER = SpectralFunction(
+    "the matrix power", POWER.value, POWER.quotient, POWER.slope, domain="definite"
+)
+REEIG = SpectralFunction("ReEig", torch.maximum, _reeig_quotient)
+
+
+def _loewner(f: SpectralFunction, values: Tensor, p: Tensor) -> Tensor:
+    """First differences of f at all pairs of eigenvalues, shape (..., k, k)."""
+    return f.quotient(values[..., :, None], values[..., None, :], p[..., None, None])
+
+
+class _Spectral(torch.autograd.Function):
+    """f(x), or f(x xᵀ) for ``gram``, with the Daleckii-Krein derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, p: Tensor, f: SpectralFunction, gram: bool, name: str) -> Tensor:
+        if gram:
+            u, s, _ = svd(x)
+            values = s.square().clamp_min(torch.finfo(x.dtype).tiny)
+        else:
+            values, u = eigh(x, f.domain, name)
+        ctx.save_for_backward(x, values, u, p)
+        ctx.f, ctx.gram = f, gram
+        return sym((u * f.value(values, p[..., None])[..., None, :]) @ u.mT)
+
+    @staticmethod
+    @differentiable_once("a function of a symmetric matrix")
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, values, u, p = ctx.saved_tensors
+        inner = u.mT @ sym(grad) @ u
+        grad_x = grad_p = None
+        if ctx.needs_input_grad[0]:
+            grad_x = sym(u @ (inner * _loewner(ctx.f, values, p)) @ u.mT)
+            grad_x = 2 * grad_x @ x if ctx.gram else grad_x
+        if ctx.needs_input_grad[1]:
+            slope = inner.diagonal(dim1=-2, dim2=-1) * ctx.f.slope(values, p[..., None])
+            grad_p = slope.sum(-1).sum_to_size(p.shape)
+        return grad_x, grad_p, None, None, None
+
+
+def spectral(
+    x: Tensor, f: SpectralFunction, p: Tensor | float = 0.0, *, gram: bool = False, name: str = "x"
+) -> Tensor:
+    r"""Function of symmetric matrices, :math:`f(X) = U f(Λ) U^⊤` for :math:`X = U Λ U^⊤` (Eqs. 1-2 of the paper).
+
+    The derivative is that of Daleckii and Krein [1]_: :math:`U (K ∘ U^⊤ H U) U^⊤` with
+    :math:`K_{ij} = (f(λ_i) - f(λ_j)) / (λ_i - λ_j)`.
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., k, k)
+        Symmetric matrices, or any square matrices if ``gram``.
+    f : SpectralFunction
+    p : Tensor, shape broadcastable to (...), or float
+        The parameter of ``f``; differentiable where ``f`` has a slope.
+    gram : bool
+        Evaluate :math:`f(X X^⊤)` from the singular values of x, which have twice the digits of the eigenvalues
+        of the product.
+
+    Returns
+    -------
+    Tensor, shape (..., k, k)
+    """
+    p = torch.as_tensor(p, dtype=x.dtype, device=x.device)
+    return _Spectral.apply(x, p, f, gram, name)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _SpectralDerivative(torch.autograd.Function):
+    """Self-adjoint in v, so that its backward pass is itself."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, kernel: Tensor, u: Tensor, x: Tensor, p: Tensor) -> Tensor:
+        ctx.save_for_backward(kernel, u, x, p)
+        return sym(u @ (kernel * (u.mT @ sym(v) @ u)) @ u.mT)
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
+        if any(ctx.needs_input_grad[3:]):
+            raise checks.DoubleBackwardError(
+                "the directional derivative of a matrix function is differentiable in the direction, not in the "
+                "matrix or its parameter: detach the base point (and theta), or use `geodesic` instead of `exp`."
+            )
+        return _SpectralDerivative.apply(grad[0], *ctx.saved_tensors), *[None] * 4  # type: ignore[no-untyped-call]
+
+
+def spectral_derivative(
+    x: Tensor, v: Tensor, f: SpectralFunction, p: Tensor | float = 0.0, *, inverse: bool = False
+) -> Tensor:
+    r"""Directional derivative :math:`Df(X)[V]` of a spectral function, or the solution W of :math:`Df(X)[W] = V`.
+
+    Differentiable in ``v``.  In ``x`` and ``p`` it would need second derivatives of the spectral function, which
+    are refused with :class:`~gbwatt.checks.DoubleBackwardError`.
+
+    Parameters
+    ----------
+    x, v : Tensor, shape (..., k, k)
+        Symmetric matrices.
+    f : SpectralFunction
+    p : Tensor, shape broadcastable to (...), or float
+    inverse : bool
+        Solve for the direction instead.
+
+    Returns
+    -------
+    Tensor, shape (..., k, k)
+    """
+    p = torch.as_tensor(p, dtype=x.dtype, device=x.device)
+    with torch.no_grad():
+        values, u = eigh(x, f.domain)
+        kernel = _loewner(f, values, p)
+        kernel = 1 / kernel if inverse else kernel
+    return _SpectralDerivative.apply(v, kernel, u, x, p)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def logm(x: Tensor) -> Tensor:
+    """Matrix logarithm of positive definite matrices, shape (..., k, k).
+
+    Examples
+    --------
+    >>> logm(torch.eye(2))
+    tensor([[0., 0.],
+            [0., 0.]])
+    """
+    checks.symmetric(x=x)
+    return spectral(x, LOG)
+
+
+def expm(x: Tensor) -> Tensor:
+    """Matrix exponential of symmetric matrices, shape (..., k, k)."""
+    checks.symmetric(x=x)
+    return spectral(x, EXP)
+
+
+def sqrtm(x: Tensor) -> Tensor:
+    """Symmetric square root of positive (semi)definite matrices, shape (..., k, k)."""
+    checks.symmetric(x=x)
+    return spectral(x, SQRT)
+
+
+def invsqrtm(x: Tensor) -> Tensor:
+    """Inverse of the symmetric square root of positive definite matrices, shape (..., k, k)."""
+    checks.symmetric(x=x)
+    return spectral(x, INVSQRT)
+
+
+def powm(x: Tensor, theta: Tensor | float) -> Tensor:
+    """Real power of positive definite matrices, shape (..., k, k); differentiable in ``theta`` too.
+
+    For positive powers singular matrices are accepted.
+
+    Examples
+    --------
+    >>> x = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
+    >>> powm(x, 2.0)
+    tensor([[5.0000, 4.0000],
+            [4.0000, 5.0000]])
+    """
+    checks.symmetric(x=x)
+    return spectral(x, power_function(theta), theta)
+
+
+def power_function(theta: Tensor | float) -> SpectralFunction:
+    """Power as a spectral function, on the domain that its sign allows."""
+    positive = bool((torch.as_tensor(theta) > 0).all())
+    return POWER if positive else INVERSE_POWER
+
+
+def reeig(x: Tensor, eps: float = 1e-5) -> Tensor:
+    r"""Eigenvalue rectification :math:`U \max(ε, Λ) U^⊤` of symmetric matrices, shape (..., k, k).
+
+    Examples
+    --------
+    >>> reeig(torch.diag(torch.tensor([1.0, -1.0])), eps=0.5)
+    tensor([[1.0000, 0.0000],
+            [0.0000, 0.5000]])
+    """
+    checks.symmetric(x=x)
+    return spectral(x, REEIG, eps)
+
+
+# ------------------------------------------------------------------------------------- orthogonal polar factor
+
+
+class _Polar(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, f: Tensor) -> Tensor:
+        u, s, v = svd(f)
+        ctx.save_for_backward(u, s, v)
+        return u @ v.mT
+
+    @staticmethod
+    @differentiable_once("the polar factor")
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        u, s, v = ctx.saved_tensors
+        inner = u.mT @ grad @ v
+        floor = (torch.finfo(s.dtype).eps * s.amax(-1)).clamp_min(torch.finfo(s.dtype).tiny)
+        total = (s[..., :, None] + s[..., None, :]).maximum(floor[..., None, None])
+        return (u @ ((inner - inner.mT) / total) @ v.mT,)
+
+
+def polar(f: Tensor) -> Tensor:
+    r"""Orthogonal matrix closest to ``f``: :math:`U V^⊤` for :math:`F = U S V^⊤`, shape (..., k, k).
+
+    Its derivative divides by sums of singular values, never by differences.
+    """
+    return _Polar.apply(f)  # type: ignore[no-any-return,no-untyped-call]
+
+
+# ------------------------------------------------------------------------------------------ Lyapunov equations
+
+
+class _Lyapunov(torch.autograd.Function):
+    """Solution in the eigenbasis; the derivative is two more Lyapunov equations, so it can be differentiated again."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, s: Tensor) -> Tensor:
+        values, u = eigh(x, "semidefinite")
+        out = sym(u @ ((u.mT @ s @ u) / (values[..., :, None] + values[..., None, :])) @ u.mT)
+        ctx.save_for_backward(x, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, out = ctx.saved_tensors
+        grad_s: Tensor = _Lyapunov.apply(x, sym(grad[0]))  # type: ignore[no-untyped-call]
+        return -2 * sym(grad_s @ out), grad_s
+
+
+def lyapunov(x: Tensor, s: Tensor) -> Tensor:
+    r"""Solution :math:`L` of :math:`X L + L X = S` (Eq. 6 of the paper), shape (..., k, k); twice differentiable.
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., k, k)
+        Positive definite matrices.
+    s : Tensor, shape (..., k, k)
+        Symmetric matrices.
+
+    Examples
+    --------
+    >>> lyapunov(torch.eye(2), torch.ones(2, 2))
+    tensor([[0.5000, 0.5000],
+            [0.5000, 0.5000]])
+    """
+    checks.symmetric(x=x, s=s)
+    return _lyapunov(x, s)
+
+
+def _lyapunov(x: Tensor, s: Tensor) -> Tensor:
+    x, s = torch.broadcast_tensors(x, s)
+    return _Lyapunov.apply(sym(x), sym(s))  # type: ignore[no-any-return,no-untyped-call]
+
+
+def generalized_lyapunov(x: Tensor, m: Tensor, s: Tensor) -> Tensor:
+    r"""Solution :math:`L` of :math:`X L M + M L X = S`, shape (..., k, k); twice differentiable.
+
+    With :math:`M = C C^⊤` it is the Lyapunov equation of :math:`C^{-1} X C^{-⊤}` and :math:`C^{-1} S C^{-⊤}`.
+
+    Parameters
+    ----------
+    x, m : Tensor, shape (..., k, k)
+        Positive definite matrices.
+    s : Tensor, shape (..., k, k)
+        Symmetric matrices.
+    """
+    checks.symmetric(x=x, m=m, s=s)
+    c = factor(m, "m", "definite")
+    return congruence(inverse_of(c).mT, _lyapunov(whiten(c, x), whiten(c, s)))
+
+
+def congruence(a: Tensor, x: Tensor) -> Tensor:
+    """``a x aᵀ``, symmetric to the last bit, shape (..., k, k)."""
+    return sym(a @ x @ a.mT)
+
+
+def whiten(a: Tensor, x: Tensor) -> Tensor:
+    """``a⁻¹ x a⁻ᵀ``, shape (..., k, k)."""
+    half = torch.linalg.solve(a, x)
+    return sym(torch.linalg.solve(a, half.mT))
+
+
+def inverse_of(a: Tensor) -> Tensor:
+    """``a⁻¹``, shape (..., k, k)."""
+    return torch.linalg.inv(a)
+
+
+# ----------------------------------------------------------------------------------- half vectors, square root
+
+
+def vech(x: Tensor) -> Tensor:
+    """Upper triangle of symmetric matrices, row by row: (..., k, k) -> (..., k (k + 1) / 2).
+
+    Plain entries, no factor √2 off the diagonal; :func:`unvech` is the inverse.
+
+    Examples
+    --------
+    >>> vech(torch.tensor([[1.0, 2.0], [2.0, 3.0]]))
+    tensor([1., 2., 3.])
+    """
+    checks.square(x=x)
+    row, column = torch.triu_indices(x.shape[-1], x.shape[-1], device=x.device)
+    return x[..., row, column]
+
+
+def unvech(v: Tensor) -> Tensor:
+    """Symmetric matrices from their upper triangle: (..., k (k + 1) / 2) -> (..., k, k).
+
+    Examples
+    --------
+    >>> unvech(torch.tensor([1.0, 2.0, 3.0]))
+    tensor([[1., 2.],
+            [2., 3.]])
+    """
+    length = v.shape[-1] if v.ndim else 0
+    k = int((8 * length + 1) ** 0.5 - 1) // 2
+    if length == 0 or k * (k + 1) // 2 != length:
+        raise checks.ShapeError(
+            f"'v' {tuple(v.shape)} is not a stack of half vectors; the last axis must be k (k + 1) / 2 long."
+        )
+    row, column = torch.triu_indices(k, k, device=v.device)
+    place = torch.empty(k, k, dtype=torch.long, device=v.device)
+    place[row, column] = place[column, row] = torch.arange(length, device=v.device)
+    return v[..., place]
+
+
+class _SmoothRoot(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, square: Tensor, resolution: Tensor) -> Tensor:
+        root = square.clamp_min(0).sqrt()
+        ctx.save_for_backward(root, resolution)
+        return root
+
+    @staticmethod
+    @differentiable_once("a distance")
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        root, resolution = ctx.saved_tensors
+        tiny = torch.finfo(root.dtype).tiny
+        return grad * root / (2 * (root.square() + resolution.square()) + tiny), None
+
+
+def smooth_root(square: Tensor, resolution: Tensor) -> Tensor:
+    r"""Square root whose gradient is finite everywhere, 0 at 0; shape (...).
+
+    The value is :math:`\sqrt{u}`.  The derivative is that of :math:`\sqrt u - δ \arctan(\sqrt u / δ)`, a smooth
+    function that differs from the root by less than :math:`2 δ`, where δ is ``resolution``: the size of what
+    rounding makes of a distance of zero.
+    """
+    return _SmoothRoot.apply(square, resolution)  # type: ignore[no-any-return,no-untyped-call]

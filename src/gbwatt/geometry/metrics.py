@@ -1,0 +1,274 @@
+r"""Riemannian metrics on symmetric positive definite matrices, all with the same verbs.
+
+A metric is a :mod:`chart <gbwatt.geometry.charts>` and the :mod:`space <gbwatt.geometry.spaces>` that it is pulled
+back from: the verbs are written once, in :class:`Metric`, and a new metric is a line.
+
+=================================  ================  ==================  ==========
+metric                             space             chart               scale
+=================================  ================  ==================  ==========
+:class:`Euclidean`                 Cone              X                   1
+:class:`LogEuclidean`              Symmetric         log X               1
+:class:`AffineInvariant`           Invariant         factor of X         1
+:class:`BuresWasserstein`          Factors           factor of X         1
+:class:`GeneralizedBuresWasserstein`  Factors        factor of ψ(X)      θ⁻²
+=================================  ================  ==================  ==========
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gbwatt import checks
+from gbwatt.geometry.barycenter import barycenter
+from gbwatt.geometry.charts import Chart, DeformedRoot, Identity, Logarithm, Root
+from gbwatt.geometry.linalg import smooth_root
+from gbwatt.geometry.spaces import Cone, Factors, Interval, Invariant, Space, Symmetric, outside
+
+
+class Metric(ABC):
+    r"""A Riemannian metric: the pull-back of the geometry of ``space`` by ``chart``, times ``scale``.
+
+    Arguments are batches (..., k, k) whose leading axes broadcast; ``base``, ``x`` and ``y`` are positive definite,
+    ``u`` and ``v`` symmetric.  Results are differentiable in all of them.
+    """
+
+    @property
+    @abstractmethod
+    def space(self) -> Space:
+        """The geometry that is pulled back."""
+
+    @property
+    @abstractmethod
+    def chart(self) -> Chart:
+        """The map into it."""
+
+    @property
+    def scale(self) -> Tensor | float:
+        """Factor of the squared distance."""
+        return 1.0
+
+    def sqdist(self, x: Tensor, y: Tensor) -> Tensor:
+        """Squared geodesic distance, shape (...); exactly 0 where the matrices are equal."""
+        return self._sqdist(x, y)[0]
+
+    def _sqdist(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        checks.symmetric(x=x, y=y)
+        a, b = self.chart(x, "x"), self.chart(y, "y")
+        equal = (x == y).all(-1).all(-1)
+        square = self.scale * self.space.sqdist(a, b)
+        return square.masked_fill(equal, 0), self.scale**0.5 * self.space.resolution(a.detach(), b.detach())
+
+    def dist(self, x: Tensor, y: Tensor) -> Tensor:
+        """Geodesic distance, shape (...); its gradient at equal matrices is 0 (see :func:`smooth_root`)."""
+        return smooth_root(*self._sqdist(x, y))
+
+    def log(self, base: Tensor, x: Tensor) -> Tensor:
+        """Tangent vector at ``base`` whose geodesic reaches ``x`` at time 1, shape (..., k, k)."""
+        checks.symmetric(base=base, x=x)
+        return self.chart.pull(base, self.space.log(self.chart(base, "base"), self.chart(x, "x")))
+
+    def exp(self, base: Tensor, v: Tensor) -> Tensor:
+        """Where the geodesic from ``base`` along ``v`` is at time 1, shape (..., k, k).
+
+        Raises :class:`~gbwatt.checks.DomainError` if the geodesic ends before.
+        """
+        checks.symmetric(base=base, v=v)
+        a, w = self.chart(base, "base"), self.chart.push(base, v)
+        limits = self.space.interval(a.detach(), w.detach())
+        outside(torch.ones_like(limits[0]), limits, "exp(base, v)")
+        return self.chart.inverse(self.space.exp(a, w))
+
+    def interval(self, base: Tensor, v: Tensor) -> Interval:
+        """Open interval of t on which the geodesic ``exp(base, t v)`` exists, two arrays of shape (...)."""
+        checks.symmetric(base=base, v=v)
+        return self.space.interval(self.chart(base, "base"), self.chart.push(base, v))
+
+    def geodesic(self, x: Tensor, y: Tensor, t: Tensor | float) -> Tensor:
+        """Point at time ``t`` on the geodesic from ``x`` (t = 0) to ``y`` (t = 1), shape (..., k, k).
+
+        ``t`` is a number or an array (...).  Outside [0, 1] the geodesic may end: a
+        :class:`~gbwatt.checks.DomainError` then tells the interval.
+        """
+        checks.symmetric(x=x, y=y)
+        t = torch.as_tensor(t, dtype=x.dtype, device=x.device)
+        a, b = self.chart(x, "x"), self.chart(y, "y")
+        times = t.detach()
+        if bool(((times < 0) | (times > 1)).any()):
+            outside(times, self.space.interval(a.detach(), self.space.log(a.detach(), b.detach())), "geodesic(x, y, t)")
+        return self.chart.inverse(self.space.geodesic(a, b, t[..., None, None]))
+
+    def inner(self, base: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        """Inner product of the tangent vectors ``u`` and ``v`` at ``base``, shape (...)."""
+        checks.symmetric(base=base, u=u, v=v)
+        push = self.chart.push
+        return self.scale * self.space.inner(self.chart(base, "base"), push(base, u), push(base, v))
+
+    def mean(self, points: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Weighted Fréchet mean: points (..., m, k, k) and weights (..., q, m) -> (..., q, k, k).
+
+        :func:`~gbwatt.geometry.barycenter` with its defaults, which see.
+        """
+        return barycenter(self, points, weights).value
+
+
+@dataclass(frozen=True)
+class PullBack(Metric):
+    """The metric that makes ``chart`` an isometry (up to ``scale``) onto ``space``: any pair of your own.
+
+    Examples
+    --------
+    The square-root metric ``‖X^½ - Y^½‖`` is flat:
+
+    >>> from gbwatt.geometry.charts import Identity
+    >>> PullBack(Symmetric(), Identity()).sqdist(torch.eye(2), 2 * torch.eye(2))
+    tensor(2.)
+    """
+
+    space: Space  # type: ignore[misc]
+    chart: Chart  # type: ignore[misc]
+    scale: Tensor | float = 1.0
+
+
+@dataclass(frozen=True)
+class Euclidean(Metric):
+    """The Frobenius inner product.
+
+    Examples
+    --------
+    >>> Euclidean().dist(torch.eye(2), 2 * torch.eye(2))
+    tensor(1.4142)
+    """
+
+    space = Cone()
+    chart = Identity()
+
+
+@dataclass(frozen=True)
+class LogEuclidean(Metric):
+    r"""Log-Euclidean metric (LEM), :math:`d(X, Y) = ‖\log X - \log Y‖_F`.
+
+    References
+    ----------
+    .. [1] V. Arsigny, P. Fillard, X. Pennec, N. Ayache, "Geometric means in a novel vector space structure on
+       symmetric positive-definite matrices", SIAM J. Matrix Anal. Appl. 29(1), 2007.
+
+    Examples
+    --------
+    >>> LogEuclidean().mean(torch.stack([torch.eye(2), 4 * torch.eye(2)]))
+    tensor([[2.0000, 0.0000],
+            [0.0000, 2.0000]])
+    """
+
+    space = Symmetric()
+    chart = Logarithm()
+
+
+@dataclass(frozen=True)
+class AffineInvariant(Metric):
+    r"""Affine-invariant metric (AIM), :math:`d(X, Y) = ‖\log(X^{-1/2} Y X^{-1/2})‖_F`.
+
+    References
+    ----------
+    .. [1] X. Pennec, P. Fillard, N. Ayache, "A Riemannian framework for tensor computing", IJCV 66(1), 2006.
+    .. [2] D. A. Bini, B. Iannazzo, "Computing the Karcher mean of symmetric positive definite matrices", Linear
+       Algebra Appl. 438(4), 2013.
+
+    Examples
+    --------
+    >>> AffineInvariant().dist(torch.eye(2), torch.eye(2))
+    tensor(0.)
+    """
+
+    space = Invariant()
+    chart = Root("definite")
+
+
+@dataclass(frozen=True)
+class BuresWasserstein(Metric):
+    r"""Bures-Wasserstein metric (BWM; Eqs. 3-9 of the paper).
+
+    .. math:: d²(X, Y) = \mathrm{tr} X + \mathrm{tr} Y - 2\, \mathrm{tr} (X^{1/2} Y X^{1/2})^{1/2}
+                       = \min_Q ‖A - B Q‖_F^2, \qquad X = A A^⊤, \; Y = B B^⊤,
+
+    computed in the second form, in which nothing cancels.  Singular matrices are accepted.
+
+    References
+    ----------
+    .. [1] R. Bhatia, T. Jain, Y. Lim, "On the Bures-Wasserstein distance between positive definite matrices",
+       Expositiones Mathematicae 37(2), 2019.
+
+    Examples
+    --------
+    >>> x, y = torch.eye(2), 4 * torch.eye(2)
+    >>> BuresWasserstein().sqdist(x, y)
+    tensor(2.)
+    >>> BuresWasserstein().mean(torch.stack([x, y]), torch.tensor([0.5, 0.5]))
+    tensor([[2.2500, 0.0000],
+            [0.0000, 2.2500]])
+    """
+
+    space = Factors()
+    chart = Root()
+
+
+@dataclass(frozen=True)
+class GeneralizedBuresWasserstein(Metric):
+    r"""Power-deformed generalised Bures-Wasserstein metric, the θ-GBWM of the paper (Eq. 29).
+
+    The pull-back of the Bures-Wasserstein metric by :math:`ψ(X) = M^{-1/2} X^θ M^{-1/2}`, times :math:`θ^{-2}`:
+    :math:`d(X, Y) = d_{BW}(ψ(X), ψ(Y)) / |θ|`.  M = I and θ = 1 is the Bures-Wasserstein metric; θ → 0 approaches half
+    the log-Euclidean distance.
+
+    Parameters
+    ----------
+    M : Tensor, shape (k, k)
+        Positive definite; may require gradients.
+    theta : float or Tensor of shape ()
+        Not zero; may require gradients.
+
+    References
+    ----------
+    .. [1] A. Han, B. Mishra, P. Jawanpuria, J. Gao, "Learning with symmetric positive definite matrices via
+       generalized Bures-Wasserstein geometry", GSI 2023.
+
+    Examples
+    --------
+    >>> metric = GeneralizedBuresWasserstein(2 * torch.eye(2), theta=1.0)
+    >>> metric.sqdist(torch.eye(2), 4 * torch.eye(2))
+    tensor(1.)
+    """
+
+    M: Tensor
+    theta: Tensor | float = 1.0
+    space = Factors()
+
+    def __post_init__(self) -> None:
+        checks.symmetric(M=self.M)
+        if self.M.ndim != 2:
+            raise checks.ShapeError(f"'M' {tuple(self.M.shape)} must be a single matrix (k, k).")
+        theta = torch.as_tensor(self.theta).detach()
+        if theta.ndim != 0:
+            raise checks.ShapeError(f"'theta' {tuple(theta.shape)} must be a number or a tensor of shape ().")
+        if not math.isfinite(float(theta)) or float(theta) == 0:
+            raise checks.ParameterError(
+                f"theta={float(theta)} must be finite and not 0; the limit of small theta is LogEuclidean()."
+            )
+
+    def __repr__(self) -> str:
+        size = self.M.shape[-1]
+        return f"GeneralizedBuresWasserstein(M {size}x{size}, theta={float(self.theta):g})"
+
+    @property
+    def chart(self) -> Chart:
+        """Factor of ψ(X)."""
+        return DeformedRoot(self.M, self.theta)
+
+    @property
+    def scale(self) -> Tensor | float:
+        """θ⁻²."""
+        return self.theta**-2

@@ -1,0 +1,209 @@
+"""Spaces: the geometries that metrics are pulled back from.
+
+A space measures points ``a``, ``b`` and ambient tangent vectors ``w`` that a :mod:`chart <gbwatt.geometry.charts>`
+made.  :class:`Symmetric` and :class:`Cone` are flat and their points are matrices; the points of :class:`Factors` and
+:class:`Invariant` are factors ``a`` of ``Y = a aᵀ``, unique up to an orthogonal matrix on the right, and their
+tangent vectors are changes of Y.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gbwatt import checks
+from gbwatt.geometry._autograd import first_order
+from gbwatt.geometry.barycenter import Barycenter, Solver, solve
+from gbwatt.geometry.flows import BuresFlow, KarcherFlow
+from gbwatt.geometry.linalg import EXP, LOG, POWER, congruence, lyapunov, polar, spectral, sym, whiten
+
+Interval = tuple[Tensor, Tensor]
+
+
+def _square_norm(x: Tensor) -> Tensor:
+    return x.square().sum((-2, -1))
+
+
+class Space(ABC):
+    """A geometry in the verbs of :class:`~gbwatt.geometry.Metric`, on points and tangent vectors of a chart."""
+
+    @abstractmethod
+    def sqdist(self, a: Tensor, b: Tensor) -> Tensor:
+        """Squared distance, shape (...)."""
+
+    @abstractmethod
+    def resolution(self, a: Tensor, b: Tensor) -> Tensor:
+        """Distance that rounding makes of equal points, shape (...)."""
+
+    @abstractmethod
+    def log(self, a: Tensor, b: Tensor) -> Tensor:
+        """Tangent vector at ``a`` that leads to ``b``."""
+
+    @abstractmethod
+    def exp(self, a: Tensor, w: Tensor) -> Tensor:
+        """Point that the geodesic from ``a`` along ``w`` reaches at time 1."""
+
+    @abstractmethod
+    def inner(self, a: Tensor, w: Tensor, z: Tensor) -> Tensor:
+        """Inner product of two tangent vectors at ``a``, shape (...)."""
+
+    @abstractmethod
+    def geodesic(self, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+        """Point at time ``t`` (..., 1, 1) on the geodesic from ``a`` at 0 to ``b`` at 1."""
+
+    @abstractmethod
+    def interval(self, a: Tensor, w: Tensor) -> Interval:
+        """Open interval of times on which the geodesic from ``a`` along ``w`` exists, shapes (...)."""
+
+    @abstractmethod
+    def barycenter(self, points: Tensor, weights: Tensor, solver: Solver) -> Barycenter:
+        """Weighted Fréchet mean: (..., m, k, k) and (..., q, m) -> (..., q, k, k)."""
+
+
+def _everywhere(a: Tensor) -> Interval:
+    infinite = torch.full(a.shape[:-2], torch.inf, dtype=a.dtype, device=a.device)
+    return -infinite, infinite
+
+
+def _reach(speed: Tensor) -> Interval:
+    r"""Interval on which :math:`1 + t λ > 0` for all eigenvalues λ of ``speed`` (the paper's proposition)."""
+    values = torch.linalg.eigvalsh(speed)
+    low, high = values[..., 0], values[..., -1]
+    infinite = torch.full_like(low, torch.inf)
+    return torch.where(high > 0, -1 / high, -infinite), torch.where(low < 0, -1 / low, infinite)
+
+
+@dataclass(frozen=True)
+class Symmetric(Space):
+    """All symmetric matrices with the Frobenius inner product."""
+
+    def sqdist(self, a: Tensor, b: Tensor) -> Tensor:
+        return _square_norm(a - b)
+
+    def resolution(self, a: Tensor, b: Tensor) -> Tensor:
+        eps = torch.finfo(a.dtype).eps
+        return eps * (_square_norm(a) + _square_norm(b)).sqrt()
+
+    def log(self, a: Tensor, b: Tensor) -> Tensor:
+        return b - a
+
+    def exp(self, a: Tensor, w: Tensor) -> Tensor:
+        return a + w
+
+    def inner(self, a: Tensor, w: Tensor, z: Tensor) -> Tensor:
+        return (w * z).sum((-2, -1))
+
+    def geodesic(self, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+        return (1 - t) * a + t * b
+
+    def interval(self, a: Tensor, w: Tensor) -> Interval:
+        return _everywhere(a + w)
+
+    def barycenter(self, points: Tensor, weights: Tensor, solver: Solver) -> Barycenter:
+        value = (weights @ points.flatten(-2)).unflatten(-1, points.shape[-2:])
+        zero = torch.zeros(value.shape[:-2], dtype=value.dtype, device=value.device)
+        return Barycenter(sym(value), zero.long(), zero, zero == 0)
+
+
+@dataclass(frozen=True)
+class Cone(Symmetric):
+    """Positive definite matrices with the Frobenius inner product: flat, but straight lines leave it."""
+
+    def interval(self, a: Tensor, w: Tensor) -> Interval:
+        root = torch.linalg.cholesky(a)
+        return _reach(whiten(root, w))
+
+
+@dataclass(frozen=True)
+class Factors(Space):
+    r"""Factors up to an orthogonal matrix, with the Procrustes distance :math:`\min_Q ‖a - b Q‖_F`.
+
+    In terms of :math:`Y = a a^⊤` this is the Bures-Wasserstein geometry [1]_.  The distance is the norm of a
+    difference, so nothing cancels; its gradient, :math:`2 (a - b Q)`, needs no inverse.
+
+    References
+    ----------
+    .. [1] R. Bhatia, T. Jain, Y. Lim, "On the Bures-Wasserstein distance between positive definite matrices",
+       Expositiones Mathematicae 37(2), 2019.
+    """
+
+    def sqdist(self, a: Tensor, b: Tensor) -> Tensor:
+        with torch.no_grad():  # the distance is stationary in Q: its gradient does not see how Q moves
+            q = polar(b.mT @ a)
+        return first_order(_square_norm(a - b @ q), "the Bures-Wasserstein distance")
+
+    def resolution(self, a: Tensor, b: Tensor) -> Tensor:
+        eps = torch.finfo(a.dtype).eps
+        return a.shape[-1] * eps * (_square_norm(a) + _square_norm(b)).sqrt()
+
+    def log(self, a: Tensor, b: Tensor) -> Tensor:
+        return 2 * sym((b @ polar(b.mT @ a) - a) @ a.mT)
+
+    def exp(self, a: Tensor, w: Tensor) -> Tensor:
+        return a + self._speed(a, w) @ a
+
+    def _speed(self, a: Tensor, w: Tensor) -> Tensor:
+        return lyapunov(sym(a @ a.mT), w)
+
+    def inner(self, a: Tensor, w: Tensor, z: Tensor) -> Tensor:
+        return (self._speed(a, w) * z).sum((-2, -1)) / 2
+
+    def geodesic(self, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+        return (1 - t) * a + t * (b @ polar(b.mT @ a))
+
+    def interval(self, a: Tensor, w: Tensor) -> Interval:
+        return _reach(self._speed(a, w))
+
+    def barycenter(self, points: Tensor, weights: Tensor, solver: Solver) -> Barycenter:
+        return solve(BuresFlow(), points, weights, solver)
+
+
+@dataclass(frozen=True)
+class Invariant(Space):
+    r"""Factors with the affine-invariant distance :math:`‖\log(a^{-1} b b^⊤ a^{-⊤})‖_F` of what they are factors of."""
+
+    def _relative_log(self, a: Tensor, b: Tensor) -> Tensor:
+        return spectral(torch.linalg.solve(a, b), LOG, gram=True)
+
+    def sqdist(self, a: Tensor, b: Tensor) -> Tensor:
+        return _square_norm(self._relative_log(a, b))
+
+    def resolution(self, a: Tensor, b: Tensor) -> Tensor:
+        size = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        return a.new_full(size, a.shape[-1] * torch.finfo(a.dtype).eps)
+
+    def log(self, a: Tensor, b: Tensor) -> Tensor:
+        return congruence(a, self._relative_log(a, b))
+
+    def exp(self, a: Tensor, w: Tensor) -> Tensor:
+        return a @ spectral(whiten(a, w) / 2, EXP)
+
+    def inner(self, a: Tensor, w: Tensor, z: Tensor) -> Tensor:
+        return (whiten(a, w) * whiten(a, z)).sum((-2, -1))
+
+    def geodesic(self, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+        c = torch.linalg.solve(a, b)
+        return a @ spectral(c, POWER, t[..., 0, 0] / 2, gram=True)
+
+    def interval(self, a: Tensor, w: Tensor) -> Interval:
+        return _everywhere(a + w)
+
+    def barycenter(self, points: Tensor, weights: Tensor, solver: Solver) -> Barycenter:
+        return solve(KarcherFlow(), points, weights, solver)
+
+
+def outside(times: Tensor, interval: Interval, what: str) -> None:
+    """Raise DomainError if a time lies outside the open interval."""
+    low, high = (x.detach() for x in interval)
+    bad = ~((times > low) & (times < high))
+    if bool(bad.any()):
+        at = checks.first(bad)
+        times, low, high = (x[at] for x in torch.broadcast_tensors(times, low, high))
+        raise checks.DomainError(
+            f"{what} leaves the positive definite matrices: t = {float(times):.6g} is not in the interval "
+            f"({float(low):.6g}, {float(high):.6g}) on which the geodesic exists{checks.place(at)}. "
+            "Take a smaller step; metric.interval(base, v) gives the limits."
+        )
