@@ -1,4 +1,4 @@
-"""How fast each library computes the distances and weighted means of one attention layer, and whether rightly.
+"""How fast each library computes the distances and means of one attention layer, and whether rightly.
 
     python benchmarks/geometry.py [--quick] [--threads 1 2] [--write docs/benchmarks.md]
 
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from peers import (
     IN_FLOAT64,
-    NO_FLOOR,
+    LOW_FLOOR,
     RELAXED,
     Peer,
     load_peers,
@@ -42,8 +42,8 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32}
 LIMITS = {"float64": (1e-6, 1e-4), "float32": (1e-4, 1e-2)}
 INTRODUCTION = """# Benchmarks
 
-Times of the two Bures-Wasserstein operations of an attention layer, of gbwatt and of other public libraries. The
-part below is written by `benchmarks/geometry.py`; `benchmarks/README.md` says how the peers are called.
+Times of the two Bures-Wasserstein operations of an attention layer, of gbwatt and of other public libraries.
+The part below is written by `benchmarks/geometry.py`; `benchmarks/README.md` says how the peers are called.
 """
 
 
@@ -85,7 +85,7 @@ class Timing:
 
 
 def covariances(rng: torch.Generator, shape: Shape, spread: float, samples: int = 146) -> Tensor:
-    """Trace-one covariances (b, m, k, k): the segments of a trial share a mixing matrix, their sources vary."""
+    """Trace-one covariances (b, m, k, k): segments of a trial share a mixing matrix, their sources vary."""
     b, m, k = shape
     mixing, _ = torch.linalg.qr(_normal(rng, b, 1, k, k))
     amplitudes = torch.logspace(0, -math.log10(spread) / 2, k, dtype=torch.float64)
@@ -120,7 +120,7 @@ def cases(task: str, dtype: str, shapes: Sequence[Shape]) -> Iterator[Case]:
 
 
 def reference(task: str, inputs: Pair, rng: torch.Generator) -> tuple[Tensor, Pair, Tensor]:
-    """Answer, gradients and cotangent in float64: textbook formulae, iterated to the last digit and unrolled."""
+    """Answer, gradients and cotangent in float64: the textbook, iterated to the last digit and unrolled."""
     x, y = (t.requires_grad_() for t in in_float64(task, inputs))
     distances = task == "distances"
     answer = textbook_distance(x[:, :, None], y[:, None]) if distances else textbook_mean(x, y, 1e-14)
@@ -265,7 +265,7 @@ def tabulate(title: str, dtype: str, peers: Sequence[Peer], results: dict[str, l
 def contestants(peers: Sequence[Peer], task: str, dtype: str) -> list[Peer]:
     """Peers without the variants that would make no difference here."""
     idle = {RELAXED} if task == "distances" else set()
-    idle |= {IN_FLOAT64, NO_FLOOR} if dtype == "float64" else set()
+    idle |= {IN_FLOAT64, LOW_FLOOR} if dtype == "float64" else set()
     return [p for p in peers if p.name not in idle]
 
 
@@ -274,10 +274,11 @@ def legend(agreement: Sequence[float]) -> str:
     (limit64, slope64), (limit32, slope32) = LIMITS["float64"], LIMITS["float32"]
     opinions = f"; gbwatt, converged in float64, agrees with it to {max(agreement):.0e}" if agreement else ""
     return (
-        "Milliseconds for the whole batch (largest relative error of the answer, and of its gradient). ✗: wrong, "
-        f"that is an error above {limit64:.0e} in float64 or {limit32:.0e} in float32 (gradients: {slope64:.0e}, "
-        f"{slope32:.0e}), NaN or an exception. ⅟n: timed on one n-th of the batch and multiplied. The reference is "
-        f"the textbook formula or iteration in float64, run to the last digit{opinions}."
+        "Milliseconds for the whole batch (largest relative error of the answer, and of its gradient). "
+        f"✗: wrong, that is an error above {limit64:.0e} in float64 or {limit32:.0e} in float32 "
+        f"(gradients: {slope64:.0e}, {slope32:.0e}), NaN or an exception. "
+        "⅟n: timed on one n-th of the batch and multiplied. "
+        f"The reference is the textbook formula or iteration in float64, run to the last digit{opinions}."
     )
 
 

@@ -1,10 +1,10 @@
 """The Bures-Wasserstein functions of gbwatt and of its neighbours behind one small interface.
 
 Every peer gets the best settings that its documented interface allows: its own batching where it has any,
-numpy or torch, whichever is faster, the weighted arithmetic mean as start, and a tolerance that asks for the
-same equation residual ``||G - sum_j w_j (G^1/2 X_j G^1/2)^1/2|| / ||G||`` of everyone (:data:`TOLERANCE`). Loops
-stand only where a library cannot batch. A library that is not installed is left out, and :func:`load_peers` says
-so.
+numpy or torch, whichever is faster, the weighted arithmetic mean as start, and a tolerance that asks for
+the same equation residual ``||G - sum_j w_j (G^1/2 X_j G^1/2)^1/2|| / ||G||`` of everyone
+(:data:`TOLERANCE`). Loops stand only where a library cannot batch. A library that is not installed is left
+out, and :func:`load_peers` says so.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -28,13 +29,13 @@ from torch import Tensor
 
 #: Relative residual of the mean's equation that is asked of every library.
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-5}
-#: Limits of the quick iteration (Riemannian descent, unit steps) and of the slow one (`G <- sum_j w_j (...)^1/2`).
+#: Limits of the quick iteration (descent with unit steps) and of the slow one (`G <- sum_j w_j (...)^1/2`).
 QUICK_STEPS, MAX_STEPS = 50, 1000
 
 # variants
 RELAXED = "gbwatt, peers' tolerance"
 IN_FLOAT64 = "textbook in float64"
-NO_FLOOR = "spd_learn, no floor"
+LOW_FLOOR = "spd_learn, low floor"
 
 
 class Peer(ABC):
@@ -100,7 +101,7 @@ class GBWatt(Peer):
 class Textbook(Peer):
     """The formulae as textbooks print them, on ``torch.linalg.eigh``, batched over everything.
 
-    With ``double=True`` they are evaluated in float64 whatever the dtype of the input, as a careful user does.
+    With ``double=True`` they are evaluated in float64 whatever the input is, as a careful user does.
     """
 
     distribution = "torch"
@@ -124,7 +125,7 @@ class Textbook(Peer):
 
 
 class PyRiemann(Peer):
-    """pyRiemann: distances broadcast, means one at a time (in numpy, which is faster, unless gradients are wanted)."""
+    """pyRiemann: distances broadcast, means one at a time, in numpy (faster) unless gradients are wanted."""
 
     name, distribution = "pyRiemann", "pyriemann"
 
@@ -158,14 +159,14 @@ class PyRiemann(Peer):
 class POT(Peer):
     """POT: paired distances in one call, barycenters one problem at a time.
 
-    The fixed point of POT converges slowly; its gradient descent with unit steps is the quick iteration, but its
-    stopping rule averages the last hundred changes and never fires in time, so it gets a number of steps instead:
-    just enough for the covariances of ``geometry.py``, or ``patient``, enough for any. Gradients flow through the
-    fixed point only.
+    The fixed point of POT converges slowly; its gradient descent with unit steps is the quick iteration,
+    but its stopping rule averages the last hundred changes and never fires in time, so it gets a number of
+    steps instead: just enough for the covariances of ``geometry.py``, or ``patient``, enough for any.
+    Gradients flow through the fixed point only.
     """
 
     name, distribution = "POT", "POT"
-    steps = {torch.float64: 6, torch.float32: 4}
+    steps: ClassVar = {torch.float64: 6, torch.float32: 4}
 
     def __init__(self, patient: bool = False) -> None:
         from ot import gaussian
@@ -197,13 +198,13 @@ class Geomstats(Peer):
     def __init__(self) -> None:
         os.environ.setdefault("GEOMSTATS_BACKEND", "numpy")
         if not hasattr(np, "trapz"):
-            np.trapz = np.trapezoid  # gone in numpy 2, needed by the import of geomstats 2.8
+            setattr(np, "trapz", np.trapezoid)  # noqa: B010 (gone in numpy 2; geomstats 2.8 imports it)
         from geomstats.geometry.spd_matrices import SPDBuresWassersteinMetric, SPDMatrices
         from geomstats.learning.frechet_mean import FrechetMean
 
         self._matrices, self._metric, self._frechet = SPDMatrices, SPDBuresWassersteinMetric, FrechetMean
 
-    def _space(self, k: int):  # a class of geomstats
+    def _space(self, k: int) -> Any:
         space = self._matrices(k, equip=False)
         return space.equip_with_metric(self._metric)
 
@@ -233,9 +234,9 @@ class Geomstats(Peer):
 class SPDLearn(Peer):
     """spd_learn: distances and means batched; weights are shared by a whole call.
 
-    Weights that differ per problem enter through the points: the mean of ``X_j`` with weights ``w_j`` is the mean
-    of ``(m w_j)^2 X_j`` with equal weights. With ``clamp=False`` its absolute floors on eigenvalues, global
-    settings, are taken away.
+    Weights that differ per problem enter through the points: the mean of ``X_j`` with weights ``w_j`` is the
+    mean of ``(m w_j)^2 X_j`` with equal weights. With ``clamp=False`` its absolute floors on eigenvalues, global
+    settings, are put four orders lower, where they do least harm to values and gradients.
     """
 
     distribution = "spd_learn"
@@ -246,8 +247,8 @@ class SPDLearn(Peer):
         from spd_learn.functional.metrics import bures_wasserstein
 
         self._bw, self._context = bures_wasserstein, numerical.NumericalContext
-        self._scales = {} if clamp else dict.fromkeys(self.floors, 1e-20)
-        self.name = "spd_learn" if clamp else NO_FLOOR
+        self._scales = {} if clamp else dict.fromkeys(self.floors, 1e-2)
+        self.name = "spd_learn" if clamp else LOW_FLOOR
 
     def settings(self) -> contextlib.AbstractContextManager[object]:
         return self._context(**self._scales)
@@ -266,7 +267,7 @@ class SPDLearn(Peer):
 
 
 def textbook_distance(x: Tensor, y: Tensor) -> Tensor:
-    """``(tr X + tr Y - 2 tr (X^1/2 Y X^1/2)^1/2)^1/2``, broadcasting, by two symmetric eigendecompositions."""
+    """``(tr X + tr Y - 2 tr (X^1/2 Y X^1/2)^1/2)^1/2``, broadcasting, by two eigendecompositions."""
     root, _ = _roots(x)
     fidelity = torch.linalg.eigvalsh(root @ y @ root).clamp_min(0).sqrt().sum(-1)
     return (_trace(x) + _trace(y) - 2 * fidelity).clamp_min(0).sqrt()
@@ -275,7 +276,7 @@ def textbook_distance(x: Tensor, y: Tensor) -> Tensor:
 def textbook_mean(points: Tensor, weights: Tensor, tol: float, max_steps: int = MAX_STEPS) -> Tensor:
     """Fixed point of ``H(G) = G^-1/2 (sum_j w_j (G^1/2 X_j G^1/2)^1/2)^2 G^-1/2``, all problems at once.
 
-    A problem leaves the batch when it has reached ``tol`` or no longer improves; its best iterate is returned.
+    A problem leaves the batch when it has reached ``tol`` or does not improve; its best iterate is returned.
     """
     (b, q, m), k = weights.shape, points.shape[-1]
     x = points[:, None].expand(b, q, m, k, k).reshape(-1, m, k, k)
@@ -340,7 +341,7 @@ FACTORIES: dict[str, Callable[..., Peer]] = {
     "POT": POT,
     "geomstats": Geomstats,
     "spd_learn": SPDLearn,
-    NO_FLOOR: lambda: SPDLearn(clamp=False),
+    LOW_FLOOR: lambda: SPDLearn(clamp=False),
 }
 
 

@@ -1,9 +1,10 @@
-"""How many digits of Bures-Wasserstein distances and means each library gets right, against mpmath at 60 digits.
+"""How many digits of Bures-Wasserstein distances and means each library gets right, judged by mpmath.
 
     python benchmarks/precision.py [--quick] [--write docs/precision.md]
 
-The oracle receives the stored floating-point numbers exactly, so only the arithmetic of a library is judged, not
-the rounding of its input. The exit code is 1 if gbwatt breaks one of its promises (:func:`violations`).
+The oracle receives the stored floating-point numbers exactly, so only the arithmetic of a library is
+judged, not the rounding of its input. The exit code is 1 if gbwatt breaks one of its promises
+(:func:`violations`).
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ CONDITIONS = [1e2, 1e4, 1e6, 1e8, 1e10, 1e12]
 KINDS = {"far": None, "near 1e-4": 1e-4, "near 1e-7": 1e-7}
 INTRODUCTION = """# Precision
 
-Relative errors of Bures-Wasserstein distances, and relative residuals of the equation of the weighted mean, of
-gbwatt and of other public libraries, judged by mpmath at 60 digits. The part below is written by
+Relative errors of Bures-Wasserstein distances, and relative residuals of the equation of the weighted mean,
+of gbwatt and of other public libraries, judged by mpmath at 60 digits. The part below is written by
 `benchmarks/precision.py`. `textbook` is the usual formula `tr X + tr Y - 2 tr (X^½ Y X^½)^½` on
-`torch.linalg.eigh`, and the fixed-point iteration of the mean on it. `NaN` is what a library returned, the name of
-an exception what it raised. Means are asked for a residual of 1e-8 in float64 and 1e-5 in float32, of gbwatt for
-its own defaults.
+`torch.linalg.eigh`, and the fixed-point iteration of the mean on it. `NaN` is what a library returned, the
+name of an exception what it raised. Means are asked for a residual of 1e-8 in float64 and 1e-5 in float32,
+of gbwatt for its own defaults.
 """
 Outcome = float | str  # an error, or the name of an exception
 
@@ -62,7 +63,7 @@ def random_spd(rng: np.random.Generator, cond: float) -> np.ndarray:
 
 
 def neighbour(rng: np.random.Generator, x: np.ndarray, distance: float) -> np.ndarray:
-    """``(I + S) X (I + S)``, ``S`` symmetric and such that ``d(X, Y) = ||S X^1/2|| = distance (tr X)^1/2``."""
+    """``(I + S) X (I + S)``, ``S`` symmetric, such that ``d(X, Y) = ||S X^1/2|| = distance (tr X)^1/2``."""
     s = _symmetric(rng.standard_normal(x.shape))
     s *= distance * math.sqrt(np.trace(x) / np.trace(s @ x @ s))
     transport = np.eye(K) + s
@@ -197,8 +198,8 @@ def judge_means(peers: Sequence[Peer], dtype: str, cond: float, count: int) -> l
 def violations(cells: Sequence[Cell]) -> list[str]:
     """Broken promises of gbwatt.
 
-    Distances of far pairs to 1e-12 in float64 up to condition 1e12 and to 1e-5 in float32 up to 1e6; and never
-    a NaN or an exception.
+    Distances of far pairs to 1e-12 in float64 up to condition 1e12, to 1e-5 in float32 up to 1e6; and never a
+    NaN or an exception.
     """
     limits = {"float64": (1e12, 1e-12), "float32": (1e6, 1e-5)}
     ours = [c for c in cells if c.peer == "gbwatt"]
@@ -206,8 +207,8 @@ def violations(cells: Sequence[Cell]) -> list[str]:
     for cell in ours:
         up_to, limit = limits[cell.dtype]
         promised = cell.quantity == "far" and cell.cond <= up_to
-        failed = isinstance(cell.outcome, str) or math.isnan(cell.outcome)
-        if failed or (promised and not cell.outcome <= limit):
+        value = math.nan if isinstance(cell.outcome, str) else cell.outcome
+        if math.isnan(value) or (promised and value > limit):
             broken.append(f"{cell.quantity}, {cell.dtype}, condition {cell.cond:.0e}: {show(cell.outcome)}")
     return broken
 

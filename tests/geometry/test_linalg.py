@@ -214,14 +214,13 @@ def test_singular_matrices_are_accepted_by_the_root_and_refused_by_the_logarithm
             refused(ones)
 
 
-@pytest.mark.parametrize("scale", [1e-14, 1.0, 1e14])
+@pytest.mark.parametrize("scale", [1e-14, 1e14])
 def test_no_absolute_floor_swallows_small_units(spd, scale):
     """Covariances in V² have entries of 1e-12: functions must scale with them."""
     x = spd(k=5, cond=1e3)
+    shift = torch.eye(5, dtype=x.dtype) * torch.tensor(scale, dtype=x.dtype).log()
     close(sqrtm(scale * x), scale**0.5 * sqrtm(x), 1e-12)
-    close(logm(scale * x) - logm(x), torch.eye(5, dtype=x.dtype) * torch.tensor(scale, dtype=x.dtype).log(), 1e-9) if (
-        scale != 1
-    ) else None
+    close(logm(scale * x), logm(x) + shift, 1e-12)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gbwatt import checks
 from gbwatt.geometry.linalg import (
     EXP,
     LOG,
@@ -112,6 +113,8 @@ class DeformedRoot(Chart):
     theta: Tensor | float
 
     def __call__(self, x: Tensor, name: str = "x") -> Tensor:
+        checks.same_kind(**{name: x, "M": self.M})
+        checks.square(**{name: x, "M": self.M})
         half = self.theta / 2
         return torch.linalg.solve_triangular(
             self._root(), spectral(sym(x), power_function(half), half, name=name), upper=False

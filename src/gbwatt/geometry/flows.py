@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from gbwatt.geometry.linalg import EXP, LOG, POWER, SVD, factor, polar, spectral, svd, sym
+from gbwatt.geometry.linalg import EXP, LOG, POWER, SVD, factor, polar, solve, spectral, svd, sym
 
 
 def _pairs(s: Tensor) -> tuple[Tensor, Tensor]:
@@ -134,10 +134,10 @@ class KarcherFlow(Flow):
         first = b[..., 0, :, :]
         if b.shape[-3] > 2:
             return factor(_weighted(w, sym(b @ b.mT)), "points", "definite")
-        return first @ spectral(torch.linalg.solve(first, b[..., -1, :, :]), POWER, w[..., -1] / 2, gram=True)
+        return first @ spectral(solve(first, b[..., -1, :, :]), POWER, w[..., -1] / 2, gram=True)
 
     def relative(self, n: Tensor, b: Tensor) -> Tensor:
-        return torch.linalg.solve(n[..., None, :, :], b)
+        return solve(n[..., None, :, :], b)
 
     def advance(self, n: Tensor, b: Tensor, w: Tensor, frame: SVD) -> tuple[Tensor, Tensor]:
         gradient = _weighted(w, (frame.u * self.values(frame.s)[..., None, :]) @ frame.u.mT)

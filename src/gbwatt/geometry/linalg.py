@@ -468,7 +468,7 @@ def generalized_lyapunov(x: Tensor, m: Tensor, s: Tensor) -> Tensor:
     """
     checks.symmetric(x=x, m=m, s=s)
     c = factor(m, "m", "definite")
-    return congruence(inverse_of(c).mT, _lyapunov(whiten(c, x), whiten(c, s)))
+    return congruence(torch.linalg.inv(c).mT, _lyapunov(whiten(c, x), whiten(c, s)))
 
 
 def congruence(a: Tensor, x: Tensor) -> Tensor:
@@ -476,15 +476,14 @@ def congruence(a: Tensor, x: Tensor) -> Tensor:
     return sym(a @ x @ a.mT)
 
 
+def solve(a: Tensor, b: Tensor) -> Tensor:
+    """``a⁻¹ b``, shape (..., k, k); torch's own takes some stacks of matrices for stacks of vectors."""
+    return torch.linalg.solve(*torch.broadcast_tensors(a, b))
+
+
 def whiten(a: Tensor, x: Tensor) -> Tensor:
     """``a⁻¹ x a⁻ᵀ``, shape (..., k, k)."""
-    half = torch.linalg.solve(a, x)
-    return sym(torch.linalg.solve(a, half.mT))
-
-
-def inverse_of(a: Tensor) -> Tensor:
-    """``a⁻¹``, shape (..., k, k)."""
-    return torch.linalg.inv(a)
+    return sym(solve(a, solve(a, x).mT))
 
 
 # ----------------------------------------------------------------------------------- half vectors, square root

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import final
 
 import torch
 from torch import Tensor
@@ -116,24 +117,53 @@ class Metric(ABC):
         return barycenter(self, points, weights).value
 
 
-@dataclass(frozen=True)
+@final
 class PullBack(Metric):
-    """The metric that makes ``chart`` an isometry (up to ``scale``) onto ``space``: any pair of your own.
+    r"""The metric that makes ``chart`` an isometry, up to ``scale``, onto ``space``: any pair of your own.
 
     Examples
     --------
-    The square-root metric ``‖X^½ - Y^½‖`` is flat:
+    The metric in which X ↦ X⁻¹ is flat, by a chart of five lines:
 
-    >>> from gbwatt.geometry.charts import Identity
-    >>> PullBack(Symmetric(), Identity()).sqdist(torch.eye(2), 2 * torch.eye(2))
-    tensor(2.)
+    >>> from gbwatt.geometry import powm
+    >>> from gbwatt.geometry.charts import Chart
+    >>> class Inverse(Chart):
+    ...     def __call__(self, x, name="x"):
+    ...         return powm(x, -1.0)
+    ...     inverse = __call__
+    ...     def push(self, x, v):
+    ...         return -powm(x, -1.0) @ v @ powm(x, -1.0)
+    ...     def pull(self, x, w):
+    ...         return -x @ w @ x
+    >>> harmonic = PullBack(Symmetric(), Inverse())
+    >>> harmonic.mean(torch.stack([torch.eye(2), 3 * torch.eye(2)]))
+    tensor([[1.5000, 0.0000],
+            [0.0000, 1.5000]])
     """
 
-    space: Space  # type: ignore[misc]
-    chart: Chart  # type: ignore[misc]
-    scale: Tensor | float = 1.0
+    def __init__(self, space: Space, chart: Chart, scale: Tensor | float = 1.0) -> None:
+        self._space, self._chart, self._scale = space, chart, scale
+
+    def __repr__(self) -> str:
+        return f"PullBack({self._space}, {self._chart}, scale={self._scale})"
+
+    @property
+    def space(self) -> Space:
+        """The geometry that is pulled back."""
+        return self._space
+
+    @property
+    def chart(self) -> Chart:
+        """The map into it."""
+        return self._chart
+
+    @property
+    def scale(self) -> Tensor | float:
+        """Factor of the squared distance."""
+        return self._scale
 
 
+@final
 @dataclass(frozen=True)
 class Euclidean(Metric):
     """The Frobenius inner product.
@@ -148,6 +178,7 @@ class Euclidean(Metric):
     chart = Identity()
 
 
+@final
 @dataclass(frozen=True)
 class LogEuclidean(Metric):
     r"""Log-Euclidean metric (LEM), :math:`d(X, Y) = ‖\log X - \log Y‖_F`.
@@ -168,6 +199,7 @@ class LogEuclidean(Metric):
     chart = Logarithm()
 
 
+@final
 @dataclass(frozen=True)
 class AffineInvariant(Metric):
     r"""Affine-invariant metric (AIM), :math:`d(X, Y) = ‖\log(X^{-1/2} Y X^{-1/2})‖_F`.
@@ -188,6 +220,7 @@ class AffineInvariant(Metric):
     chart = Root("definite")
 
 
+@final
 @dataclass(frozen=True)
 class BuresWasserstein(Metric):
     r"""Bures-Wasserstein metric (BWM; Eqs. 3-9 of the paper).
@@ -216,6 +249,7 @@ class BuresWasserstein(Metric):
     chart = Root()
 
 
+@final
 @dataclass(frozen=True)
 class GeneralizedBuresWasserstein(Metric):
     r"""Power-deformed generalised Bures-Wasserstein metric, the θ-GBWM of the paper (Eq. 29).
@@ -261,7 +295,7 @@ class GeneralizedBuresWasserstein(Metric):
 
     def __repr__(self) -> str:
         size = self.M.shape[-1]
-        return f"GeneralizedBuresWasserstein(M {size}x{size}, theta={float(self.theta):g})"
+        return f"GeneralizedBuresWasserstein(M {size}x{size}, theta={float(torch.as_tensor(self.theta).detach()):g})"
 
     @property
     def chart(self) -> Chart:

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from gbwatt import checks
 from gbwatt.geometry._autograd import first_order
-from gbwatt.geometry.barycenter import Barycenter, Solver, solve
+from gbwatt.geometry.barycenter import Barycenter, Solver, fixed_point
 from gbwatt.geometry.flows import BuresFlow, KarcherFlow
-from gbwatt.geometry.linalg import EXP, LOG, POWER, congruence, lyapunov, polar, spectral, sym, whiten
+from gbwatt.geometry.linalg import EXP, LOG, POWER, congruence, lyapunov, polar, solve, spectral, sym, whiten
 
 Interval = tuple[Tensor, Tensor]
 
@@ -94,6 +94,7 @@ class Symmetric(Space):
         return a + w
 
     def inner(self, a: Tensor, w: Tensor, z: Tensor) -> Tensor:
+        _, w, z = torch.broadcast_tensors(a, w, z)
         return (w * z).sum((-2, -1))
 
     def geodesic(self, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
@@ -158,7 +159,7 @@ class Factors(Space):
         return _reach(self._speed(a, w))
 
     def barycenter(self, points: Tensor, weights: Tensor, solver: Solver) -> Barycenter:
-        return solve(BuresFlow(), points, weights, solver)
+        return fixed_point(BuresFlow(), points, weights, solver)
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ class Invariant(Space):
     r"""Factors with the affine-invariant distance :math:`‖\log(a^{-1} b b^⊤ a^{-⊤})‖_F` of what they are factors of."""
 
     def _relative_log(self, a: Tensor, b: Tensor) -> Tensor:
-        return spectral(torch.linalg.solve(a, b), LOG, gram=True)
+        return spectral(solve(a, b), LOG, gram=True)
 
     def sqdist(self, a: Tensor, b: Tensor) -> Tensor:
         return _square_norm(self._relative_log(a, b))
@@ -185,14 +186,14 @@ class Invariant(Space):
         return (whiten(a, w) * whiten(a, z)).sum((-2, -1))
 
     def geodesic(self, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
-        c = torch.linalg.solve(a, b)
+        c = solve(a, b)
         return a @ spectral(c, POWER, t[..., 0, 0] / 2, gram=True)
 
     def interval(self, a: Tensor, w: Tensor) -> Interval:
         return _everywhere(a + w)
 
     def barycenter(self, points: Tensor, weights: Tensor, solver: Solver) -> Barycenter:
-        return solve(KarcherFlow(), points, weights, solver)
+        return fixed_point(KarcherFlow(), points, weights, solver)
 
 
 def outside(times: Tensor, interval: Interval, what: str) -> None:
