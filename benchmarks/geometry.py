@@ -228,9 +228,9 @@ def show(timing: Timing | None, dtype: str) -> str:
         return "no gradient"
     if timing.failure:
         return f"✗ {timing.failure}"
-    errors = f"{timing.error:.0e}"
+    errors = f"{timing.error:.1e}"
     if timing.gradient_error is not None:
-        errors += f", {timing.gradient_error:.0e}"
+        errors += f", {timing.gradient_error:.1e}"
     mark = "" if timing.right(dtype) else "✗ "
     scaled = "" if timing.scale == 1 else f" ⅟{timing.scale:.0f}"
     return f"{mark}{_milliseconds(timing.seconds)} ({errors}){scaled}"
@@ -312,12 +312,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="an eighth of the batch, two rounds")
     parser.add_argument("--tasks", nargs="+", choices=["distances", "means"], default=["distances", "means"])
-    parser.add_argument(
-        "--threads", type=int, nargs="+", default=[1], help="torch threads, a section for each"
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=5, help="show the shortest of these (default: %(default)s)"
-    )
+    parser.add_argument("--threads", type=int, nargs="+", default=[1], help="torch threads, a section for each")
+    parser.add_argument("--rounds", type=int, default=5, help="show the shortest of these (default: %(default)s)")
     parser.add_argument("--budget", type=float, default=0.5, help="seconds per call (default: %(default)s)")
     parser.add_argument("--peers", nargs="+", metavar="NAME", help="only these libraries")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables into this markdown file")

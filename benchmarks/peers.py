@@ -235,8 +235,8 @@ class SPDLearn(Peer):
     """spd_learn: distances and means batched; weights are shared by a whole call.
 
     Weights that differ per problem enter through the points: the mean of ``X_j`` with weights ``w_j`` is the
-    mean of ``(m w_j)^2 X_j`` with equal weights. With ``clamp=False`` its absolute floors on eigenvalues, global
-    settings, are put four orders lower, where they do least harm to values and gradients.
+    mean of ``(m w_j)^2 X_j`` with equal weights. With ``clamp=False`` its absolute floors on eigenvalues,
+    global settings, are put four orders lower, where they do least harm to values and gradients.
     """
 
     distribution = "spd_learn"

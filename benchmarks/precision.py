@@ -250,9 +250,7 @@ def contestants(peers: Sequence[Peer], dtype: str) -> list[Peer]:
     return [p for p in peers if dtype == "float32" or p.name != IN_FLOAT64]
 
 
-def run(
-    peers: Sequence[Peer], conds: Sequence[float], count: int, problems: int
-) -> tuple[list[Cell], list[str]]:
+def run(peers: Sequence[Peer], conds: Sequence[float], count: int, problems: int) -> tuple[list[Cell], list[str]]:
     """All cells and all tables."""
     cells, tables = [], []
     for quantity in [*KINDS, "mean"]:

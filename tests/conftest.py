@@ -26,7 +26,12 @@ def spectrum(kind: str, k: int, cond: float) -> Tensor:
 
 
 def make_spd(
-    *batch: int, k: int, cond: float = 100.0, dtype: torch.dtype = torch.float64, kind: str = "spread", seed: int = 0
+    *batch: int,
+    k: int,
+    cond: float = 100.0,
+    dtype: torch.dtype = torch.float64,
+    kind: str = "spread",
+    seed: int = 0,
 ) -> Tensor:
     """Random SPD matrices (*batch, k, k) with independent orientations and the given condition number."""
     generator = torch.Generator().manual_seed(seed)

@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from gbwatt import checks
-from gbwatt.geometry import BuresWasserstein, Euclidean, GeneralizedBuresWasserstein, barycenter, logm, lyapunov
+from gbwatt.geometry import (
+    BuresWasserstein,
+    Euclidean,
+    GeneralizedBuresWasserstein,
+    barycenter,
+    logm,
+    lyapunov,
+)
 from tests.geometry.conftest import METRICS, make_metric
 
 EYE = torch.eye(3, dtype=torch.float64)
@@ -35,16 +42,36 @@ def test_all_errors_are_value_errors_and_of_one_family():
         (torch.ones(3, 4, dtype=torch.float64), checks.ShapeError, r"'y' \(3, 4\) .*square"),
         (torch.ones(3, dtype=torch.float64), checks.ShapeError, r"'y' \(3,\)"),
         (torch.eye(4, dtype=torch.float64), checks.ShapeError, r"'y' \(4, 4\) holds 4x4 .* 'x' 3x3"),
-        (EYE.float(), checks.MismatchError, r"'x' is torch.float64 and 'y' is torch.float32.*y.to\(x.dtype\)"),
+        (
+            EYE.float(),
+            checks.MismatchError,
+            r"'x' is torch.float64 and 'y' is torch.float32.*y.to\(x.dtype\)",
+        ),
         (torch.eye(3, dtype=torch.long), checks.MismatchError, r"'y' \(3, 3\) has dtype torch.int64"),
         (torch.eye(3, dtype=torch.complex64), checks.MismatchError, "complex64"),
         ([[1.0]], checks.MismatchError, r"'y' is a list.*torch.as_tensor\(y\)"),
-        (tilted(1e-3), checks.NotSymmetricError, r"'y' \(3, 3\) is not symmetric.*1.0e-03.*\(y \+ y.mT\) / 2"),
+        (
+            tilted(1e-3),
+            checks.NotSymmetricError,
+            r"'y' \(3, 3\) is not symmetric.*1.0e-03.*\(y \+ y.mT\) / 2",
+        ),
         (EYE * torch.nan, checks.NotFiniteError, r"'y' \(3, 3\) has NaN or infinite"),
         (EYE / torch.zeros((), dtype=torch.float64), checks.NotFiniteError, "NaN or infinite"),
         (-EYE, checks.NotSPDError, r"'y' \(3, 3\) is not positive definite: smallest eigenvalue -1.0e\+00"),
     ],
-    ids=["not square", "vector", "size", "dtype", "integer", "complex", "list", "asymmetric", "nan", "inf", "negative"],
+    ids=[
+        "not square",
+        "vector",
+        "size",
+        "dtype",
+        "integer",
+        "complex",
+        "list",
+        "asymmetric",
+        "nan",
+        "inf",
+        "negative",
+    ],
 )
 def test_bad_matrices_are_refused_by_every_metric(metric, bad, error, message):
     with pytest.raises(error, match=message):
@@ -103,10 +130,18 @@ def test_singular_matrices_are_refused_where_a_logarithm_is_needed():
 @pytest.mark.parametrize(
     "weights, error, message",
     [
-        (torch.tensor([0.5, 0.6, -0.1]), checks.WeightsError, r"'weights' \(3,\) has negative entries, down to -1.0e-01"),
+        (
+            torch.tensor([0.5, 0.6, -0.1]),
+            checks.WeightsError,
+            r"'weights' \(3,\) has negative entries, down to -1.0e-01",
+        ),
         (torch.tensor([0.5, 0.6, 0.1]), checks.WeightsError, "sum to one over the last axis, got 1.2"),
         (torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.2, 0.2]]), checks.WeightsError, "got 0.9"),
-        (torch.tensor([0.5, 0.5]), checks.ShapeError, r"'weights' \(2,\) does not match the 3 matrices of 'points'"),
+        (
+            torch.tensor([0.5, 0.5]),
+            checks.ShapeError,
+            r"'weights' \(2,\) does not match the 3 matrices of 'points'",
+        ),
         (torch.tensor(1.0), checks.ShapeError, r"'weights' \(\)"),
         (torch.full((4, 2, 3), 1 / 3), checks.ShapeError, "do not broadcast"),
         (torch.tensor([0.5, torch.nan, 0.5]), checks.NotFiniteError, "'weights'"),
@@ -119,7 +154,7 @@ def test_bad_weights_are_refused(metric, weights, error, message):
 
 
 def test_weights_of_another_dtype_are_refused(metric):
-    with pytest.raises(checks.MismatchError, match="'weights' is torch.float32"):
+    with pytest.raises(checks.MismatchError, match=r"'weights' is torch\.float32"):
         metric.mean(EYE.expand(2, 3, 3), torch.tensor([0.5, 0.5]))
 
 
@@ -145,7 +180,7 @@ def test_bad_metric_parameters_are_refused():
         GeneralizedBuresWasserstein(-EYE).dist(EYE, EYE)
     with pytest.raises(checks.ShapeError, match=r"'M' \(4, 4\) holds 4x4.* 'x' 3x3"):
         GeneralizedBuresWasserstein(torch.eye(4, dtype=torch.float64)).dist(EYE, EYE)
-    with pytest.raises(checks.MismatchError, match="'M' is torch.float32"):
+    with pytest.raises(checks.MismatchError, match=r"'M' is torch\.float32"):
         GeneralizedBuresWasserstein(torch.eye(3)).dist(EYE, EYE)
 
 

@@ -36,7 +36,7 @@ def make_metric(name: str, k: int, dtype: torch.dtype = torch.float64) -> Metric
 
 
 def close(got: Tensor, want: Tensor, tol: float) -> None:
-    """Assert that the matrices or numbers agree relative to the largest entry of ``want``, each batch item for itself."""
+    """Assert that matrices or numbers agree, relative to the largest entry of ``want`` of each batch item."""
     assert got.shape == want.shape, f"shapes differ: {tuple(got.shape)} and {tuple(want.shape)}"
     axes = (-2, -1) if want.ndim >= 2 and want.shape[-1] == want.shape[-2] else ()
     error, size = (got.detach().double() - want.detach().double()).abs(), want.detach().double().abs()

@@ -168,7 +168,12 @@ def test_generalised_mean_ignores_the_scale_of_its_parameter(spd, softmax_weight
 
 def test_generalised_mean_is_equivariant_under_congruence(spd, softmax_weights):
     """Mean(G X Gᵀ; G M Gᵀ) = G Mean(X; M) Gᵀ."""
-    points, w, m, g = spd(4, k=5, cond=10), softmax_weights(2, 4), spd(k=5, cond=10, seed=3), spd(k=5, cond=5, seed=4)
+    points, w, m, g = (
+        spd(4, k=5, cond=10),
+        softmax_weights(2, 4),
+        spd(k=5, cond=10, seed=3),
+        spd(k=5, cond=5, seed=4),
+    )
 
     def move(a):
         a = g @ a @ g.mT

@@ -62,7 +62,9 @@ def test_commuting_matrices_differ_by_their_square_roots(case, k):
     dtype, cond = case
     a, b = spectrum("spread", k, cond).to(dtype), spectrum("spread", k, cond).flip(0).to(dtype) * 2
     close(
-        BW.sqdist(torch.diag(a), torch.diag(b)), (a.double().sqrt() - b.double().sqrt()).square().sum(), exact(dtype)
+        BW.sqdist(torch.diag(a), torch.diag(b)),
+        (a.double().sqrt() - b.double().sqrt()).square().sum(),
+        exact(dtype),
     )
 
 
@@ -190,7 +192,11 @@ def test_geodesic_stays_positive_inside_its_interval_and_is_singular_at_its_ends
 def test_interval_covers_the_three_cases_of_the_proposition():
     """Shrinking, growing and mixed directions at the identity."""
     eye = torch.eye(2, dtype=torch.float64)
-    for diagonal, want in (((2.0, 4.0), (-0.5, torch.inf)), ((-2.0, -4.0), (-torch.inf, 0.5)), ((-2.0, 4.0), (-0.5, 1.0))):
+    for diagonal, want in (
+        ((2.0, 4.0), (-0.5, torch.inf)),
+        ((-2.0, -4.0), (-torch.inf, 0.5)),
+        ((-2.0, 4.0), (-0.5, 1.0)),
+    ):
         low, high = BW.interval(eye, torch.diag(torch.tensor(diagonal, dtype=torch.float64)))
         assert (float(low), float(high)) == pytest.approx(want)
 

@@ -14,6 +14,12 @@ from gbwatt.checks import DoubleBackwardError
 _Gradients = tuple[Tensor | None, ...]
 
 
+def apply(function: type[torch.autograd.Function], *args: Any) -> Tensor:
+    """``function.apply``, typed."""
+    out: Tensor = function.apply(*args)
+    return out
+
+
 class _Refuse(torch.autograd.Function):
     """The identity, whose derivative is an error."""
 
@@ -34,7 +40,7 @@ def _refuse(x: Tensor | None, what: str) -> Tensor | None:
     if x is None or not torch.is_grad_enabled():
         return x
     source = torch.zeros((), device=x.device, requires_grad=True)
-    return _Refuse.apply(x, what, source)  # type: ignore[no-any-return,no-untyped-call]
+    return apply(_Refuse, x, what, source)
 
 
 def differentiable_once(what: str) -> Callable[[Callable[..., _Gradients]], Callable[..., _Gradients]]:
@@ -65,4 +71,4 @@ class _Once(torch.autograd.Function):
 
 def first_order(x: Tensor, what: str) -> Tensor:
     """Mark a result whose first derivative by autograd is exact while its second would be wrong: refuse the latter."""
-    return _Once.apply(x, what)  # type: ignore[no-any-return,no-untyped-call]
+    return apply(_Once, x, what)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from gbwatt import checks
-from gbwatt.geometry._autograd import differentiable_once
+from gbwatt.geometry._autograd import apply, differentiable_once
 from gbwatt.geometry.flows import Flow
 from gbwatt.geometry.linalg import SVD, svd, sym
 
@@ -128,7 +128,9 @@ def barycenter(
     value = metric.chart.inverse(found.value)
     if rows is weights:
         return Barycenter(value, found.steps, found.residual, found.converged)
-    return Barycenter(value.squeeze(-3), found.steps.squeeze(-1), found.residual.squeeze(-1), found.converged.squeeze(-1))
+    return Barycenter(
+        value.squeeze(-3), found.steps.squeeze(-1), found.residual.squeeze(-1), found.converged.squeeze(-1)
+    )
 
 
 def _arguments(points: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -159,7 +161,7 @@ def _warn(metric: Metric, points: Tensor, found: Barycenter, solver: Solver) -> 
     )
 
 
-# ----------------------------------------------------------------------------------------------- the iteration
+# ------------------------------------------------------------------------------------------------------ the iteration
 
 
 def fixed_point(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
@@ -170,7 +172,7 @@ def fixed_point(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
     if solver.differentiate == "unrolled":
         return _unrolled(flow, b, w, solver)
     report: list[Tensor] = []
-    value: Tensor = _Implicit.apply(b, w, flow, solver, report)  # type: ignore[no-untyped-call]
+    value = apply(_Implicit, b, w, flow, solver, report)
     steps, residual, converged = report
     return Barycenter(value, steps, residual, converged)
 
@@ -178,7 +180,7 @@ def fixed_point(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
 def _unrolled(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
     b = b[..., None, :, :, :].expand(*w.shape, *b.shape[-2:])
     n = flow.start(b, w)
-    for taken in range(solver.max_steps + 1):  # noqa: B007
+    for taken in range(solver.max_steps + 1):
         with torch.no_grad():
             _, residual = flow.advance(n, b, w, svd(flow.relative(n, b)))
             converged = residual <= flow.noise(n).clamp_min(solver.tol)
@@ -192,7 +194,10 @@ def _iterate(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> tuple[Tensor, 
     """Iterate problems (r, m, k, k), (r, m) until each has converged: factors, frames, steps, residual, converged."""
     n = flow.start(b, w)
     limit = flow.noise(n).clamp_min(solver.tol)
-    out, frames = torch.empty_like(n), SVD(torch.empty_like(b), b.new_empty(b.shape[:-1]), torch.empty_like(b))
+    out, frames = (
+        torch.empty_like(n),
+        SVD(torch.empty_like(b), b.new_empty(b.shape[:-1]), torch.empty_like(b)),
+    )
     steps = torch.zeros(len(n), dtype=torch.long, device=n.device)
     residual, start = torch.empty_like(limit), None
     active = torch.arange(len(n), device=n.device)
@@ -250,13 +255,13 @@ class _Anderson:
         return torch.where(grew[:, None, None], new, new - shift)  # a plain step never goes astray
 
 
-# --------------------------------------------------------------------------------------- implicit derivative
+# ------------------------------------------------------------------------------------------------ implicit derivative
 
 
 class _Implicit(torch.autograd.Function):
     r"""Factors of the means, with the derivative of the equation that they solve.
 
-    With :math:`dG = N E N^⊤` the linearised equation reads :math:`Σ w_j U_j (h_j ∘ U_j^⊤ E U_j) U_j^⊤ = r`, self-adjoint
+    With :math:`dG = N E N^⊤` the linearised equation is :math:`Σ w_j U_j (h_j ∘ U_j^⊤ E U_j) U_j^⊤ = r`, self-adjoint
     and positive definite; the backward pass is one solve with it by conjugate gradients, in the frames that the
     forward pass ended with.
     """
@@ -282,7 +287,8 @@ class _Implicit(torch.autograd.Function):
         h, w_ = flow.curvature(s), w[..., None, None]
 
         def operator(e: Tensor) -> Tensor:
-            return (w_ * (u @ (h * (u.mT @ e[..., None, :, :] @ u)) @ u.mT)).sum(-3)
+            terms: Tensor = w_ * (u @ (h * (u.mT @ e[..., None, :, :] @ u)) @ u.mT)
+            return terms.sum(-3)
 
         eps = torch.finfo(s.dtype).eps
         g = turn.s.square()

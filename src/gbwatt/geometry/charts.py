@@ -116,9 +116,10 @@ class DeformedRoot(Chart):
         checks.same_kind(**{name: x, "M": self.M})
         checks.square(**{name: x, "M": self.M})
         half = self.theta / 2
-        return torch.linalg.solve_triangular(
-            self._root(), spectral(sym(x), power_function(half), half, name=name), upper=False
-        )
+        power = spectral(sym(x), power_function(half), half, name=name)
+        # one system for all rows of all matrices; a = (X^½θ C⁻ᵀ)ᵀ because the power is symmetric
+        rows: Tensor = torch.linalg.solve_triangular(self._root().mT, power.flatten(0, -2), upper=True, left=False)
+        return rows.reshape(power.shape).mT
 
     def _root(self) -> Tensor:
         return factor(sym(self.M), "M", "definite")

@@ -170,7 +170,8 @@ class KarcherFlow(Flow):
         return LOG.quotient(a, b, a) * s[..., None, :]
 
     def adjoint(self, n: Tensor) -> Tensor:
-        return torch.linalg.inv(n).mT
+        inverse: Tensor = torch.linalg.inv(n)
+        return inverse.mT
 
     def precondition(self, g: Tensor) -> Tensor:
         return torch.ones_like(g[..., :, None] + g[..., None, :])

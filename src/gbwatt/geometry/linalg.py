@@ -24,7 +24,7 @@ from torch import Tensor
 
 from gbwatt import checks
 from gbwatt.geometry import _native
-from gbwatt.geometry._autograd import differentiable_once
+from gbwatt.geometry._autograd import apply, differentiable_once
 
 Domain = Literal["symmetric", "semidefinite", "definite"]
 
@@ -34,7 +34,7 @@ def sym(x: Tensor) -> Tensor:
     return (x + x.mT) / 2
 
 
-# ---------------------------------------------------------------------------------------------- decompositions
+# ----------------------------------------------------------------------------------------------------- decompositions
 
 
 class SVD(NamedTuple):
@@ -128,7 +128,7 @@ def factor(x: Tensor, name: str = "x", domain: Domain = "semidefinite") -> Tenso
     return torch.where(failed, root, torch.linalg.cholesky(torch.where(failed, one, x)))
 
 
-# ------------------------------------------------------------------------------------------ spectral functions
+# ------------------------------------------------------------------------------------------------- spectral functions
 
 
 @dataclass(frozen=True)
@@ -201,9 +201,7 @@ INVSQRT = SpectralFunction(
 POWER = SpectralFunction(
     "the matrix power", lambda x, p: x**p, _power_quotient, lambda x, p: x**p * x.log(), domain="semidefinite"
 )
-INVERSE_POWER = SpectralFunction(
-    "the matrix power", POWER.value, POWER.quotient, POWER.slope, domain="definite"
-)
+INVERSE_POWER = SpectralFunction("the matrix power", POWER.value, POWER.quotient, POWER.slope, domain="definite")
 REEIG = SpectralFunction("ReEig", torch.maximum, _reeig_quotient)
 
 
@@ -241,9 +239,7 @@ class _Spectral(torch.autograd.Function):
         return grad_x, grad_p, None, None, None
 
 
-def spectral(
-    x: Tensor, f: SpectralFunction, p: Tensor | float = 0.0, *, gram: bool = False, name: str = "x"
-) -> Tensor:
+def spectral(x: Tensor, f: SpectralFunction, p: Tensor | float = 0.0, *, gram: bool = False, name: str = "x") -> Tensor:
     r"""Function of symmetric matrices, :math:`f(X) = U f(Λ) U^⊤` for :math:`X = U Λ U^⊤` (Eqs. 1-2 of the paper).
 
     The derivative is that of Daleckii and Krein [1]_: :math:`U (K ∘ U^⊤ H U) U^⊤` with
@@ -265,7 +261,7 @@ def spectral(
     Tensor, shape (..., k, k)
     """
     p = torch.as_tensor(p, dtype=x.dtype, device=x.device)
-    return _Spectral.apply(x, p, f, gram, name)  # type: ignore[no-any-return,no-untyped-call]
+    return apply(_Spectral, x, p, f, gram, name)
 
 
 class _SpectralDerivative(torch.autograd.Function):
@@ -283,7 +279,7 @@ class _SpectralDerivative(torch.autograd.Function):
                 "the directional derivative of a matrix function is differentiable in the direction, not in the "
                 "matrix or its parameter: detach the base point (and theta), or use `geodesic` instead of `exp`."
             )
-        return _SpectralDerivative.apply(grad[0], *ctx.saved_tensors), *[None] * 4  # type: ignore[no-untyped-call]
+        return apply(_SpectralDerivative, grad[0], *ctx.saved_tensors), *[None] * 4
 
 
 def spectral_derivative(
@@ -312,7 +308,7 @@ def spectral_derivative(
         values, u = eigh(x, f.domain)
         kernel = _loewner(f, values, p)
         kernel = 1 / kernel if inverse else kernel
-    return _SpectralDerivative.apply(v, kernel, u, x, p)  # type: ignore[no-any-return,no-untyped-call]
+    return apply(_SpectralDerivative, v, kernel, u, x, p)
 
 
 def logm(x: Tensor) -> Tensor:
@@ -381,7 +377,7 @@ def reeig(x: Tensor, eps: float = 1e-5) -> Tensor:
     return spectral(x, REEIG, eps)
 
 
-# ------------------------------------------------------------------------------------- orthogonal polar factor
+# -------------------------------------------------------------------------------------------- orthogonal polar factor
 
 
 class _Polar(torch.autograd.Function):
@@ -406,10 +402,10 @@ def polar(f: Tensor) -> Tensor:
 
     Its derivative divides by sums of singular values, never by differences.
     """
-    return _Polar.apply(f)  # type: ignore[no-any-return,no-untyped-call]
+    return apply(_Polar, f)
 
 
-# ------------------------------------------------------------------------------------------ Lyapunov equations
+# ------------------------------------------------------------------------------------------------- Lyapunov equations
 
 
 class _Lyapunov(torch.autograd.Function):
@@ -425,7 +421,7 @@ class _Lyapunov(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
         x, out = ctx.saved_tensors
-        grad_s: Tensor = _Lyapunov.apply(x, sym(grad[0]))  # type: ignore[no-untyped-call]
+        grad_s = apply(_Lyapunov, x, sym(grad[0]))
         return -2 * sym(grad_s @ out), grad_s
 
 
@@ -451,7 +447,7 @@ def lyapunov(x: Tensor, s: Tensor) -> Tensor:
 
 def _lyapunov(x: Tensor, s: Tensor) -> Tensor:
     x, s = torch.broadcast_tensors(x, s)
-    return _Lyapunov.apply(sym(x), sym(s))  # type: ignore[no-any-return,no-untyped-call]
+    return apply(_Lyapunov, sym(x), sym(s))
 
 
 def generalized_lyapunov(x: Tensor, m: Tensor, s: Tensor) -> Tensor:
@@ -478,7 +474,8 @@ def congruence(a: Tensor, x: Tensor) -> Tensor:
 
 def solve(a: Tensor, b: Tensor) -> Tensor:
     """``a⁻¹ b``, shape (..., k, k); torch's own takes some stacks of matrices for stacks of vectors."""
-    return torch.linalg.solve(*torch.broadcast_tensors(a, b))
+    out: Tensor = torch.linalg.solve(*torch.broadcast_tensors(a, b))
+    return out
 
 
 def whiten(a: Tensor, x: Tensor) -> Tensor:
@@ -486,7 +483,7 @@ def whiten(a: Tensor, x: Tensor) -> Tensor:
     return sym(solve(a, solve(a, x).mT))
 
 
-# ----------------------------------------------------------------------------------- half vectors, square root
+# ------------------------------------------------------------------------------------------ half vectors, square root
 
 
 def vech(x: Tensor) -> Tensor:
@@ -547,4 +544,4 @@ def smooth_root(square: Tensor, resolution: Tensor) -> Tensor:
     function that differs from the root by less than :math:`2 δ`, where δ is ``resolution``: the size of what
     rounding makes of a distance of zero.
     """
-    return _SmoothRoot.apply(square, resolution)  # type: ignore[no-any-return,no-untyped-call]
+    return apply(_SmoothRoot, square, resolution)

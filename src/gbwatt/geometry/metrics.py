@@ -100,7 +100,11 @@ class Metric(ABC):
         a, b = self.chart(x, "x"), self.chart(y, "y")
         times = t.detach()
         if bool(((times < 0) | (times > 1)).any()):
-            outside(times, self.space.interval(a.detach(), self.space.log(a.detach(), b.detach())), "geodesic(x, y, t)")
+            outside(
+                times,
+                self.space.interval(a.detach(), self.space.log(a.detach(), b.detach())),
+                "geodesic(x, y, t)",
+            )
         return self.chart.inverse(self.space.geodesic(a, b, t[..., None, None]))
 
     def inner(self, base: Tensor, u: Tensor, v: Tensor) -> Tensor:
@@ -130,9 +134,12 @@ class PullBack(Metric):
     >>> class Inverse(Chart):
     ...     def __call__(self, x, name="x"):
     ...         return powm(x, -1.0)
+    ...
     ...     inverse = __call__
+    ...
     ...     def push(self, x, v):
     ...         return -powm(x, -1.0) @ v @ powm(x, -1.0)
+    ...
     ...     def pull(self, x, w):
     ...         return -x @ w @ x
     >>> harmonic = PullBack(Symmetric(), Inverse())
