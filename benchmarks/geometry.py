@@ -36,7 +36,7 @@ from torch import Tensor
 Shape = tuple[int, int, int]  # batch b, sequence m, size k
 Pair = tuple[Tensor, Tensor]
 SHAPES: list[Shape] = [(128, 3, 18), (64, 7, 12)]  # the MI and SSVEP presets
-SPECTRA = {"condition 1e3": 3e2, "condition 1e5": 3e4}  # spread of the sources; sampling adds the rest
+SPECTRA = {"condition 1e3": 7e2, "condition 1e5": 8e4}  # spread of the sources; sampling adds the rest
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 #: Largest relative errors of an answer, and of its gradient, that still count as right.
 LIMITS = {"float64": (1e-6, 1e-4), "float32": (1e-4, 1e-2)}

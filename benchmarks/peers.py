@@ -349,7 +349,7 @@ def load_peers(names: Sequence[str] | None = None, patient: bool = False) -> tup
     """Build the named peers (all by default); also return the names of those whose import failed."""
     unknown = set(names or ()) - set(FACTORIES)
     if unknown:
-        raise SystemExit(f"unknown peers {sorted(unknown)}; there are {', '.join(FACTORIES)}")
+        raise SystemExit(f"unknown peers {sorted(unknown)}; there are {list(FACTORIES)}")
     peers, missing = [], []
     for name in names or FACTORIES:
         try:

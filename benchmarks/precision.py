@@ -35,8 +35,8 @@ Relative errors of Bures-Wasserstein distances, and relative residuals of the eq
 of gbwatt and of other public libraries, judged by mpmath at 60 digits. The part below is written by
 `benchmarks/precision.py`. `textbook` is the usual formula `tr X + tr Y - 2 tr (X^½ Y X^½)^½` on
 `torch.linalg.eigh`, and the fixed-point iteration of the mean on it. `NaN` is what a library returned, the
-name of an exception what it raised. Means are asked for a residual of 1e-8 in float64 and 1e-5 in float32,
-of gbwatt for its own defaults.
+name of an exception what it raised. The means of peers are asked for a residual of 1e-8 in float64 and 1e-5 in
+float32; gbwatt keeps its defaults.
 """
 Outcome = float | str  # an error, or the name of an exception
 
