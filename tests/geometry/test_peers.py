@@ -73,7 +73,7 @@ def test_pot(data):
 def geomstats_spd():
     os.environ.setdefault("GEOMSTATS_BACKEND", "numpy")
     if not hasattr(np, "trapz"):  # its 2.8.0 still imports the name that numpy 2.4 dropped
-        np.trapz = np.trapezoid
+        np.trapz = np.trapezoid  # noqa: NPY201
     return pytest.importorskip("geomstats.geometry.spd_matrices")
 
 

@@ -37,7 +37,7 @@
 #define INLINE static inline
 #endif
 
-#define EACH_LANE for (int l = 0; l < LANES; l++)
+#define EACH_LANE for (size_t l = 0; l < LANES; l++) /* size_t: a wrapping index, as with -fwrapv, is not vectorised */
 
 typedef struct {
     const void *f, *v0;          /* (batch, k, k) row-major; v0 NULL: start from the identity */
@@ -126,9 +126,9 @@ PyMODINIT_FUNC PyInit__jacobi(void) { return PyModule_Create(&module); }
 
 /* (x, y) -> (c x - s y, s x + c y) for two columns. */
 INLINE void NAME(rotate)(REAL *restrict x, REAL *restrict y, const REAL *restrict c, const REAL *restrict s,
-                         int k)
+                         size_t k)
 {
-    for (int i = 0; i < k; i++)
+    for (size_t i = 0; i < k; i++)
         EACH_LANE {
             REAL xi = x[i * LANES + l], yi = y[i * LANES + l];
             x[i * LANES + l] = c[l] * xi - s[l] * yi;
@@ -139,11 +139,11 @@ INLINE void NAME(rotate)(REAL *restrict x, REAL *restrict y, const REAL *restric
 /* Rotation that makes two columns orthogonal, the longer one first.  Returns 0: nothing to do, 1: only lanes that
  * change places, 2: some lane was not orthogonal yet. */
 INLINE int NAME(angle)(const REAL *restrict x, const REAL *restrict y, REAL *restrict cosine, REAL *restrict sine,
-                       int k)
+                       size_t k)
 {
     const REAL tolerance = EPSILON * SQRT((REAL)k);
     REAL a[LANES] = {0}, b[LANES] = {0}, c[LANES] = {0};
-    for (int i = 0; i < k; i++)
+    for (size_t i = 0; i < k; i++)
         EACH_LANE {
             a[l] += x[i * LANES + l] * x[i * LANES + l];
             b[l] += y[i * LANES + l] * y[i * LANES + l];
@@ -173,12 +173,12 @@ INLINE int NAME(angle)(const REAL *restrict x, const REAL *restrict y, REAL *res
 
 /* One sweep over all pairs of columns; f and v hold column after column, k rows of LANES numbers each.
  * Returns whether any lane still had to be rotated. */
-CLONES static int NAME(sweep)(REAL *f, REAL *v, int k)
+CLONES static int NAME(sweep)(REAL *f, REAL *v, size_t k)
 {
     const size_t column = (size_t)k * LANES;
     int rotated = 0;
-    for (int p = 0; p < k - 1; p++)
-        for (int q = p + 1; q < k; q++) {
+    for (size_t p = 0; p + 1 < k; p++)
+        for (size_t q = p + 1; q < k; q++) {
             REAL cosine[LANES], sine[LANES];
             int found = NAME(angle)(f + p * column, f + q * column, cosine, sine, k);
             if (!found) continue;
@@ -190,35 +190,35 @@ CLONES static int NAME(sweep)(REAL *f, REAL *v, int k)
 }
 
 /* out = f v, column after column. */
-CLONES static void NAME(multiply)(const REAL *restrict f, const REAL *restrict v, REAL *restrict out, int k)
+CLONES static void NAME(multiply)(const REAL *restrict f, const REAL *restrict v, REAL *restrict out, size_t k)
 {
-    memset(out, 0, sizeof(REAL) * (size_t)k * k * LANES);
-    for (int p = 0; p < k; p++)
-        for (int j = 0; j < k; j++)
-            for (int i = 0; i < k; i++)
-                EACH_LANE out[((size_t)p * k + i) * LANES + l] +=
-                    f[((size_t)j * k + i) * LANES + l] * v[((size_t)p * k + j) * LANES + l];
+    memset(out, 0, sizeof(REAL) * k * k * LANES);
+    for (size_t p = 0; p < k; p++)
+        for (size_t j = 0; j < k; j++)
+            for (size_t i = 0; i < k; i++)
+                EACH_LANE out[(p * k + i) * LANES + l] +=
+                    f[(j * k + i) * LANES + l] * v[(p * k + j) * LANES + l];
 }
 
 /* Lanes of a (count, k, k) row-major array, transposed to columns; lanes beyond count repeat the first. */
-static void NAME(load)(const REAL *restrict from, const REAL *restrict scale, REAL *restrict to, int k, int count)
+static void NAME(load)(const REAL *restrict from, const REAL *restrict scale, REAL *restrict to, size_t k, size_t count)
 {
-    for (int l = 0; l < LANES; l++) {
-        const REAL *x = from + (size_t)(l < count ? l : 0) * k * k;
+    for (size_t l = 0; l < LANES; l++) {
+        const REAL *x = from + (l < count ? l : 0) * k * k;
         REAL factor = scale ? 1 / scale[l] : 1;
-        for (int i = 0; i < k; i++)
-            for (int p = 0; p < k; p++) to[((size_t)p * k + i) * LANES + l] = x[i * k + p] * factor;
+        for (size_t i = 0; i < k; i++)
+            for (size_t p = 0; p < k; p++) to[(p * k + i) * LANES + l] = x[i * k + p] * factor;
     }
 }
 
-static void NAME(block)(const task *t, Py_ssize_t start, int count, REAL *f, REAL *v, REAL *spare)
+static void NAME(block)(const task *t, size_t start, size_t count, REAL *f, REAL *v, REAL *spare)
 {
-    const int k = (int)t->k;
-    const size_t size = (size_t)k * k;
+    const size_t k = (size_t)t->k;
+    const size_t size = k * k;
     const REAL *input = (const REAL *)t->f + start * size;
     REAL scale[LANES];
-    for (int l = 0; l < LANES; l++) {
-        const REAL *x = input + (size_t)(l < count ? l : 0) * size;
+    for (size_t l = 0; l < LANES; l++) {
+        const REAL *x = input + (l < count ? l : 0) * size;
         scale[l] = 0;
         for (size_t i = 0; i < size; i++) scale[l] = ABS(x[i]) > scale[l] ? ABS(x[i]) : scale[l];
         if (!(scale[l] > 0)) scale[l] = 1;
@@ -230,26 +230,26 @@ static void NAME(block)(const task *t, Py_ssize_t start, int count, REAL *f, REA
         memcpy(f, spare, sizeof(REAL) * size * LANES);
     } else if (t->v) {
         memset(v, 0, sizeof(REAL) * size * LANES);
-        for (int p = 0; p < k; p++) EACH_LANE v[((size_t)p * k + p) * LANES + l] = 1;
+        for (size_t p = 0; p < k; p++) EACH_LANE v[(p * k + p) * LANES + l] = 1;
     }
     int sweeps = 0, rotated = 1;
     while (rotated && sweeps++ < MAX_SWEEPS) rotated = NAME(sweep)(f, t->v ? v : NULL, k);
-    for (int l = 0; l < count; l++) {
+    for (size_t l = 0; l < count; l++) {
         REAL *u = (REAL *)t->u + (start + l) * size, *s = (REAL *)t->s + (start + l) * k;
         REAL *w = t->v ? (REAL *)t->v + (start + l) * size : NULL;
         int good = !rotated;
-        for (int p = 0; p < k; p++) {
+        for (size_t p = 0; p < k; p++) {
             REAL square = 0;
-            for (int i = 0; i < k; i++) {
-                REAL x = f[((size_t)p * k + i) * LANES + l];
+            for (size_t i = 0; i < k; i++) {
+                REAL x = f[(p * k + i) * LANES + l];
                 square += x * x;
             }
-            good &= square > SMALLEST && square <= (REAL)k * k * 4; /* false for NaN as well */
+            good &= square > SMALLEST && square <= (REAL)(k * k * 4); /* false for NaN as well */
             REAL length = SQRT(square), inverse = 1 / length;
             s[p] = length * scale[l];
-            for (int i = 0; i < k; i++) u[i * k + p] = f[((size_t)p * k + i) * LANES + l] * inverse;
+            for (size_t i = 0; i < k; i++) u[i * k + p] = f[(p * k + i) * LANES + l] * inverse;
             if (w)
-                for (int i = 0; i < k; i++) w[i * k + p] = v[((size_t)p * k + i) * LANES + l];
+                for (size_t i = 0; i < k; i++) w[i * k + p] = v[(p * k + i) * LANES + l];
         }
         t->failed[start + l] = !good;
     }
@@ -258,14 +258,14 @@ static void NAME(block)(const task *t, Py_ssize_t start, int count, REAL *f, REA
 static void *NAME(work)(void *argument)
 {
     task *t = (task *)argument;
-    size_t size = (size_t)t->k * t->k * LANES;
+    size_t size = (size_t)t->k * (size_t)t->k * LANES;
     char *raw = malloc(3 * size * sizeof(REAL) + ALIGNMENT);
     t->out_of_memory = raw == NULL;
     if (!raw) return NULL;
     REAL *space = (REAL *)(((size_t)raw + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-    for (Py_ssize_t start = t->first; start < t->last; start += LANES) {
-        Py_ssize_t left = t->last - start;
-        NAME(block)(t, start, left < LANES ? (int)left : LANES, space, space + size, space + 2 * size);
+    for (size_t start = (size_t)t->first; start < (size_t)t->last; start += LANES) {
+        size_t left = (size_t)t->last - start;
+        NAME(block)(t, start, left < LANES ? left : LANES, space, space + size, space + 2 * size);
     }
     free(raw);
     return NULL;
