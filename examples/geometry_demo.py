@@ -51,9 +51,8 @@ def compare_distances() -> None:
         x = ((orientation * spectrum) @ orientation.mT).float()
         x, y = (x + x.mT) / 2, (x + x.mT) / 2 * 1.01
         exact = (math.sqrt(1.01) - 1) * math.sqrt(float(x.double().trace()))
-        print(
-            f"  1e{exponent:<8} {exact:11.3e} {float(BuresWasserstein().dist(x, y)):10.3e} {float(textbook(x, y)):14.3e}"
-        )
+        ours, theirs = float(BuresWasserstein().dist(x, y)), float(textbook(x, y))
+        print(f"  1e{exponent:<8} {exact:9.6f}  {ours:9.6f}   {theirs:9.6f}")
 
 
 def compare_metrics(points: Tensor) -> None:

@@ -56,19 +56,3 @@ def differentiable_once(what: str) -> Callable[[Callable[..., _Gradients]], Call
         return wrapper
 
     return decorate
-
-
-class _Once(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, what: str) -> Tensor:
-        ctx.what = what
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *grad: Tensor) -> _Gradients:
-        return _refuse(grad[0], ctx.what), None
-
-
-def first_order(x: Tensor, what: str) -> Tensor:
-    """Mark a result whose first derivative by autograd is exact while its second would be wrong: refuse the latter."""
-    return apply(_Once, x, what)

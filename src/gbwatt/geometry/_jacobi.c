@@ -1,12 +1,14 @@
-/* Batched singular value decomposition of small square matrices: one-sided Jacobi.
+/* Batched linear algebra of small square matrices for the Bures-Wasserstein geometry.
  *
- * F V = U S: the columns of F are rotated in pairs until they are orthogonal (Hestenes; ordering of de Rijk).
- * Orthogonality is relative to the length of the columns, so small singular values keep their digits, which
- * LAPACK's bidiagonalisation does not promise.  One matrix per SIMD lane, blocks of lanes over threads; the
- * result of a matrix does not depend on its neighbours in the batch.
+ * At its heart is the singular value decomposition by one-sided Jacobi rotations, F V = U S: the columns of F are
+ * rotated in pairs until they are orthogonal (Hestenes; ordering of de Rijk).  Orthogonality is relative to the length
+ * of the columns, so small singular values keep their digits, which LAPACK's bidiagonalisation does not promise.
+ * Around it, two compositions that would spend most of their time in memory if torch did them: the Procrustes distance
+ * of pairs of factors, and one step towards a weighted mean.
  *
- * The file includes itself, once for each precision.  It knows Python, but nothing of torch: addresses and sizes
- * come in as integers from _native.py, which also checks them.
+ * One matrix per SIMD lane, blocks of lanes over threads; the result of a matrix does not depend on its neighbours in
+ * the batch.  The file includes itself, once for each precision.  It knows Python, but nothing of torch: addresses and
+ * sizes come in as integers from _native.py, which also checks them.
  */
 #ifndef REAL
 
@@ -14,6 +16,7 @@
 #include <Python.h>
 #include <float.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #ifndef _WIN32
@@ -24,6 +27,7 @@
 #define MAX_THREADS 64
 #define LANES 16 /* matrices of a block: enough independent chains; fewer are unrolled, not vectorised, by GCC */
 #define ALIGNMENT 64
+#define BUFFERS 7 /* matrices in lanes that a thread works on */
 
 /* One binary for every x86 machine: the best clone is picked when the library is loaded. */
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
@@ -36,14 +40,19 @@
 #else
 #define INLINE static inline
 #endif
+/* size_t: an index that may wrap, as int does with -fwrapv, is not vectorised. */
+#define EACH_LANE for (size_t l = 0; l < LANES; l++)
 
-#define EACH_LANE for (size_t l = 0; l < LANES; l++) /* size_t: a wrapping index, as with -fwrapv, is not vectorised */
-
+/* What one thread does.  All arrays are row-major, matrices k x k; those marked * may be NULL. */
 typedef struct {
-    const void *f, *v0;          /* (batch, k, k) row-major; v0 NULL: start from the identity */
-    void *u, *s, *v;             /* (batch, k, k), (batch, k), (batch, k, k); v NULL: not wanted */
-    unsigned char *failed;       /* (batch): 1 where the decomposition is not to be trusted */
-    Py_ssize_t k, first, last;   /* matrices first .. last - 1 */
+    size_t k, m, first, last; /* size; points of a mean; items first .. last - 1 are this thread's */
+    double tolerance;         /* cosine of two columns that counts as orthogonal, if above rounding */
+    const void *a, *b;        /* svd: f; pairs: factors; step: iterates and points (item, m) */
+    const void *w, *start;    /* step: weights (item, m); svd, step: guesses of v* */
+    const int64_t *ia, *ib;   /* pairs: which factors */
+    void *u, *s, *v;          /* singular vectors and values; v* for svd, wanted by step too */
+    void *out, *value;        /* pairs: alignments*, squared distances; step: next iterates, residuals */
+    unsigned char *failed;    /* (item): 1 where a matrix was singular or not finite, and the item is not to be trusted */
     int out_of_memory;
 } task;
 
@@ -66,22 +75,24 @@ typedef struct {
 #define NAME(x) JOIN(x, _f64)
 #include "_jacobi.c"
 
-static void run(void *(*work)(void *), const task *whole, Py_ssize_t batch, Py_ssize_t lanes, int threads,
-                int *out_of_memory)
+typedef void *(*worker)(void *);
+
+/* Spread the items over threads, in whole blocks of lanes.  Returns whether memory ran out. */
+static int run(worker work, const task *whole, size_t items, int threads)
 {
     task part[MAX_THREADS];
-    Py_ssize_t blocks = (batch + lanes - 1) / lanes;
+    size_t blocks = (items + LANES - 1) / LANES;
     if (threads > MAX_THREADS) threads = MAX_THREADS;
-    if (threads > blocks) threads = (int)blocks;
+    if ((size_t)threads > blocks) threads = (int)blocks;
     if (threads < 1) threads = 1;
 #ifdef _WIN32
     threads = 1;
 #endif
     for (int t = 0; t < threads; t++) {
         part[t] = *whole;
-        part[t].first = blocks * t / threads * lanes;
-        part[t].last = blocks * (t + 1) / threads * lanes;
-        if (part[t].last > batch) part[t].last = batch;
+        part[t].first = blocks * (size_t)t / (size_t)threads * LANES;
+        part[t].last = blocks * (size_t)(t + 1) / (size_t)threads * LANES;
+        if (part[t].last > items) part[t].last = items;
     }
 #ifndef _WIN32
     pthread_t thread[MAX_THREADS];
@@ -95,38 +106,79 @@ static void run(void *(*work)(void *), const task *whole, Py_ssize_t batch, Py_s
         else work(&part[t]);
     }
 #endif
-    *out_of_memory = 0;
-    for (int t = 0; t < threads; t++) *out_of_memory |= part[t].out_of_memory;
+    int out_of_memory = 0;
+    for (int t = 0; t < threads; t++) out_of_memory |= part[t].out_of_memory;
+    return out_of_memory;
 }
 
-/* svd(f, v0, u, s, v, failed, batch, k, itemsize, threads): addresses and sizes as integers. */
-static PyObject *svd(PyObject *self, PyObject *args)
+#define POINTER(x) ((void *)(uintptr_t)(x))
+typedef unsigned long long address;
+
+static PyObject *finish(worker f32, worker f64, const task *whole, Py_ssize_t items, int itemsize, int threads)
 {
-    unsigned long long f, v0, u, s, v, failed;
-    Py_ssize_t batch, k;
-    int itemsize, threads, out_of_memory;
-    (void)self;
-    if (!PyArg_ParseTuple(args, "KKKKKKnnii", &f, &v0, &u, &s, &v, &failed, &batch, &k, &itemsize, &threads))
-        return NULL;
-    task whole = {(const void *)(size_t)f, (const void *)(size_t)v0, (void *)(size_t)u, (void *)(size_t)s,
-                  (void *)(size_t)v, (unsigned char *)(size_t)failed, k, 0, 0, 0};
+    int out_of_memory;
     Py_BEGIN_ALLOW_THREADS
-    run(itemsize == 4 ? work_f32 : work_f64, &whole, batch, LANES, threads, &out_of_memory);
+    out_of_memory = run(itemsize == 4 ? f32 : f64, whole, (size_t)items, threads);
     Py_END_ALLOW_THREADS
     if (out_of_memory) return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 
-static PyMethodDef methods[] = {{"svd", svd, METH_VARARGS, "Batched one-sided Jacobi."}, {NULL, NULL, 0, NULL}};
+static PyObject *svd(PyObject *self, PyObject *args)
+{
+    address f, start, u, s, v, failed;
+    Py_ssize_t items, k;
+    int itemsize, threads;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKKKKnnii", &f, &start, &u, &s, &v, &failed, &items, &k, &itemsize, &threads))
+        return NULL;
+    task whole = {.k = (size_t)k, .a = POINTER(f), .start = POINTER(start), .u = POINTER(u), .s = POINTER(s),
+                  .v = POINTER(v), .failed = POINTER(failed)};
+    return finish(svd_f32, svd_f64, &whole, items, itemsize, threads);
+}
+
+static PyObject *procrustes(PyObject *self, PyObject *args)
+{
+    address a, b, ia, ib, value, out, failed;
+    Py_ssize_t items, k;
+    int itemsize, threads;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKKKKKnnii", &a, &b, &ia, &ib, &value, &out, &failed, &items, &k, &itemsize, &threads))
+        return NULL;
+    task whole = {.k = (size_t)k, .a = POINTER(a), .b = POINTER(b), .ia = POINTER(ia), .ib = POINTER(ib),
+                  .value = POINTER(value), .out = POINTER(out), .failed = POINTER(failed)};
+    return finish(pairs_f32, pairs_f64, &whole, items, itemsize, threads);
+}
+
+static PyObject *bures_step(PyObject *self, PyObject *args)
+{
+    address n, b, w, start, out, value, u, s, v, failed;
+    double tolerance;
+    Py_ssize_t items, m, k;
+    int itemsize, threads;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKKKKKKKKdnnnii", &n, &b, &w, &start, &out, &value, &u, &s, &v, &failed, &tolerance,
+                          &items, &m, &k, &itemsize, &threads))
+        return NULL;
+    task whole = {.k = (size_t)k, .m = (size_t)m, .tolerance = tolerance, .a = POINTER(n), .b = POINTER(b),
+                  .w = POINTER(w), .start = POINTER(start), .out = POINTER(out), .value = POINTER(value),
+                  .u = POINTER(u), .s = POINTER(s), .v = POINTER(v), .failed = POINTER(failed)};
+    return finish(steps_f32, steps_f64, &whole, items, itemsize, threads);
+}
+
+static PyMethodDef methods[] = {
+    {"svd", svd, METH_VARARGS, "f = u diag(s) vT"},
+    {"procrustes", procrustes, METH_VARARGS, "min over orthogonal q of |a - b q|^2"},
+    {"bures_step", bures_step, METH_VARARGS, "n <- sum of w b q"},
+    {NULL, NULL, 0, NULL},
+};
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_jacobi", NULL, -1, methods, NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__jacobi(void) { return PyModule_Create(&module); }
 
-#else /* the algorithm, for one REAL */
-
+#else /* the algorithms, for one REAL.  A matrix in lanes is column after column, k rows of LANES numbers each. */
 
 /* (x, y) -> (c x - s y, s x + c y) for two columns. */
-INLINE void NAME(rotate)(REAL *restrict x, REAL *restrict y, const REAL *restrict c, const REAL *restrict s,
-                         size_t k)
+INLINE void NAME(rotate)(REAL *restrict x, REAL *restrict y, const REAL *restrict c, const REAL *restrict s, size_t k)
 {
     for (size_t i = 0; i < k; i++)
         EACH_LANE {
@@ -139,9 +191,8 @@ INLINE void NAME(rotate)(REAL *restrict x, REAL *restrict y, const REAL *restric
 /* Rotation that makes two columns orthogonal, the longer one first.  Returns 0: nothing to do, 1: only lanes that
  * change places, 2: some lane was not orthogonal yet. */
 INLINE int NAME(angle)(const REAL *restrict x, const REAL *restrict y, REAL *restrict cosine, REAL *restrict sine,
-                       size_t k)
+                       size_t k, REAL tolerance)
 {
-    const REAL tolerance = EPSILON * SQRT((REAL)k);
     REAL a[LANES] = {0}, b[LANES] = {0}, c[LANES] = {0};
     for (size_t i = 0; i < k; i++)
         EACH_LANE {
@@ -171,16 +222,15 @@ INLINE int NAME(angle)(const REAL *restrict x, const REAL *restrict y, REAL *res
     return rotate > 0 ? 2 : 1;
 }
 
-/* One sweep over all pairs of columns; f and v hold column after column, k rows of LANES numbers each.
- * Returns whether any lane still had to be rotated. */
-CLONES static int NAME(sweep)(REAL *f, REAL *v, size_t k)
+/* One sweep over all pairs of columns.  Returns whether any lane still had to be rotated. */
+CLONES static int NAME(sweep)(REAL *f, REAL *v, size_t k, REAL tolerance)
 {
-    const size_t column = (size_t)k * LANES;
+    const size_t column = k * LANES;
     int rotated = 0;
     for (size_t p = 0; p + 1 < k; p++)
         for (size_t q = p + 1; q < k; q++) {
             REAL cosine[LANES], sine[LANES];
-            int found = NAME(angle)(f + p * column, f + q * column, cosine, sine, k);
+            int found = NAME(angle)(f + p * column, f + q * column, cosine, sine, k, tolerance);
             if (!found) continue;
             rotated |= found == 2;
             NAME(rotate)(f + p * column, f + q * column, cosine, sine, k);
@@ -189,88 +239,215 @@ CLONES static int NAME(sweep)(REAL *f, REAL *v, size_t k)
     return rotated;
 }
 
-/* out = f v, column after column. */
-CLONES static void NAME(multiply)(const REAL *restrict f, const REAL *restrict v, REAL *restrict out, size_t k)
+/* out = a^T b */
+CLONES static void NAME(inner)(const REAL *restrict a, const REAL *restrict b, REAL *restrict out, size_t k)
 {
-    memset(out, 0, sizeof(REAL) * k * k * LANES);
     for (size_t p = 0; p < k; p++)
-        for (size_t j = 0; j < k; j++)
-            for (size_t i = 0; i < k; i++)
-                EACH_LANE out[(p * k + i) * LANES + l] +=
-                    f[(j * k + i) * LANES + l] * v[(p * k + j) * LANES + l];
+        for (size_t i = 0; i < k; i++) {
+            REAL sum[LANES] = {0};
+            for (size_t j = 0; j < k; j++)
+                EACH_LANE sum[l] += a[(i * k + j) * LANES + l] * b[(p * k + j) * LANES + l];
+            EACH_LANE out[(p * k + i) * LANES + l] = sum[l];
+        }
 }
 
-/* Lanes of a (count, k, k) row-major array, transposed to columns; lanes beyond count repeat the first. */
-static void NAME(load)(const REAL *restrict from, const REAL *restrict scale, REAL *restrict to, size_t k, size_t count)
+/* out = a b */
+CLONES static void NAME(multiply)(const REAL *restrict a, const REAL *restrict b, REAL *restrict out, size_t k)
 {
-    for (size_t l = 0; l < LANES; l++) {
-        const REAL *x = from + (l < count ? l : 0) * k * k;
-        REAL factor = scale ? 1 / scale[l] : 1;
+    for (size_t p = 0; p < k; p++)
+        for (size_t i = 0; i < k; i++) {
+            REAL sum[LANES] = {0};
+            for (size_t j = 0; j < k; j++)
+                EACH_LANE sum[l] += a[(j * k + i) * LANES + l] * b[(p * k + j) * LANES + l];
+            EACH_LANE out[(p * k + i) * LANES + l] = sum[l];
+        }
+}
+
+/* out = a b^T */
+CLONES static void NAME(outer)(const REAL *restrict a, const REAL *restrict b, REAL *restrict out, size_t k)
+{
+    for (size_t p = 0; p < k; p++)
+        for (size_t i = 0; i < k; i++) {
+            REAL sum[LANES] = {0};
+            for (size_t j = 0; j < k; j++)
+                EACH_LANE sum[l] += a[(j * k + i) * LANES + l] * b[(j * k + p) * LANES + l];
+            EACH_LANE out[(p * k + i) * LANES + l] = sum[l];
+        }
+}
+
+/* y += w x */
+CLONES static void NAME(add)(const REAL *restrict x, const REAL *restrict w, REAL *restrict y, size_t k)
+{
+    for (size_t i = 0; i < k * k; i++) EACH_LANE y[i * LANES + l] += w[l] * x[i * LANES + l];
+}
+
+/* sum of (x - y)^2; y may be NULL for zero */
+CLONES static void NAME(distance)(const REAL *restrict x, const REAL *restrict y, REAL *restrict out, size_t k)
+{
+    REAL sum[LANES] = {0};
+    if (y)
+        for (size_t i = 0; i < k * k; i++)
+            EACH_LANE sum[l] += (x[i * LANES + l] - y[i * LANES + l]) * (x[i * LANES + l] - y[i * LANES + l]);
+    else
+        for (size_t i = 0; i < k * k; i++) EACH_LANE sum[l] += x[i * LANES + l] * x[i * LANES + l];
+    memcpy(out, sum, sizeof sum);
+}
+
+/* Divide by the largest entry, which is returned in scale. */
+CLONES static void NAME(normalise)(REAL *restrict f, REAL *restrict scale, size_t k)
+{
+    REAL largest[LANES] = {0}, inverse[LANES];
+    for (size_t i = 0; i < k * k; i++)
+        EACH_LANE largest[l] = ABS(f[i * LANES + l]) > largest[l] ? ABS(f[i * LANES + l]) : largest[l];
+    EACH_LANE {
+        largest[l] = largest[l] > 0 ? largest[l] : 1;
+        inverse[l] = 1 / largest[l];
+    }
+    for (size_t i = 0; i < k * k; i++) EACH_LANE f[i * LANES + l] *= inverse[l];
+    memcpy(scale, largest, sizeof largest);
+}
+
+/* Matrices, one for each lane, from row-major memory into lanes, and back. */
+static void NAME(load)(const REAL *const *from, REAL *restrict to, size_t k)
+{
+    for (size_t l = 0; l < LANES; l++)
         for (size_t i = 0; i < k; i++)
-            for (size_t p = 0; p < k; p++) to[(p * k + i) * LANES + l] = x[i * k + p] * factor;
-    }
+            for (size_t p = 0; p < k; p++) to[(p * k + i) * LANES + l] = from[l][i * k + p];
 }
 
-static void NAME(block)(const task *t, size_t start, size_t count, REAL *f, REAL *v, REAL *spare)
+static void NAME(store)(const REAL *restrict from, REAL *restrict to, size_t k, size_t lane)
 {
-    const size_t k = (size_t)t->k;
-    const size_t size = k * k;
-    const REAL *input = (const REAL *)t->f + start * size;
+    for (size_t i = 0; i < k; i++)
+        for (size_t p = 0; p < k; p++) to[i * k + p] = from[(p * k + i) * LANES + lane];
+}
+
+/* f = u diag(s) v^T.  v holds the start, or the identity if start is 0; v NULL: not wanted.  u replaces f; s is k rows
+ * of LANES.  good is cleared for the lanes that are singular or not finite; spare is overwritten. */
+static void NAME(decompose)(REAL *f, REAL *v, REAL *s, REAL *spare, size_t k, int start, REAL tolerance, int *good)
+{
+    const REAL rounding = EPSILON * SQRT((REAL)k);
+    const size_t size = k * k * LANES;
     REAL scale[LANES];
-    for (size_t l = 0; l < LANES; l++) {
-        const REAL *x = input + (l < count ? l : 0) * size;
-        scale[l] = 0;
-        for (size_t i = 0; i < size; i++) scale[l] = ABS(x[i]) > scale[l] ? ABS(x[i]) : scale[l];
-        if (!(scale[l] > 0)) scale[l] = 1;
-    }
-    NAME(load)(input, scale, f, k, count);
-    if (t->v0) {
-        NAME(load)((const REAL *)t->v0 + start * size, NULL, v, k, count);
+    NAME(normalise)(f, scale, k);
+    if (start) {
         NAME(multiply)(f, v, spare, k);
-        memcpy(f, spare, sizeof(REAL) * size * LANES);
-    } else if (t->v) {
-        memset(v, 0, sizeof(REAL) * size * LANES);
+        memcpy(f, spare, sizeof(REAL) * size);
+    } else if (v) {
+        memset(v, 0, sizeof(REAL) * size);
         for (size_t p = 0; p < k; p++) EACH_LANE v[(p * k + p) * LANES + l] = 1;
     }
     int sweeps = 0, rotated = 1;
-    while (rotated && sweeps++ < MAX_SWEEPS) rotated = NAME(sweep)(f, t->v ? v : NULL, k);
-    for (size_t l = 0; l < count; l++) {
-        REAL *u = (REAL *)t->u + (start + l) * size, *s = (REAL *)t->s + (start + l) * k;
-        REAL *w = t->v ? (REAL *)t->v + (start + l) * size : NULL;
-        int good = !rotated;
-        for (size_t p = 0; p < k; p++) {
-            REAL square = 0;
-            for (size_t i = 0; i < k; i++) {
-                REAL x = f[(p * k + i) * LANES + l];
-                square += x * x;
-            }
-            good &= square > SMALLEST && square <= (REAL)(k * k * 4); /* false for NaN as well */
-            REAL length = SQRT(square), inverse = 1 / length;
-            s[p] = length * scale[l];
-            for (size_t i = 0; i < k; i++) u[i * k + p] = f[(p * k + i) * LANES + l] * inverse;
-            if (w)
-                for (size_t i = 0; i < k; i++) w[i * k + p] = v[(p * k + i) * LANES + l];
+    while (rotated && sweeps++ < MAX_SWEEPS) rotated = NAME(sweep)(f, v, k, tolerance > rounding ? tolerance : rounding);
+    for (size_t p = 0; p < k; p++) {
+        REAL *column = f + p * k * LANES, square[LANES] = {0}, inverse[LANES];
+        for (size_t i = 0; i < k; i++) EACH_LANE square[l] += column[i * LANES + l] * column[i * LANES + l];
+        EACH_LANE {
+            good[l] &= !rotated && square[l] > SMALLEST && square[l] <= (REAL)(4 * k * k); /* false for NaN as well */
+            REAL length = SQRT(square[l]);
+            s[p * LANES + l] = length * scale[l];
+            inverse[l] = 1 / length;
         }
-        t->failed[start + l] = !good;
+        for (size_t i = 0; i < k; i++) EACH_LANE column[i * LANES + l] *= inverse[l];
     }
 }
 
-static void *NAME(work)(void *argument)
-{
-    task *t = (task *)argument;
-    size_t size = (size_t)t->k * (size_t)t->k * LANES;
-    char *raw = malloc(3 * size * sizeof(REAL) + ALIGNMENT);
-    t->out_of_memory = raw == NULL;
-    if (!raw) return NULL;
-    REAL *space = (REAL *)(((size_t)raw + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-    for (size_t start = (size_t)t->first; start < (size_t)t->last; start += LANES) {
-        size_t left = (size_t)t->last - start;
-        NAME(block)(t, start, left < LANES ? left : LANES, space, space + size, space + 2 * size);
+/* The three jobs: a thread's memory, then block after block of lanes; lanes beyond the last item repeat it. */
+#define BEGIN(job)                                                                                                   \
+    static void *NAME(job)(void *argument)                                                                           \
+    {                                                                                                                \
+        task *t = (task *)argument;                                                                                  \
+        const size_t k = t->k, square = k * k, size = square * LANES;                                                \
+        char *raw = malloc((BUFFERS * size + k * LANES) * sizeof(REAL) + ALIGNMENT);                                 \
+        t->out_of_memory = raw == NULL;                                                                              \
+        if (!raw) return NULL;                                                                                       \
+        REAL *buffer = (REAL *)(((uintptr_t)raw + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);                           \
+        REAL *s = buffer + BUFFERS * size;                                                                           \
+        for (size_t start = t->first; start < t->last; start += LANES) {                                             \
+            const size_t count = t->last - start < LANES ? t->last - start : LANES;                                  \
+            const REAL *from[LANES];                                                                                 \
+            int good[LANES];                                                                                         \
+            EACH_LANE good[l] = 1;
+#define END                                                                                                          \
+            for (size_t l = 0; l < count; l++) t->failed[start + l] = !good[l];                                      \
+        }                                                                                                            \
+        free(raw);                                                                                                   \
+        return NULL;                                                                                                 \
     }
-    free(raw);
-    return NULL;
-}
+#define BUFFER(i) (buffer + (i) * size)
+#define ITEM(l) (start + ((l) < count ? (l) : count - 1))
 
+BEGIN(svd)
+    REAL *f = BUFFER(0), *v = t->v ? BUFFER(1) : NULL;
+    EACH_LANE from[l] = (const REAL *)t->a + ITEM(l) * square;
+    NAME(load)(from, f, k);
+    if (t->start) {
+        EACH_LANE from[l] = (const REAL *)t->start + ITEM(l) * square;
+        NAME(load)(from, v, k);
+    }
+    NAME(decompose)(f, v, s, BUFFER(2), k, t->start != NULL, 0, good);
+    for (size_t l = 0; l < count; l++) {
+        NAME(store)(f, (REAL *)t->u + (start + l) * square, k, l);
+        if (v) NAME(store)(v, (REAL *)t->v + (start + l) * square, k, l);
+        for (size_t p = 0; p < k; p++) ((REAL *)t->s)[(start + l) * k + p] = s[p * LANES + l];
+    }
+END
+
+BEGIN(pairs)
+    REAL *a = BUFFER(0), *b = BUFFER(1), *f = BUFFER(2), *v = BUFFER(3), *q = BUFFER(4), *bq = BUFFER(5);
+    REAL value[LANES];
+    EACH_LANE from[l] = (const REAL *)t->a + (size_t)t->ia[ITEM(l)] * square;
+    NAME(load)(from, a, k);
+    EACH_LANE from[l] = (const REAL *)t->b + (size_t)t->ib[ITEM(l)] * square;
+    NAME(load)(from, b, k);
+    NAME(inner)(b, a, f, k);
+    NAME(decompose)(f, v, s, q, k, 0, 0, good);
+    NAME(outer)(f, v, q, k);
+    NAME(multiply)(b, q, bq, k);
+    NAME(distance)(a, bq, value, k);
+    for (size_t l = 0; l < count; l++) {
+        ((REAL *)t->value)[start + l] = value[l];
+        if (t->out) NAME(store)(q, (REAL *)t->out + (start + l) * square, k, l);
+    }
+END
+
+BEGIN(steps)
+    REAL *n = BUFFER(0), *b = BUFFER(1), *f = BUFFER(2), *v = BUFFER(3), *q = BUFFER(4), *bq = BUFFER(5);
+    REAL *next = BUFFER(6), weight[LANES], change[LANES], length[LANES];
+    EACH_LANE from[l] = (const REAL *)t->a + ITEM(l) * square;
+    NAME(load)(from, n, k);
+    memset(next, 0, sizeof(REAL) * size);
+    for (size_t j = 0; j < t->m; j++) {
+        EACH_LANE from[l] = (const REAL *)t->b + (ITEM(l) * t->m + j) * square;
+        NAME(load)(from, b, k);
+        if (t->start) {
+            EACH_LANE from[l] = (const REAL *)t->start + (ITEM(l) * t->m + j) * square;
+            NAME(load)(from, v, k);
+        }
+        NAME(inner)(n, b, f, k);
+        NAME(decompose)(f, v, s, q, k, t->start != NULL, (REAL)t->tolerance, good);
+        NAME(outer)(v, f, q, k);
+        NAME(multiply)(b, q, bq, k);
+        EACH_LANE weight[l] = ((const REAL *)t->w)[ITEM(l) * t->m + j];
+        NAME(add)(bq, weight, next, k);
+        for (size_t l = 0; l < count; l++) {
+            size_t item = (start + l) * t->m + j;
+            NAME(store)(f, (REAL *)t->u + item * square, k, l);
+            NAME(store)(v, (REAL *)t->v + item * square, k, l);
+            for (size_t p = 0; p < k; p++) ((REAL *)t->s)[item * k + p] = s[p * LANES + l];
+        }
+    }
+    NAME(distance)(next, n, change, k);
+    NAME(distance)(n, NULL, length, k);
+    for (size_t l = 0; l < count; l++) {
+        NAME(store)(next, (REAL *)t->out + (start + l) * square, k, l);
+        ((REAL *)t->value)[start + l] = SQRT(change[l] / length[l]);
+    }
+END
+
+#undef BEGIN
+#undef END
+#undef BUFFER
+#undef ITEM
 #undef REAL
 #undef EPSILON
 #undef SMALLEST

@@ -1,7 +1,7 @@
-"""The compiled singular value decomposition of small matrices, where it could be built.
+"""The compiled linear algebra of small matrices, where it could be built.
 
-The extension ``_jacobi`` is plain C and optional: without a compiler the package installs all the same and
-:func:`gbwatt.geometry.linalg.svd` takes torch's LAPACK path.
+The extension ``_jacobi`` is plain C and optional: without a compiler the package installs all the same and the callers
+of these functions take their torch path, with the same results.
 """
 
 from __future__ import annotations
@@ -36,6 +36,10 @@ def supports(f: Tensor) -> bool:
     )
 
 
+def _address(x: Tensor | None) -> int:
+    return 0 if x is None else x.data_ptr()
+
+
 def svd(f: Tensor, start: Tensor | None, right: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     """``f = u diag(s) vᵀ`` by one-sided Jacobi, for the matrices that :func:`supports` accepts.
 
@@ -57,16 +61,50 @@ def svd(f: Tensor, start: Tensor | None, right: bool) -> tuple[Tensor, Tensor, T
     u, s = torch.empty_like(f), f.new_empty(f.shape[:-1])
     v = torch.empty_like(f) if right or start is not None else None
     failed = torch.empty(f.shape[:-2], dtype=torch.bool)
-    _jacobi.svd(
-        f.data_ptr(),
-        0 if start is None else start.data_ptr(),
-        u.data_ptr(),
-        s.data_ptr(),
-        0 if v is None else v.data_ptr(),
-        failed.data_ptr(),
-        failed.numel(),
-        f.shape[-1],
-        f.element_size(),
-        torch.get_num_threads(),
-    )
+    arrays = map(_address, (f, start, u, s, v, failed))
+    _jacobi.svd(*arrays, failed.numel(), f.shape[-1], f.element_size(), torch.get_num_threads())
     return u, s, v, failed
+
+
+def procrustes(a: Tensor, b: Tensor, align: bool) -> tuple[Tensor, Tensor | None, Tensor]:
+    """``min |a - b q|²`` over orthogonal ``q``, for factors (..., k, k) whose batch axes broadcast.
+
+    Returns
+    -------
+    square, q, failed : Tensors of shape (...), (..., k, k) or None if not ``align``, (...)
+    """
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a, b = a.contiguous(), b.contiguous()
+    square, failed = a.new_empty(batch), torch.empty(batch, dtype=torch.bool)
+    q = a.new_empty(*batch, *a.shape[-2:]) if align else None
+    which = [torch.arange(x[..., 0, 0].numel()).reshape(x.shape[:-2]).expand(batch).contiguous() for x in (a, b)]
+    arrays = map(_address, (a, b, *which, square, q, failed))
+    _jacobi.procrustes(*arrays, failed.numel(), a.shape[-1], a.element_size(), torch.get_num_threads())
+    return square, q, failed
+
+
+def bures_step(
+    n: Tensor, b: Tensor, w: Tensor, start: Tensor | None, tolerance: float
+) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
+    """``Σ_j w_j b_j q_j`` with the orthogonal ``q_j`` that bring ``b_j`` closest to ``n``.
+
+    Parameters
+    ----------
+    n, b, w : Tensors, shape (r, k, k), (r, m, k, k), (r, m)
+    start : Tensor, shape (r, m, k, k) or None
+        Guesses of the right singular vectors of ``nᵀ b_j``.
+    tolerance : float
+        Cosine of two singular vectors that counts as orthogonal, if above rounding.
+
+    Returns
+    -------
+    new, residual, (u, s, v), failed : Tensors of shape (r, k, k), (r,), (r, m, ...), (r,)
+    """
+    n, b, w = n.contiguous(), b.contiguous(), w.contiguous()
+    start = None if start is None else start.contiguous()
+    new, residual, failed = torch.empty_like(n), n.new_empty(n.shape[0]), torch.empty(n.shape[0], dtype=torch.bool)
+    u, s, v = torch.empty_like(b), b.new_empty(b.shape[:-1]), torch.empty_like(b)
+    arrays = map(_address, (n, b, w, start, new, residual, u, s, v, failed))
+    sizes = (len(n), b.shape[1], b.shape[-1], b.element_size())
+    _jacobi.bures_step(*arrays, tolerance, *sizes, torch.get_num_threads())
+    return new, residual, (u, s, v), failed

@@ -178,8 +178,8 @@ def fixed_point(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
 
 
 def _unrolled(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
+    n, _ = flow.start(b, w)
     b = b[..., None, :, :, :].expand(*w.shape, *b.shape[-2:])
-    n = flow.start(b, w)
     for taken in range(solver.max_steps + 1):
         with torch.no_grad():
             _, residual = flow.advance(n, b, w, svd(flow.relative(n, b)))
@@ -190,26 +190,32 @@ def _unrolled(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
     return Barycenter(n, torch.full_like(converged, taken, dtype=torch.long), residual, converged)
 
 
-def _iterate(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> tuple[Tensor, SVD, Tensor, Tensor, Tensor]:
-    """Iterate problems (r, m, k, k), (r, m) until each has converged: factors, frames, steps, residual, converged."""
-    n = flow.start(b, w)
+def _precision(taken: int) -> float:
+    """How exact the decompositions of a step need be: two digits more with each, ahead of the iteration."""
+    return 1e-6 * 1e-2**taken
+
+
+def _iterate(
+    flow: Flow, n: Tensor, guess: Tensor | None, b: Tensor, w: Tensor, solver: Solver
+) -> tuple[Tensor, SVD, Tensor, Tensor, Tensor]:
+    """Iterate problems (r, k, k), (r, m, k, k), (r, m) until each has converged.
+
+    Returns factors, frames, steps, residual, converged.
+    """
     limit = flow.noise(n).clamp_min(solver.tol)
-    out, frames = (
-        torch.empty_like(n),
-        SVD(torch.empty_like(b), b.new_empty(b.shape[:-1]), torch.empty_like(b)),
-    )
+    out, frames = torch.empty_like(n), SVD(torch.empty_like(b), b.new_empty(b.shape[:-1]), torch.empty_like(b))
     steps = torch.zeros(len(n), dtype=torch.long, device=n.device)
-    residual, start = torch.empty_like(limit), None
+    residual = torch.empty_like(limit)
     active = torch.arange(len(n), device=n.device)
     mixer = _Anderson()
     for taken in range(solver.max_steps + 1):
-        frame = svd(flow.relative(n, b), start)
-        new, now = flow.advance(n, b, w, frame)
+        exactness = min(_precision(taken), solver.tol / 10)
+        new, now, frame = flow.evaluate(n, b, w, guess, exactness)
         go = now > limit[active]  # false for NaN: nothing is iterated that cannot converge
         if taken == solver.max_steps:
             go = torch.zeros_like(go)
         if bool(go.all()):
-            n, start = mixer(n, new, now), frame.v
+            n, guess = mixer(n, new, now), frame.v
             continue
         stop = ~go
         done = active[stop]
@@ -218,41 +224,49 @@ def _iterate(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> tuple[Tensor, 
             whole[done] = part[stop]
         if not bool(go.any()):
             break
-        active, b, w, start = active[go], b[go], w[go], frame.v[go]
+        active, b, w, guess = active[go], b[go], w[go], frame.v[go]
         mixer.keep(go)
         n = mixer(n[go], new[go], now[go])
     return out, frames, steps, residual, residual <= limit
 
 
 class _Anderson:
-    """Combination of past steps that would make the residual smallest if the problem were linear."""
+    """Combination of past steps that would make the residual smallest if the problem were linear.
+
+    A problem whose residual has not fallen for a few steps takes plain steps, which never go astray, until it does.
+    """
 
     def __init__(self) -> None:
         self.moves: list[Tensor] = []  # new - old, flattened
         self.ends: list[Tensor] = []
-        self.best: Tensor | None = None
+        self.best = self.stalled = torch.empty(0)
 
     def keep(self, mask: Tensor) -> None:
         self.moves = [x[mask] for x in self.moves]
         self.ends = [x[mask] for x in self.ends]
-        self.best = None if self.best is None else self.best[mask]
+        if self.moves:
+            self.best, self.stalled = self.best[mask], self.stalled[mask]
 
     def __call__(self, old: Tensor, new: Tensor, residual: Tensor) -> Tensor:
+        if not self.moves:
+            self.best, self.stalled = residual, torch.zeros_like(residual)
         self.moves = [*self.moves, (new - old).flatten(-2)][-HISTORY - 1 :]
         self.ends = [*self.ends, new.flatten(-2)][-HISTORY - 1 :]
-        grew = torch.zeros_like(residual, dtype=torch.bool) if self.best is None else residual > 2 * self.best
-        self.best = residual if self.best is None else torch.minimum(self.best, residual)
         if len(self.moves) == 1:
             return new
+        self.stalled = torch.where(residual < self.best, 0, self.stalled + 1)
+        plain = (residual > 2 * self.best) | (self.stalled > 2)
+        self.best = torch.minimum(self.best, residual)
+        return torch.where(plain[:, None, None], new, new - self._shift().reshape(new.shape))
+
+    def _shift(self) -> Tensor:
         moves = torch.stack([self.moves[-1] - x for x in self.moves[:-1]], -1)  # (r, k k, history)
         ends = torch.stack([self.ends[-1] - x for x in self.ends[:-1]], -1)
         gram = moves.mT @ moves
-        trace = gram.diagonal(dim1=-2, dim2=-1).sum(-1).clamp_min(torch.finfo(gram.dtype).tiny)
+        trace = gram.diagonal(dim1=-2, dim2=-1).sum(-1).clamp_min(torch.finfo(gram.dtype).tiny)[:, None, None]
         ridge = 10 * torch.finfo(gram.dtype).eps * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-        gram = gram / trace[:, None, None] + ridge
-        slope = moves.mT @ self.moves[-1][..., None] / trace[:, None, None]
-        shift = (ends @ torch.linalg.solve(gram, slope)).reshape(new.shape)
-        return torch.where(grew[:, None, None], new, new - shift)  # a plain step never goes astray
+        slope = moves.mT @ self.moves[-1][..., None]
+        return ends @ torch.linalg.solve(gram / trace + ridge, slope / trace)
 
 
 # ------------------------------------------------------------------------------------------------ implicit derivative
@@ -269,8 +283,13 @@ class _Implicit(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, b: Tensor, w: Tensor, flow: Flow, solver: Solver, report: list[Tensor]) -> Tensor:
         shape, k = w.shape, b.shape[-1]
-        points = b[..., None, :, :, :].expand(*shape, k, k).reshape(-1, shape[-1], k, k)
-        n, frame, *how = _iterate(flow, points, w.reshape(-1, shape[-1]), solver)
+
+        def each_query(x: Tensor) -> Tensor:  # (..., m, k, k) -> (r, m, k, k)
+            return x[..., None, :, :, :].expand(*shape, k, k).reshape(-1, shape[-1], k, k)
+
+        n, guess = flow.start(b, w)
+        guess = None if guess is None else each_query(guess)
+        n, frame, *how = _iterate(flow, n.reshape(-1, k, k), guess, each_query(b), w.reshape(-1, shape[-1]), solver)
         report.extend(x.reshape(shape[:-1]) for x in how)
         n = n.reshape(*shape[:-1], k, k)
         ctx.save_for_backward(w, n, *(x.reshape(*shape, *x.shape[2:]) for x in frame))

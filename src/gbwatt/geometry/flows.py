@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from gbwatt.geometry import _native
 from gbwatt.geometry.linalg import EXP, LOG, POWER, SVD, factor, polar, solve, spectral, svd, sym
 
 
@@ -40,8 +41,11 @@ class Flow(ABC):
     name: str
 
     @abstractmethod
-    def start(self, b: Tensor, w: Tensor) -> Tensor:
-        """First iterate; for one or two points the closed form.  Differentiable."""
+    def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor | None]:
+        """First iterates (..., q, k, k) for weights (..., q, m), differentiable; for one or two points the closed form.
+
+        Also guesses (..., m, k, k) of the vectors ``v`` of the frames, which all queries share, if there are any.
+        """
 
     @abstractmethod
     def relative(self, n: Tensor, b: Tensor) -> Tensor:
@@ -50,6 +54,13 @@ class Flow(ABC):
     @abstractmethod
     def advance(self, n: Tensor, b: Tensor, w: Tensor, frame: SVD) -> tuple[Tensor, Tensor]:
         """Next iterate, and the norm of the Riemannian gradient at ``n``, relative where the metric has a scale."""
+
+    def evaluate(
+        self, n: Tensor, b: Tensor, w: Tensor, guess: Tensor | None, tolerance: float
+    ) -> tuple[Tensor, Tensor, SVD]:
+        """Next iterate and gradient norm of :meth:`advance`, and the frame, good to ``tolerance`` at least."""
+        frame = svd(self.relative(n, b), guess)
+        return *self.advance(n, b, w, frame), frame
 
     @abstractmethod
     def step(self, n: Tensor, b: Tensor, w: Tensor) -> Tensor:
@@ -85,10 +96,13 @@ class BuresFlow(Flow):
 
     name = "Bures-Wasserstein"
 
-    def start(self, b: Tensor, w: Tensor) -> Tensor:
-        if b.shape[-3] <= 2:
-            return self.step(b[..., 0, :, :], b, w)
-        return factor(_weighted(w, sym(b @ b.mT)), "points")
+    def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor | None]:
+        # the step of every query from one shared iterate: the decompositions of the first step are shared too
+        base = b[..., 0, :, :] if b.shape[-3] <= 2 else factor(sym(b @ b.mT).mean(-3), "points")
+        relative = self.relative(base, b)
+        frame = svd(relative)
+        aligned = b @ polar(relative, frame).mT
+        return (w @ aligned.flatten(-2)).reshape(*w.shape[:-1], *b.shape[-2:]), frame.v
 
     def relative(self, n: Tensor, b: Tensor) -> Tensor:
         return n[..., None, :, :].mT @ b
@@ -97,8 +111,20 @@ class BuresFlow(Flow):
         new = _weighted(w, b @ (frame.v @ frame.u.mT))
         return new, torch.linalg.matrix_norm(new - n) / torch.linalg.matrix_norm(n)
 
+    def evaluate(
+        self, n: Tensor, b: Tensor, w: Tensor, guess: Tensor | None, tolerance: float
+    ) -> tuple[Tensor, Tensor, SVD]:
+        if not _native.supports(n):
+            return super().evaluate(n, b, w, guess, tolerance)
+        new, residual, frame, failed = _native.bures_step(n, b, w, guess, tolerance)
+        if bool(failed.any()):
+            new[failed], residual[failed], again = super().evaluate(n[failed], b[failed], w[failed], None, tolerance)
+            for whole, part in zip(frame, again, strict=True):
+                whole[failed] = part
+        return new, residual, SVD(*frame)
+
     def step(self, n: Tensor, b: Tensor, w: Tensor) -> Tensor:
-        return _weighted(w, b @ polar(self.relative(n, b).mT))
+        return _weighted(w, b @ polar(self.relative(n, b)).mT)
 
     def noise(self, n: Tensor) -> Tensor:
         return n.new_full(n.shape[:-2], 2 * n.shape[-1] * torch.finfo(n.dtype).eps)
@@ -130,11 +156,13 @@ class KarcherFlow(Flow):
 
     name = "affine-invariant"
 
-    def start(self, b: Tensor, w: Tensor) -> Tensor:
-        first = b[..., 0, :, :]
+    def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor | None]:
         if b.shape[-3] > 2:
-            return factor(_weighted(w, sym(b @ b.mT)), "points", "definite")
-        return first @ spectral(solve(first, b[..., -1, :, :]), POWER, w[..., -1] / 2, gram=True)
+            mean = (w @ (b @ b.mT).flatten(-2)).reshape(*w.shape[:-1], *b.shape[-2:])
+            return factor(sym(mean), "points", "definite"), None
+        first, last = b[..., None, 0, :, :], b[..., None, -1, :, :]
+        across = solve(first, last).expand(*w.shape[:-1], *b.shape[-2:])
+        return first @ spectral(across, POWER, w[..., -1] / 2, gram=True), None
 
     def relative(self, n: Tensor, b: Tensor) -> Tensor:
         return solve(n[..., None, :, :], b)

@@ -58,11 +58,14 @@ class Metric(ABC):
         return self._sqdist(x, y)[0]
 
     def _sqdist(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Squared distance, and the distance that rounding makes of equal matrices."""
         checks.symmetric(x=x, y=y)
         a, b = self.chart(x, "x"), self.chart(y, "y")
-        equal = (x == y).all(-1).all(-1)
         square = self.scale * self.space.sqdist(a, b)
-        return square.masked_fill(equal, 0), self.scale**0.5 * self.space.resolution(a.detach(), b.detach())
+        resolution = self.scale**0.5 * self.space.resolution(a.detach(), b.detach())
+        if bool((x[..., 0, 0] == y[..., 0, 0]).any()):  # only then can matrices be equal
+            square = square.masked_fill((x == y).all(-1).all(-1), 0)
+        return square, resolution
 
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
         """Geodesic distance, shape (...); its gradient at equal matrices is 0 (see :func:`smooth_root`)."""

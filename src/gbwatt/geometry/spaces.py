@@ -15,10 +15,21 @@ import torch
 from torch import Tensor
 
 from gbwatt import checks
-from gbwatt.geometry._autograd import first_order
 from gbwatt.geometry.barycenter import Barycenter, Solver, fixed_point
 from gbwatt.geometry.flows import BuresFlow, KarcherFlow
-from gbwatt.geometry.linalg import EXP, LOG, POWER, congruence, lyapunov, polar, solve, spectral, sym, whiten
+from gbwatt.geometry.linalg import (
+    EXP,
+    LOG,
+    POWER,
+    congruence,
+    lyapunov,
+    polar,
+    procrustes,
+    solve,
+    spectral,
+    sym,
+    whiten,
+)
 
 Interval = tuple[Tensor, Tensor]
 
@@ -122,8 +133,7 @@ class Cone(Symmetric):
 class Factors(Space):
     r"""Factors up to an orthogonal matrix, with the Procrustes distance :math:`\min_Q ‖a - b Q‖_F`.
 
-    In terms of :math:`Y = a a^⊤` this is the Bures-Wasserstein geometry [1]_.  The distance is the norm of a
-    difference, so nothing cancels; its gradient, :math:`2 (a - b Q)`, needs no inverse.
+    In terms of :math:`Y = a a^⊤` this is the Bures-Wasserstein geometry [1]_.
 
     References
     ----------
@@ -132,9 +142,7 @@ class Factors(Space):
     """
 
     def sqdist(self, a: Tensor, b: Tensor) -> Tensor:
-        with torch.no_grad():  # the distance is stationary in Q: its gradient does not see how Q moves
-            q = polar(b.mT @ a)
-        return first_order(_square_norm(a - b @ q), "the Bures-Wasserstein distance")
+        return procrustes(a, b)
 
     def resolution(self, a: Tensor, b: Tensor) -> Tensor:
         eps = torch.finfo(a.dtype).eps
