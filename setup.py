@@ -6,6 +6,7 @@ its torch path, with the same results.
 """
 
 import os
+import sys
 import sysconfig
 
 from setuptools import Extension, setup
@@ -26,7 +27,7 @@ class BuildExt(build_ext):
             threads = ["-pthread"] if os.name == "posix" else []
             for extension in self.extensions:
                 extension.extra_compile_args += flags + threads
-                extension.extra_link_args += threads
+                extension.extra_link_args += threads + (["-ldl"] if sys.platform == "linux" else [])
         super().build_extensions()
 
 

@@ -3,8 +3,8 @@
  * At its heart is the singular value decomposition by one-sided Jacobi rotations, F V = U S: the columns of F are
  * rotated in pairs until they are orthogonal (Hestenes; ordering of de Rijk).  Orthogonality is relative to the length
  * of the columns, so small singular values keep their digits, which LAPACK's bidiagonalisation does not promise.
- * Around it, two compositions that would spend most of their time in memory if torch did them: the Procrustes distance
- * of pairs of factors, and one step towards a weighted mean.
+ * Around it, three compositions that would spend most of their time in memory if torch did them: the Procrustes distance
+ * of pairs of factors, one step towards a weighted mean, and the derivative of the mean.
  *
  * One matrix per SIMD lane, blocks of lanes over threads; the result of a matrix does not depend on its neighbours in
  * the batch.  The file includes itself, once for each precision.  It knows Python, but nothing of torch: addresses and
@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #ifndef _WIN32
+#include <dlfcn.h>
 #include <pthread.h>
 #endif
 
@@ -27,7 +28,6 @@
 #define MAX_THREADS 64
 #define LANES 16 /* matrices of a block: enough independent chains; fewer are unrolled, not vectorised, by GCC */
 #define ALIGNMENT 64
-#define BUFFERS 7 /* matrices in lanes that a thread works on */
 
 /* One binary for every x86 machine: the best clone is picked when the library is loaded. */
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
@@ -46,12 +46,15 @@
 /* What one thread does.  All arrays are row-major, matrices k x k; those marked * may be NULL. */
 typedef struct {
     size_t k, m, first, last; /* size; points of a mean; items first .. last - 1 are this thread's */
-    double tolerance;         /* cosine of two columns that counts as orthogonal, if above rounding */
-    const void *a, *b;        /* svd: f; pairs: factors; step: iterates and points (item, m) */
+    double tolerance;         /* step: cosine of two columns that counts as orthogonal, if above rounding;
+                                 adjoint: relative residual of the linear equation */
+    const void *a, *b;        /* svd: f; pairs: factors; step: iterates and points (item, m);
+                                 adjoint: means and the derivative in them */
     const void *w, *start;    /* step: weights (item, m); svd, step: guesses of v* */
     const int64_t *ia, *ib;   /* pairs: which factors */
     void *u, *s, *v;          /* singular vectors and values; v* for svd, wanted by step too */
-    void *out, *value;        /* pairs: alignments*, squared distances; step: next iterates, residuals */
+    void *out, *value;        /* pairs: alignments*, squared distances; step: next iterates, residuals;
+                                 adjoint: derivatives in points (item, m) and weights (item, m) */
     unsigned char *failed;    /* (item): 1 where a matrix was singular or not finite, and the item is not to be trusted */
     int out_of_memory;
 } task;
@@ -77,37 +80,74 @@ typedef struct {
 
 typedef void *(*worker)(void *);
 
-/* Spread the items over threads, in whole blocks of lanes.  Returns whether memory ran out. */
+/* Items of a call, cut into parts of whole blocks. */
+typedef struct {
+    worker work;
+    task part[MAX_THREADS];
+    int parts;
+} job;
+
+#ifdef _WIN32
+static void spread(job *all)
+{
+    for (int t = 0; t < all->parts; t++) all->work(&all->part[t]);
+}
+#else
+/* The OpenMP runtime that torch has loaded, if any (GNU's or one that speaks its language).  Its threads spin for a
+ * while after each parallel operation of torch, so that threads of our own would have to share the cores with them. */
+static void (*omp_run)(void (*)(void *), void *, unsigned, unsigned);
+static int (*omp_rank)(void), (*omp_size)(void);
+
+static void find_runtime(void)
+{
+    *(void **)&omp_run = dlsym(RTLD_DEFAULT, "GOMP_parallel");
+    *(void **)&omp_rank = dlsym(RTLD_DEFAULT, "omp_get_thread_num");
+    *(void **)&omp_size = dlsym(RTLD_DEFAULT, "omp_get_num_threads");
+    if (!omp_rank || !omp_size) omp_run = NULL;
+}
+
+static void share(void *argument)
+{
+    job *all = (job *)argument;
+    for (int t = omp_rank(); t < all->parts; t += omp_size()) all->work(&all->part[t]);
+}
+
+static void spread(job *all)
+{
+    if (all->parts > 1 && omp_run) {
+        omp_run(share, all, (unsigned)all->parts, 0);
+        return;
+    }
+    pthread_t thread[MAX_THREADS];
+    int started[MAX_THREADS] = {0};
+    for (int t = 1; t < all->parts; t++)
+        started[t] = pthread_create(&thread[t], NULL, all->work, &all->part[t]) == 0;
+    all->work(&all->part[0]);
+    for (int t = 1; t < all->parts; t++) {
+        if (started[t]) pthread_join(thread[t], NULL);
+        else all->work(&all->part[t]);
+    }
+}
+#endif
+
+/* Work on the items with at most so many threads.  Returns whether memory ran out. */
 static int run(worker work, const task *whole, size_t items, int threads)
 {
-    task part[MAX_THREADS];
+    job all = {.work = work};
     size_t blocks = (items + LANES - 1) / LANES;
     if (threads > MAX_THREADS) threads = MAX_THREADS;
     if ((size_t)threads > blocks) threads = (int)blocks;
-    if (threads < 1) threads = 1;
-#ifdef _WIN32
-    threads = 1;
-#endif
-    for (int t = 0; t < threads; t++) {
-        part[t] = *whole;
-        part[t].first = blocks * (size_t)t / (size_t)threads * LANES;
-        part[t].last = blocks * (size_t)(t + 1) / (size_t)threads * LANES;
-        if (part[t].last > items) part[t].last = items;
+    all.parts = threads < 1 ? 1 : threads;
+    for (int t = 0; t < all.parts; t++) {
+        task *part = &all.part[t];
+        *part = *whole;
+        part->first = blocks * (size_t)t / (size_t)all.parts * LANES;
+        part->last = blocks * (size_t)(t + 1) / (size_t)all.parts * LANES;
+        if (part->last > items) part->last = items;
     }
-#ifndef _WIN32
-    pthread_t thread[MAX_THREADS];
-    int started[MAX_THREADS] = {0};
-    for (int t = 1; t < threads; t++) started[t] = pthread_create(&thread[t], NULL, work, &part[t]) == 0;
-#endif
-    work(&part[0]);
-#ifndef _WIN32
-    for (int t = 1; t < threads; t++) {
-        if (started[t]) pthread_join(thread[t], NULL);
-        else work(&part[t]);
-    }
-#endif
+    spread(&all);
     int out_of_memory = 0;
-    for (int t = 0; t < threads; t++) out_of_memory |= part[t].out_of_memory;
+    for (int t = 0; t < all.parts; t++) out_of_memory |= all.part[t].out_of_memory;
     return out_of_memory;
 }
 
@@ -166,14 +206,37 @@ static PyObject *bures_step(PyObject *self, PyObject *args)
     return finish(steps_f32, steps_f64, &whole, items, itemsize, threads);
 }
 
+static PyObject *bures_adjoint(PyObject *self, PyObject *args)
+{
+    address n, grad, w, u, s, v, out, value, failed;
+    double tolerance;
+    Py_ssize_t items, m, k;
+    int itemsize, threads;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKKKKKKKdnnnii", &n, &grad, &w, &u, &s, &v, &out, &value, &failed, &tolerance, &items,
+                          &m, &k, &itemsize, &threads))
+        return NULL;
+    task whole = {.k = (size_t)k, .m = (size_t)m, .tolerance = tolerance, .a = POINTER(n), .b = POINTER(grad),
+                  .w = POINTER(w), .u = POINTER(u), .s = POINTER(s), .v = POINTER(v), .out = POINTER(out),
+                  .value = POINTER(value), .failed = POINTER(failed)};
+    return finish(adjoints_f32, adjoints_f64, &whole, items, itemsize, threads);
+}
+
 static PyMethodDef methods[] = {
     {"svd", svd, METH_VARARGS, "f = u diag(s) vT"},
     {"procrustes", procrustes, METH_VARARGS, "min over orthogonal q of |a - b q|^2"},
     {"bures_step", bures_step, METH_VARARGS, "n <- sum of w b q"},
+    {"bures_adjoint", bures_adjoint, METH_VARARGS, "derivative of the fixed point of bures_step"},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_jacobi", NULL, -1, methods, NULL, NULL, NULL, NULL};
-PyMODINIT_FUNC PyInit__jacobi(void) { return PyModule_Create(&module); }
+PyMODINIT_FUNC PyInit__jacobi(void)
+{
+#ifndef _WIN32
+    find_runtime();
+#endif
+    return PyModule_Create(&module);
+}
 
 #else /* the algorithms, for one REAL.  A matrix in lanes is column after column, k rows of LANES numbers each. */
 
@@ -310,15 +373,15 @@ CLONES static void NAME(normalise)(REAL *restrict f, REAL *restrict scale, size_
 /* Matrices, one for each lane, from row-major memory into lanes, and back. */
 static void NAME(load)(const REAL *const *from, REAL *restrict to, size_t k)
 {
-    for (size_t l = 0; l < LANES; l++)
-        for (size_t i = 0; i < k; i++)
-            for (size_t p = 0; p < k; p++) to[(p * k + i) * LANES + l] = from[l][i * k + p];
+    for (size_t i = 0; i < k; i++)
+        for (size_t p = 0; p < k; p++) EACH_LANE to[(p * k + i) * LANES + l] = from[l][i * k + p];
 }
 
-static void NAME(store)(const REAL *restrict from, REAL *restrict to, size_t k, size_t lane)
+static void NAME(store)(const REAL *restrict from, REAL *const *to, size_t k, size_t count)
 {
     for (size_t i = 0; i < k; i++)
-        for (size_t p = 0; p < k; p++) to[i * k + p] = from[(p * k + i) * LANES + lane];
+        for (size_t p = 0; p < k; p++)
+            for (size_t l = 0; l < count; l++) to[l][i * k + p] = from[(p * k + i) * LANES + l];
 }
 
 /* f = u diag(s) v^T.  v holds the start, or the identity if start is 0; v NULL: not wanted.  u replaces f; s is k rows
@@ -351,20 +414,117 @@ static void NAME(decompose)(REAL *f, REAL *v, REAL *s, REAL *spare, size_t k, in
     }
 }
 
-/* The three jobs: a thread's memory, then block after block of lanes; lanes beyond the last item repeat it. */
-#define BEGIN(job)                                                                                                   \
+/* Solve scale * (sum of w u (h * (u^T e u)) u^T) = right with e = scale * z, by conjugate gradients in each lane; right is
+ * replaced by the residual, z by e.  p, q, x and y are scratch; u and h hold m matrices each. */
+typedef struct {
+    const REAL *u, *h, *w; /* (m) matrices, (m) matrices, (m) rows of LANES */
+    const REAL *scale;
+    REAL *p, *q, *x, *y;
+    size_t k, m;
+} NAME(equation);
+
+CLONES static void NAME(times)(const REAL *restrict x, const REAL *restrict y, REAL *restrict out, size_t k)
+{
+    for (size_t i = 0; i < k * k * LANES; i++) out[i] = x[i] * y[i];
+}
+
+CLONES static void NAME(dot)(const REAL *restrict x, const REAL *restrict y, REAL *restrict out, size_t k)
+{
+    REAL sum[LANES] = {0};
+    for (size_t i = 0; i < k * k; i++) EACH_LANE sum[l] += x[i * LANES + l] * y[i * LANES + l];
+    memcpy(out, sum, sizeof sum);
+}
+
+static void NAME(apply)(const NAME(equation) *e, REAL *spare)
+{
+    const size_t k = e->k, size = k * k * LANES;
+    memset(e->q, 0, sizeof(REAL) * size);
+    NAME(times)(e->scale, e->p, spare, k);
+    for (size_t j = 0; j < e->m; j++) {
+        const REAL *u = e->u + j * size;
+        NAME(multiply)(spare, u, e->x, k);
+        NAME(inner)(u, e->x, e->y, k);
+        NAME(times)(e->y, e->h + j * size, e->x, k);
+        NAME(multiply)(u, e->x, e->y, k);
+        NAME(outer)(e->y, u, e->x, k);
+        NAME(add)(e->x, e->w + j * LANES, e->q, k);
+    }
+    NAME(times)(e->q, e->scale, spare, k);
+    memcpy(e->q, spare, sizeof(REAL) * size);
+}
+
+static void NAME(conjugate)(const NAME(equation) *e, REAL *right, REAL *z, REAL *spare, REAL tolerance)
+{
+    const size_t k = e->k, size = k * k * LANES;
+    REAL rr[LANES], target[LANES], pq[LANES], step[LANES], minus[LANES], ratio[LANES], open;
+    NAME(times)(right, e->scale, spare, k);
+    memcpy(right, spare, sizeof(REAL) * size);
+    memcpy(e->p, right, sizeof(REAL) * size);
+    memset(z, 0, sizeof(REAL) * size);
+    NAME(dot)(right, right, rr, k);
+    EACH_LANE target[l] = tolerance * tolerance * rr[l];
+    for (size_t iteration = 0; iteration < 4 * k + 20; iteration++) {
+        open = 0;
+        EACH_LANE open += rr[l] > target[l] ? 1 : 0;
+        if (open == 0) break;
+        NAME(apply)(e, spare);
+        NAME(dot)(e->p, e->q, pq, k);
+        EACH_LANE {
+            step[l] = rr[l] > target[l] && pq[l] > 0 ? rr[l] / pq[l] : 0;
+            minus[l] = -step[l];
+        }
+        NAME(add)(e->p, step, z, k);
+        NAME(add)(e->q, minus, right, k);
+        NAME(dot)(right, right, pq, k);
+        EACH_LANE {
+            ratio[l] = rr[l] > target[l] ? pq[l] / rr[l] : 0;
+            rr[l] = rr[l] > target[l] ? pq[l] : rr[l];
+        }
+        memcpy(spare, right, sizeof(REAL) * size);
+        NAME(add)(e->p, ratio, spare, k);
+        memcpy(e->p, spare, sizeof(REAL) * size);
+    }
+    NAME(times)(z, e->scale, spare, k);
+    memcpy(z, spare, sizeof(REAL) * size);
+}
+
+/* x_ij -> (x_ij + x_ji) factor */
+static void NAME(symmetrise)(REAL *x, size_t k, REAL factor)
+{
+    for (size_t p = 0; p < k; p++)
+        for (size_t i = 0; i <= p; i++)
+            EACH_LANE {
+                REAL sum = (x[(p * k + i) * LANES + l] + x[(i * k + p) * LANES + l]) * factor;
+                x[(p * k + i) * LANES + l] = x[(i * k + p) * LANES + l] = sum;
+            }
+}
+
+/* out_ij = a_i b_j / (a_i + b_j), which is the curvature, or, with the factor a_i left out, the response to a point */
+static void NAME(harmonic)(const REAL *a, REAL *out, size_t k, int response)
+{
+    for (size_t p = 0; p < k; p++)
+        for (size_t i = 0; i < k; i++)
+            EACH_LANE {
+                REAL x = a[i * LANES + l], y = a[p * LANES + l];
+                out[(p * k + i) * LANES + l] = (response ? y : x * y) / (x + y);
+            }
+}
+
+/* The jobs: a thread's memory, then block after block of lanes; lanes beyond the last item repeat it. */
+#define BEGIN(job, buffers)                                                                                          \
     static void *NAME(job)(void *argument)                                                                           \
     {                                                                                                                \
         task *t = (task *)argument;                                                                                  \
         const size_t k = t->k, square = k * k, size = square * LANES;                                                \
-        char *raw = malloc((BUFFERS * size + k * LANES) * sizeof(REAL) + ALIGNMENT);                                 \
+        char *raw = malloc(((buffers) * size + k * LANES) * sizeof(REAL) + ALIGNMENT);                               \
         t->out_of_memory = raw == NULL;                                                                              \
         if (!raw) return NULL;                                                                                       \
         REAL *buffer = (REAL *)(((uintptr_t)raw + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);                           \
-        REAL *s = buffer + BUFFERS * size;                                                                           \
+        REAL *s = buffer + (buffers) * size;                                                                         \
         for (size_t start = t->first; start < t->last; start += LANES) {                                             \
             const size_t count = t->last - start < LANES ? t->last - start : LANES;                                  \
             const REAL *from[LANES];                                                                                 \
+            REAL *to[LANES];                                                                                         \
             int good[LANES];                                                                                         \
             EACH_LANE good[l] = 1;
 #define END                                                                                                          \
@@ -376,7 +536,7 @@ static void NAME(decompose)(REAL *f, REAL *v, REAL *s, REAL *spare, size_t k, in
 #define BUFFER(i) (buffer + (i) * size)
 #define ITEM(l) (start + ((l) < count ? (l) : count - 1))
 
-BEGIN(svd)
+BEGIN(svd, 3)
     REAL *f = BUFFER(0), *v = t->v ? BUFFER(1) : NULL;
     EACH_LANE from[l] = (const REAL *)t->a + ITEM(l) * square;
     NAME(load)(from, f, k);
@@ -385,14 +545,17 @@ BEGIN(svd)
         NAME(load)(from, v, k);
     }
     NAME(decompose)(f, v, s, BUFFER(2), k, t->start != NULL, 0, good);
-    for (size_t l = 0; l < count; l++) {
-        NAME(store)(f, (REAL *)t->u + (start + l) * square, k, l);
-        if (v) NAME(store)(v, (REAL *)t->v + (start + l) * square, k, l);
-        for (size_t p = 0; p < k; p++) ((REAL *)t->s)[(start + l) * k + p] = s[p * LANES + l];
+    EACH_LANE to[l] = (REAL *)t->u + ITEM(l) * square;
+    NAME(store)(f, to, k, count);
+    if (v) {
+        EACH_LANE to[l] = (REAL *)t->v + ITEM(l) * square;
+        NAME(store)(v, to, k, count);
     }
+    for (size_t l = 0; l < count; l++)
+        for (size_t p = 0; p < k; p++) ((REAL *)t->s)[(start + l) * k + p] = s[p * LANES + l];
 END
 
-BEGIN(pairs)
+BEGIN(pairs, 6)
     REAL *a = BUFFER(0), *b = BUFFER(1), *f = BUFFER(2), *v = BUFFER(3), *q = BUFFER(4), *bq = BUFFER(5);
     REAL value[LANES];
     EACH_LANE from[l] = (const REAL *)t->a + (size_t)t->ia[ITEM(l)] * square;
@@ -404,13 +567,14 @@ BEGIN(pairs)
     NAME(outer)(f, v, q, k);
     NAME(multiply)(b, q, bq, k);
     NAME(distance)(a, bq, value, k);
-    for (size_t l = 0; l < count; l++) {
-        ((REAL *)t->value)[start + l] = value[l];
-        if (t->out) NAME(store)(q, (REAL *)t->out + (start + l) * square, k, l);
+    for (size_t l = 0; l < count; l++) ((REAL *)t->value)[start + l] = value[l];
+    if (t->out) {
+        EACH_LANE to[l] = (REAL *)t->out + ITEM(l) * square;
+        NAME(store)(q, to, k, count);
     }
 END
 
-BEGIN(steps)
+BEGIN(steps, 7)
     REAL *n = BUFFER(0), *b = BUFFER(1), *f = BUFFER(2), *v = BUFFER(3), *q = BUFFER(4), *bq = BUFFER(5);
     REAL *next = BUFFER(6), weight[LANES], change[LANES], length[LANES];
     EACH_LANE from[l] = (const REAL *)t->a + ITEM(l) * square;
@@ -429,19 +593,80 @@ BEGIN(steps)
         NAME(multiply)(b, q, bq, k);
         EACH_LANE weight[l] = ((const REAL *)t->w)[ITEM(l) * t->m + j];
         NAME(add)(bq, weight, next, k);
-        for (size_t l = 0; l < count; l++) {
-            size_t item = (start + l) * t->m + j;
-            NAME(store)(f, (REAL *)t->u + item * square, k, l);
-            NAME(store)(v, (REAL *)t->v + item * square, k, l);
-            for (size_t p = 0; p < k; p++) ((REAL *)t->s)[item * k + p] = s[p * LANES + l];
-        }
+        EACH_LANE to[l] = (REAL *)t->u + (ITEM(l) * t->m + j) * square;
+        NAME(store)(f, to, k, count);
+        EACH_LANE to[l] = (REAL *)t->v + (ITEM(l) * t->m + j) * square;
+        NAME(store)(v, to, k, count);
+        for (size_t l = 0; l < count; l++)
+            for (size_t p = 0; p < k; p++) ((REAL *)t->s)[(ITEM(l) * t->m + j) * k + p] = s[p * LANES + l];
     }
     NAME(distance)(next, n, change, k);
     NAME(distance)(n, NULL, length, k);
-    for (size_t l = 0; l < count; l++) {
-        NAME(store)(next, (REAL *)t->out + (start + l) * square, k, l);
-        ((REAL *)t->value)[start + l] = SQRT(change[l] / length[l]);
+    EACH_LANE to[l] = (REAL *)t->out + ITEM(l) * square;
+    NAME(store)(next, to, k, count);
+    for (size_t l = 0; l < count; l++) ((REAL *)t->value)[start + l] = SQRT(change[l] / length[l]);
+END
+
+BEGIN(adjoints, 11 + 2 * t->m)
+    const size_t m = t->m;
+    REAL *n = BUFFER(0), *turn = BUFFER(1), *right = BUFFER(2), *z = BUFFER(3), *scale = BUFFER(4), *p = BUFFER(5);
+    REAL *q = BUFFER(6), *x = BUFFER(7), *y = BUFFER(8), *spare = BUFFER(9), *v = BUFFER(10);
+    REAL *u = BUFFER(11), *h = BUFFER(11 + m);
+    REAL weight[LANES], *weights = malloc(m * LANES * sizeof(REAL)), *values = malloc(m * k * LANES * sizeof(REAL));
+    if (!weights || !values) {
+        t->out_of_memory = 1;
+        free(weights);
+        free(values);
+        break;
     }
+    /* N turned by an orthogonal matrix is a factor of the same mean; take the one with orthogonal columns. */
+    EACH_LANE from[l] = (const REAL *)t->a + ITEM(l) * square;
+    NAME(load)(from, n, k);
+    NAME(decompose)(n, turn, s, spare, k, 0, 0, good);
+    for (size_t j = 0; j < k; j++)
+        for (size_t i = 0; i < k; i++) EACH_LANE n[(j * k + i) * LANES + l] *= s[j * LANES + l];
+    EACH_LANE from[l] = (const REAL *)t->b + ITEM(l) * square;
+    NAME(load)(from, x, k);
+    NAME(multiply)(x, turn, y, k);
+    NAME(inner)(n, y, right, k);
+    NAME(symmetrise)(right, k, (REAL)0.25);
+    for (size_t i = 0; i < k * LANES; i++) s[i] *= s[i];
+    NAME(harmonic)(s, scale, k, 0);
+    for (size_t i = 0; i < size; i++) scale[i] = 1 / SQRT(scale[i]);
+    for (size_t j = 0; j < m; j++) {
+        EACH_LANE from[l] = (const REAL *)t->u + (ITEM(l) * m + j) * square;
+        NAME(load)(from, x, k);
+        NAME(inner)(turn, x, u + j * size, k);
+        EACH_LANE weights[j * LANES + l] = ((const REAL *)t->w)[ITEM(l) * m + j];
+        for (size_t i = 0; i < k; i++)
+            EACH_LANE values[(j * k + i) * LANES + l] = ((const REAL *)t->s)[(ITEM(l) * m + j) * k + i];
+        NAME(harmonic)(values + j * k * LANES, h + j * size, k, 0);
+    }
+    NAME(equation) system = {.u = u, .h = h, .w = weights, .scale = scale, .p = p, .q = q, .x = x, .y = y, .k = k, .m = m};
+    NAME(conjugate)(&system, right, z, spare, (REAL)t->tolerance);
+    NAME(symmetrise)(z, k, (REAL)0.5);
+    for (size_t j = 0; j < m; j++) {
+        const REAL *value = values + j * k * LANES;
+        REAL sum[LANES] = {0};
+        NAME(multiply)(z, u + j * size, x, k);
+        NAME(inner)(u + j * size, x, y, k);
+        for (size_t i = 0; i < k; i++) EACH_LANE sum[l] += y[(i * k + i) * LANES + l] * value[i * LANES + l];
+        for (size_t l = 0; l < count; l++) ((REAL *)t->value)[(start + l) * m + j] = sum[l];
+        NAME(harmonic)(value, h, k, 1);
+        NAME(times)(y, h, x, k);
+        NAME(multiply)(n, u + j * size, y, k);
+        NAME(multiply)(y, x, spare, k);
+        EACH_LANE from[l] = (const REAL *)t->v + (ITEM(l) * m + j) * square;
+        NAME(load)(from, v, k);
+        NAME(outer)(spare, v, y, k);
+        memset(x, 0, sizeof(REAL) * size);
+        EACH_LANE weight[l] = 2 * weights[j * LANES + l];
+        NAME(add)(y, weight, x, k);
+        EACH_LANE to[l] = (REAL *)t->out + (ITEM(l) * m + j) * square;
+        NAME(store)(x, to, k, count);
+    }
+    free(weights);
+    free(values);
 END
 
 #undef BEGIN

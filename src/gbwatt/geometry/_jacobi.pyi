@@ -35,3 +35,21 @@ def bures_step(
     threads: int,
     /,
 ) -> None: ...
+def bures_adjoint(
+    n: int,
+    grad: int,
+    w: int,
+    u: int,
+    s: int,
+    v: int,
+    out: int,
+    value: int,
+    failed: int,
+    tolerance: float,
+    items: int,
+    m: int,
+    k: int,
+    itemsize: int,
+    threads: int,
+    /,
+) -> None: ...

@@ -108,3 +108,28 @@ def bures_step(
     sizes = (len(n), b.shape[1], b.shape[-1], b.element_size())
     _jacobi.bures_step(*arrays, tolerance, *sizes, torch.get_num_threads())
     return new, residual, (u, s, v), failed
+
+
+def bures_adjoint(
+    n: Tensor, frame: tuple[Tensor, Tensor, Tensor], w: Tensor, grad: Tensor, tolerance: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Derivatives in points and weights of the fixed point of :func:`bures_step`, from the derivative in it.
+
+    Parameters
+    ----------
+    n, frame, w, grad : Tensors, shape (r, k, k), (r, m, ...), (r, m), (r, k, k)
+    tolerance : float
+        Relative residual of the linear equation that is solved.
+
+    Returns
+    -------
+    grad_b, grad_w, failed : Tensors of shape (r, m, k, k), (r, m), (r,)
+    """
+    n, w, grad = n.contiguous(), w.contiguous(), grad.contiguous()
+    u, s, v = (x.contiguous() for x in frame)
+    grad_b, grad_w = torch.empty_like(u), torch.empty_like(w)
+    failed = torch.empty(len(n), dtype=torch.bool)
+    arrays = map(_address, (n, grad, w, u, s, v, grad_b, grad_w, failed))
+    sizes = (len(n), u.shape[1], u.shape[-1], u.element_size())
+    _jacobi.bures_adjoint(*arrays, tolerance, *sizes, torch.get_num_threads())
+    return grad_b, grad_w, failed

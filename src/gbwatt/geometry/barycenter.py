@@ -13,7 +13,6 @@ References
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +22,7 @@ from torch import Tensor
 from gbwatt import checks
 from gbwatt.geometry._autograd import apply, differentiable_once
 from gbwatt.geometry.flows import Flow
-from gbwatt.geometry.linalg import SVD, svd, sym
+from gbwatt.geometry.linalg import SVD, svd
 
 if TYPE_CHECKING:
     from gbwatt.geometry.metrics import Metric
@@ -203,20 +202,24 @@ def _iterate(
     Returns factors, frames, steps, residual, converged.
     """
     limit = flow.noise(n).clamp_min(solver.tol)
+    floor = limit.maximum(4 * flow.noise(n))  # good enough for a problem that rounding keeps from getting better
     out, frames = torch.empty_like(n), SVD(torch.empty_like(b), b.new_empty(b.shape[:-1]), torch.empty_like(b))
     steps = torch.zeros(len(n), dtype=torch.long, device=n.device)
     residual = torch.empty_like(limit)
     active = torch.arange(len(n), device=n.device)
-    mixer = _Anderson()
+    mixer = _Anderson(n)
     for taken in range(solver.max_steps + 1):
         exactness = min(_precision(taken), solver.tol / 10)
         new, now, frame = flow.evaluate(n, b, w, guess, exactness)
-        go = now > limit[active]  # false for NaN: nothing is iterated that cannot converge
+        # false for NaN: nothing is iterated that cannot converge
+        go = (now > limit[active]) & ~((now <= floor[active]) & mixer.stuck())
         if taken == solver.max_steps:
             go = torch.zeros_like(go)
         if bool(go.all()):
             n, guess = mixer(n, new, now), frame.v
             continue
+        if len(active) == len(out) and not bool(go.any()):  # all at once: nothing to be put together
+            return n, frame, torch.full_like(steps, taken), now, now <= floor
         stop = ~go
         done = active[stop]
         out[done], residual[done], steps[done] = n[stop], now[stop], taken
@@ -227,7 +230,7 @@ def _iterate(
         active, b, w, guess = active[go], b[go], w[go], frame.v[go]
         mixer.keep(go)
         n = mixer(n[go], new[go], now[go])
-    return out, frames, steps, residual, residual <= limit
+    return out, frames, steps, residual, residual <= floor
 
 
 class _Anderson:
@@ -236,49 +239,50 @@ class _Anderson:
     A problem whose residual has not fallen for a few steps takes plain steps, which never go astray, until it does.
     """
 
-    def __init__(self) -> None:
-        self.moves: list[Tensor] = []  # new - old, flattened
-        self.ends: list[Tensor] = []
-        self.best = self.stalled = torch.empty(0)
+    def __init__(self, n: Tensor) -> None:
+        self.moves = n.new_zeros(len(n), HISTORY + 1, n[0].numel())  # new - old of the last steps, in any order
+        self.ends = torch.empty_like(self.moves)
+        self.best = n.new_full((len(n),), torch.inf)
+        self.stalled = torch.zeros_like(self.best)
+        self.count = 0
 
     def keep(self, mask: Tensor) -> None:
-        self.moves = [x[mask] for x in self.moves]
-        self.ends = [x[mask] for x in self.ends]
-        if self.moves:
-            self.best, self.stalled = self.best[mask], self.stalled[mask]
+        self.moves, self.ends = self.moves[mask], self.ends[mask]
+        self.best, self.stalled = self.best[mask], self.stalled[mask]
+
+    def stuck(self) -> Tensor:
+        """Problems whose residual has not fallen for three steps."""
+        return self.stalled > 2
 
     def __call__(self, old: Tensor, new: Tensor, residual: Tensor) -> Tensor:
-        if not self.moves:
-            self.best, self.stalled = residual, torch.zeros_like(residual)
-        self.moves = [*self.moves, (new - old).flatten(-2)][-HISTORY - 1 :]
-        self.ends = [*self.ends, new.flatten(-2)][-HISTORY - 1 :]
-        if len(self.moves) == 1:
-            return new
+        place = self.count % (HISTORY + 1)
+        torch.sub(new.flatten(1), old.flatten(1), out=self.moves[:, place])
+        self.ends[:, place] = new.flatten(1)
+        self.count += 1
         self.stalled = torch.where(residual < self.best, 0, self.stalled + 1)
-        plain = (residual > 2 * self.best) | (self.stalled > 2)
+        plain = (residual > 2 * self.best) | self.stuck()
         self.best = torch.minimum(self.best, residual)
-        return torch.where(plain[:, None, None], new, new - self._shift().reshape(new.shape))
+        if self.count == 1:
+            return new
+        known = min(self.count, HISTORY + 1)
+        mixed = self._weights(self.moves[:, :known])[:, None] @ self.ends[:, :known]
+        return torch.where(plain[:, None, None], new, mixed.reshape(new.shape))
 
-    def _shift(self) -> Tensor:
-        moves = torch.stack([self.moves[-1] - x for x in self.moves[:-1]], -1)  # (r, k k, history)
-        ends = torch.stack([self.ends[-1] - x for x in self.ends[:-1]], -1)
-        gram = moves.mT @ moves
-        trace = gram.diagonal(dim1=-2, dim2=-1).sum(-1).clamp_min(torch.finfo(gram.dtype).tiny)[:, None, None]
+    def _weights(self, moves: Tensor) -> Tensor:
+        """Weights (r, h) that sum to one and make ``|Σ weight move|`` smallest."""
+        gram = moves @ moves.mT
+        length = gram.diagonal(dim1=-2, dim2=-1).sqrt().clamp_min(torch.finfo(gram.dtype).tiny)
         ridge = 10 * torch.finfo(gram.dtype).eps * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-        slope = moves.mT @ self.moves[-1][..., None]
-        return ends @ torch.linalg.solve(gram / trace + ridge, slope / trace)
+        cosines = gram / length[:, :, None] / length[:, None, :] + ridge
+        weights: Tensor = torch.linalg.solve(cosines, 1 / length) / length
+        return weights / weights.sum(-1, keepdim=True)
 
 
 # ------------------------------------------------------------------------------------------------ implicit derivative
 
 
 class _Implicit(torch.autograd.Function):
-    r"""Factors of the means, with the derivative of the equation that they solve.
-
-    With :math:`dG = N E N^⊤` the linearised equation is :math:`Σ w_j U_j (h_j ∘ U_j^⊤ E U_j) U_j^⊤ = r`, self-adjoint
-    and positive definite; the backward pass is one solve with it by conjugate gradients, in the frames that the
-    forward pass ended with.
-    """
+    """Factors of the means, with the derivative of the equation that they solve."""
 
     @staticmethod
     def forward(ctx: Any, b: Tensor, w: Tensor, flow: Flow, solver: Solver, report: list[Tensor]) -> Tensor:
@@ -291,56 +295,15 @@ class _Implicit(torch.autograd.Function):
         guess = None if guess is None else each_query(guess)
         n, frame, *how = _iterate(flow, n.reshape(-1, k, k), guess, each_query(b), w.reshape(-1, shape[-1]), solver)
         report.extend(x.reshape(shape[:-1]) for x in how)
-        n = n.reshape(*shape[:-1], k, k)
-        ctx.save_for_backward(w, n, *(x.reshape(*shape, *x.shape[2:]) for x in frame))
-        ctx.flow = flow
-        return n
+        ctx.save_for_backward(n, w.reshape(-1, shape[-1]), *frame)
+        ctx.flow, ctx.tol, ctx.shape = flow, solver.tol, shape
+        return n.reshape(*shape[:-1], k, k)
 
     @staticmethod
     @differentiable_once("a Fréchet mean")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        w, n, u, s, v = ctx.saved_tensors
-        flow: Flow = ctx.flow
-        turn = svd(n)  # N turned by an orthogonal matrix is a factor of the same mean; take orthogonal columns
-        n, u = n @ turn.v, turn.v.mT[..., None, :, :] @ u
-        h, w_ = flow.curvature(s), w[..., None, None]
-
-        def operator(e: Tensor) -> Tensor:
-            terms: Tensor = w_ * (u @ (h * (u.mT @ e[..., None, :, :] @ u)) @ u.mT)
-            return terms.sum(-3)
-
-        eps = torch.finfo(s.dtype).eps
-        g = turn.s.square()
-        g = g.maximum(eps**2 * g.amax(-1, keepdim=True))
-        right = sym(n.mT @ (grad @ turn.v)) / 2
-        z = _conjugate_gradients(operator, right, flow.precondition(g))
-        inner = u.mT @ z[..., None, :, :] @ u
-        grad_b = grad_w = None
-        if ctx.needs_input_grad[0]:
-            outer = flow.adjoint(n)[..., None, :, :] @ u
-            grad_b = (2 * w_ * (outer @ (flow.response(s) * inner) @ v.mT)).sum(-4)
-        if ctx.needs_input_grad[1]:
-            grad_w = (inner.diagonal(dim1=-2, dim2=-1) * flow.values(s)).sum(-1)
-        return grad_b, grad_w, None, None, None
-
-
-def _dot(x: Tensor, y: Tensor) -> Tensor:
-    return (x * y).sum((-2, -1), keepdim=True)
-
-
-def _conjugate_gradients(operator: Callable[[Tensor], Tensor], right: Tensor, diagonal: Tensor) -> Tensor:
-    """Solve ``operator(z) = right`` for batches of symmetric matrices, preconditioned by an elementwise multiplier."""
-    scale = diagonal.rsqrt()
-    eps, tiny = torch.finfo(right.dtype).eps, torch.finfo(right.dtype).tiny
-    z, r = torch.zeros_like(right), scale * right
-    p, rr = r, _dot(r, r)
-    target = (4 * eps) ** 2 * rr
-    for _ in range(4 * right.shape[-1] + 20):
-        if bool((rr <= target).all()):
-            break
-        q = scale * operator(scale * p)
-        step = torch.where(rr > target, rr / _dot(p, q).clamp_min(tiny), 0)
-        z, r = z + step * p, r - step * q
-        old, rr = rr, _dot(r, r)
-        p = r + rr / old.clamp_min(tiny) * p
-    return sym(scale * z)
+        n, w, *frame = ctx.saved_tensors
+        tolerance = max(ctx.tol, 10 * torch.finfo(grad.dtype).eps)
+        in_points, in_weights = ctx.flow.gradients(n, SVD(*frame), w, grad.reshape(n.shape), tolerance)
+        shape = ctx.shape
+        return in_points.reshape(*shape, *n.shape[1:]).sum(-4), in_weights.reshape(shape), None, None, None

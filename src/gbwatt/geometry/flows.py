@@ -16,6 +16,7 @@ next iterate, and the linearised equation that :mod:`gbwatt.geometry.barycenter`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -31,6 +32,30 @@ def _pairs(s: Tensor) -> tuple[Tensor, Tensor]:
 def _weighted(w: Tensor, x: Tensor) -> Tensor:
     """``Σ_j w_j x_j``: (..., m) and (..., m, k, k) -> (..., k, k)."""
     return (w[..., None, None] * x).sum(-3)
+
+
+def _dot(x: Tensor, y: Tensor) -> Tensor:
+    return (x * y).sum((-2, -1), keepdim=True)
+
+
+def conjugate_gradients(
+    operator: Callable[[Tensor], Tensor], right: Tensor, diagonal: Tensor, tolerance: float
+) -> Tensor:
+    """Solve ``operator(z) = right`` for batches of symmetric matrices, preconditioned by an elementwise multiplier."""
+    scale = diagonal.rsqrt()
+    tiny = torch.finfo(right.dtype).tiny
+    z, r = torch.zeros_like(right), scale * right
+    p, rr = r, _dot(r, r)
+    target = tolerance**2 * rr
+    for _ in range(4 * right.shape[-1] + 20):
+        if bool((rr <= target).all()):
+            break
+        q = scale * operator(scale * p)
+        step = torch.where(rr > target, rr / _dot(p, q).clamp_min(tiny), 0)
+        z, r = z + step * p, r - step * q
+        old, rr = rr, _dot(r, r)
+        p = r + rr / old.clamp_min(tiny) * p
+    return sym(scale * z)
 
 
 class Flow(ABC):
@@ -65,6 +90,27 @@ class Flow(ABC):
     @abstractmethod
     def step(self, n: Tensor, b: Tensor, w: Tensor) -> Tensor:
         """Next iterate as a differentiable function."""
+
+    def gradients(self, n: Tensor, frame: SVD, w: Tensor, grad: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
+        r"""Derivatives in points and weights of the mean with factor ``n``, from the derivative in that factor.
+
+        With :math:`dG = N E N^⊤` the linearised equation is :math:`Σ w_j U_j (h_j ∘ U_j^⊤ E U_j) U_j^⊤ = r`,
+        self-adjoint and positive definite: one solve by conjugate gradients, in the frames of the last step.
+        """
+        turn = svd(n)  # N turned by an orthogonal matrix is a factor of the same mean; take orthogonal columns
+        n, u, w_ = n @ turn.v, turn.v.mT[..., None, :, :] @ frame.u, w[..., None, None]
+        h = self.curvature(frame.s)
+
+        def operator(e: Tensor) -> Tensor:
+            return (w_ * (u @ (h * (u.mT @ e[..., None, :, :] @ u)) @ u.mT)).sum(-3)
+
+        g = turn.s.square()
+        g = g.maximum(torch.finfo(g.dtype).eps ** 2 * g.amax(-1, keepdim=True))
+        z = conjugate_gradients(operator, sym(n.mT @ (grad @ turn.v)) / 2, self.precondition(g), tolerance)
+        inner = u.mT @ z[..., None, :, :] @ u
+        outer = self.adjoint(n)[..., None, :, :] @ u
+        in_points = 2 * w_ * (outer @ (self.response(frame.s) * inner) @ frame.v.mT)
+        return in_points, (inner.diagonal(dim1=-2, dim2=-1) * self.values(frame.s)).sum(-1)
 
     @abstractmethod
     def noise(self, n: Tensor) -> Tensor:
@@ -122,6 +168,16 @@ class BuresFlow(Flow):
             for whole, part in zip(frame, again, strict=True):
                 whole[failed] = part
         return new, residual, SVD(*frame)
+
+    def gradients(self, n: Tensor, frame: SVD, w: Tensor, grad: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
+        if not _native.supports(n):
+            return super().gradients(n, frame, w, grad, tolerance)
+        in_points, in_weights, failed = _native.bures_adjoint(n, frame, w, grad, tolerance)
+        if bool(failed.any()):
+            part = SVD(*(x[failed] for x in frame))
+            again = super().gradients(n[failed], part, w[failed], grad[failed], tolerance)
+            in_points[failed], in_weights[failed] = again
+        return in_points, in_weights
 
     def step(self, n: Tensor, b: Tensor, w: Tensor) -> Tensor:
         return _weighted(w, b @ polar(self.relative(n, b)).mT)
