@@ -68,14 +68,32 @@ typedef struct {
 #define SQRT sqrtf
 #define ABS fabsf
 #define NAME(x) JOIN(x, _f32)
+/* Squares of squares of short columns would underflow. */
+#define NOT_ORTHOGONAL(a, b, c, tolerance) (fabsf(c) > (tolerance) * (sqrtf(a) * sqrtf(b)))
+#define ROTATION(a, b, c, cs, sn)                                                                                    \
+    do {                                                                                                             \
+        float zeta = ((b) - (a)) / (2 * (c)), t = 1 / (fabsf(zeta) + sqrtf(1 + zeta * zeta));                        \
+        t = zeta < 0 ? -t : t;                                                                                       \
+        cs = 1 / sqrtf(1 + t * t);                                                                                   \
+        sn = cs * t;                                                                                                 \
+    } while (0)
 #include "_jacobi.c"
 
 #define REAL double
 #define EPSILON DBL_EPSILON
-#define SMALLEST 1e-280
+#define SMALLEST 1e-140
 #define SQRT sqrt
 #define ABS fabs
 #define NAME(x) JOIN(x, _f64)
+/* The range of double allows for fewer of the slow operations. */
+#define NOT_ORTHOGONAL(a, b, c, tolerance) ((c) * (c) > (tolerance) * (tolerance) * ((a) * (b)))
+#define ROTATION(a, b, c, cs, sn)                                                                                    \
+    do {                                                                                                             \
+        double d = (b) - (a), h = sqrt(d * d + 4 * (c) * (c));                                                       \
+        cs = sqrt(0.5 + 0.5 * (fabs(d) / h));                                                                        \
+        sn = (c) / (h * cs);                                                                                         \
+        sn = d < 0 ? -sn : sn;                                                                                       \
+    } while (0)
 #include "_jacobi.c"
 
 typedef void *(*worker)(void *);
@@ -265,7 +283,7 @@ INLINE int NAME(angle)(const REAL *restrict x, const REAL *restrict y, REAL *res
         }
     REAL off[LANES], swap[LANES], rotate = 0, act = 0; /* flags as numbers: they stay in vector registers */
     EACH_LANE {
-        off[l] = ABS(c[l]) > tolerance * (SQRT(a[l]) * SQRT(b[l])) ? 1 : 0;
+        off[l] = NOT_ORTHOGONAL(a[l], b[l], c[l], tolerance) ? 1 : 0;
         swap[l] = b[l] > a[l] * (1 + 64 * EPSILON) ? 1 : 0;
     }
     EACH_LANE {
@@ -274,11 +292,10 @@ INLINE int NAME(angle)(const REAL *restrict x, const REAL *restrict y, REAL *res
     }
     if (act == 0) return 0;
     EACH_LANE {
-        REAL zeta = (b[l] - a[l]) / (2 * c[l]);
-        REAL t = 1 / (ABS(zeta) + SQRT(1 + zeta * zeta));
-        t = zeta < 0 ? -t : t;
-        t = off[l] > 0 ? t : 0;
-        REAL cs = 1 / SQRT(1 + t * t), sn = cs * t;
+        REAL cs, sn;
+        ROTATION(a[l], b[l], c[l], cs, sn);
+        cs = off[l] > 0 ? cs : 1;
+        sn = off[l] > 0 ? sn : 0;
         cosine[l] = swap[l] > 0 ? sn : cs;
         sine[l] = swap[l] > 0 ? -cs : sn;
     }
@@ -679,4 +696,6 @@ END
 #undef SQRT
 #undef ABS
 #undef NAME
+#undef NOT_ORTHOGONAL
+#undef ROTATION
 #endif

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gbwatt import checks
 from gbwatt.geometry._autograd import apply, differentiable_once
-from gbwatt.geometry.flows import Flow
+from gbwatt.geometry.flows import Flow, Start
 from gbwatt.geometry.linalg import SVD, svd
 
 if TYPE_CHECKING:
@@ -189,13 +189,8 @@ def _unrolled(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
     return Barycenter(n, torch.full_like(converged, taken, dtype=torch.long), residual, converged)
 
 
-def _precision(taken: int) -> float:
-    """How exact the decompositions of a step need be: two digits more with each, ahead of the iteration."""
-    return 1e-6 * 1e-2**taken
-
-
 def _iterate(
-    flow: Flow, n: Tensor, guess: Tensor | None, b: Tensor, w: Tensor, solver: Solver
+    flow: Flow, n: Tensor, start: Start | None, b: Tensor, w: Tensor, solver: Solver
 ) -> tuple[Tensor, SVD, Tensor, Tensor, Tensor]:
     """Iterate problems (r, k, k), (r, m, k, k), (r, m) until each has converged.
 
@@ -208,13 +203,19 @@ def _iterate(
     residual = torch.empty_like(limit)
     active = torch.arange(len(n), device=n.device)
     mixer = _Anderson(n)
+    guess, exactness, needed = None, 0.0, solver.tol / 10
+    if start is not None:
+        n = mixer(start.base, n, torch.full_like(limit, torch.inf))
+        guess, exactness = start.v, 1e-6
     for taken in range(solver.max_steps + 1):
-        exactness = min(_precision(taken), solver.tol / 10)
         new, now, frame = flow.evaluate(n, b, w, guess, exactness)
         # false for NaN: nothing is iterated that cannot converge
         go = (now > limit[active]) & ~((now <= floor[active]) & mixer.stuck())
         if taken == solver.max_steps:
             go = torch.zeros_like(go)
+        elif exactness > needed:
+            go = torch.ones_like(go)
+        exactness *= 1e-3  # the decompositions get more exact with each step, ahead of the iteration
         if bool(go.all()):
             n, guess = mixer(n, new, now), frame.v
             continue
@@ -240,7 +241,7 @@ class _Anderson:
     """
 
     def __init__(self, n: Tensor) -> None:
-        self.moves = n.new_zeros(len(n), HISTORY + 1, n[0].numel())  # new - old of the last steps, in any order
+        self.moves = n.new_empty(len(n), HISTORY + 1, n.shape[-1] ** 2)  # new - old of the last steps, in any order
         self.ends = torch.empty_like(self.moves)
         self.best = n.new_full((len(n),), torch.inf)
         self.stalled = torch.zeros_like(self.best)
@@ -265,14 +266,19 @@ class _Anderson:
         if self.count == 1:
             return new
         known = min(self.count, HISTORY + 1)
-        mixed = self._weights(self.moves[:, :known])[:, None] @ self.ends[:, :known]
+        mixed = torch.zeros_like(self.best)[:, None]
+        for i, weight in enumerate(self._weights(self.moves[:, :known]).split(1, dim=1)):
+            mixed = torch.addcmul(mixed, weight, self.ends[:, i])
         return torch.where(plain[:, None, None], new, mixed.reshape(new.shape))
 
     def _weights(self, moves: Tensor) -> Tensor:
         """Weights (r, h) that sum to one and make ``|Σ weight move|`` smallest."""
-        gram = moves @ moves.mT
-        length = gram.diagonal(dim1=-2, dim2=-1).sqrt().clamp_min(torch.finfo(gram.dtype).tiny)
-        ridge = 10 * torch.finfo(gram.dtype).eps * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+        gram, eps = moves @ moves.mT, torch.finfo(moves.dtype).eps
+        square = gram.diagonal(dim1=-2, dim2=-1)
+        largest = square.amax(-1, keepdim=True)
+        gram = gram / torch.where(largest > 0, largest, 1)[..., None]
+        length = gram.diagonal(dim1=-2, dim2=-1).sqrt().clamp_min(eps)  # of a step that led nowhere: almost zero
+        ridge = 10 * eps * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
         cosines = gram / length[:, :, None] / length[:, None, :] + ridge
         weights: Tensor = torch.linalg.solve(cosines, 1 / length) / length
         return weights / weights.sum(-1, keepdim=True)
@@ -291,9 +297,11 @@ class _Implicit(torch.autograd.Function):
         def each_query(x: Tensor) -> Tensor:  # (..., m, k, k) -> (r, m, k, k)
             return x[..., None, :, :, :].expand(*shape, k, k).reshape(-1, shape[-1], k, k)
 
-        n, guess = flow.start(b, w)
-        guess = None if guess is None else each_query(guess)
-        n, frame, *how = _iterate(flow, n.reshape(-1, k, k), guess, each_query(b), w.reshape(-1, shape[-1]), solver)
+        n, start = flow.start(b, w)
+        if start is not None:
+            base = start.base.expand(*shape[:-1], k, k).reshape(-1, k, k)
+            start = Start(base, each_query(start.v))
+        n, frame, *how = _iterate(flow, n.reshape(-1, k, k), start, each_query(b), w.reshape(-1, shape[-1]), solver)
         report.extend(x.reshape(shape[:-1]) for x in how)
         ctx.save_for_backward(n, w.reshape(-1, shape[-1]), *frame)
         ctx.flow, ctx.tol, ctx.shape = flow, solver.tol, shape

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -58,6 +59,13 @@ def conjugate_gradients(
     return sym(scale * z)
 
 
+class Start(NamedTuple):
+    """The iterate (..., 1, k, k) that all queries made their first step from, and its frames' ``v`` (..., m, k, k)."""
+
+    base: Tensor
+    v: Tensor
+
+
 class Flow(ABC):
     """One step towards a mean, and the linearisation of its equation.  All arrays lead with batch axes:
     ``n`` (..., k, k), ``b`` (..., m, k, k), ``w`` (..., m), frames (..., m, k, k) and (..., m, k).
@@ -66,10 +74,10 @@ class Flow(ABC):
     name: str
 
     @abstractmethod
-    def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor | None]:
+    def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, Start | None]:
         """First iterates (..., q, k, k) for weights (..., q, m), differentiable; for one or two points the closed form.
 
-        Also guesses (..., m, k, k) of the vectors ``v`` of the frames, which all queries share, if there are any.
+        Also what they were a step from, if anything.
         """
 
     @abstractmethod
@@ -142,13 +150,14 @@ class BuresFlow(Flow):
 
     name = "Bures-Wasserstein"
 
-    def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor | None]:
+    def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, Start | None]:
         # the step of every query from one shared iterate: the decompositions of the first step are shared too
         base = b[..., 0, :, :] if b.shape[-3] <= 2 else factor(sym(b @ b.mT).mean(-3), "points")
         relative = self.relative(base, b)
         frame = svd(relative)
         aligned = b @ polar(relative, frame).mT
-        return (w @ aligned.flatten(-2)).reshape(*w.shape[:-1], *b.shape[-2:]), frame.v
+        first = (w @ aligned.flatten(-2)).reshape(*w.shape[:-1], *b.shape[-2:])
+        return first, Start(base[..., None, :, :], frame.v) if b.shape[-3] > 2 else None
 
     def relative(self, n: Tensor, b: Tensor) -> Tensor:
         return n[..., None, :, :].mT @ b
@@ -212,7 +221,7 @@ class KarcherFlow(Flow):
 
     name = "affine-invariant"
 
-    def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor | None]:
+    def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, Start | None]:
         if b.shape[-3] > 2:
             mean = (w @ (b @ b.mT).flatten(-2)).reshape(*w.shape[:-1], *b.shape[-2:])
             return factor(sym(mean), "points", "definite"), None
