@@ -240,14 +240,18 @@ def _milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:.1f}" if seconds < 0.1 else f"{1e3 * seconds:,.0f}"
 
 
-def advantage(ours: str, timings: Sequence[Timing], dtype: str) -> str:
-    """Time of the fastest peer with a right answer over ours, if ours is right."""
+def advantage(ours: str, timings: Sequence[Timing], dtype: str, libraries: bool) -> str:
+    """Time of the fastest right library, or else of the fastest right textbook variant, over ours, if ours is right."""
     own = [t for t in timings if t.peer.name == ours and t.right(dtype)]
-    others = [t for t in timings if t.peer.distribution != "gbwatt" and t.right(dtype)]
+    others = [
+        t
+        for t in timings
+        if t.peer.distribution != "gbwatt" and t.peer.name.startswith("textbook") != libraries and t.right(dtype)
+    ]
     if not own:
         return "–"
     if not others:
-        return "no peer is right"
+        return "none is right"
     fastest = min(others, key=lambda t: t.seconds)
     return f"**{fastest.seconds / own[0].seconds:.1f}** ({fastest.peer.name})"
 
@@ -257,8 +261,9 @@ def tabulate(title: str, dtype: str, peers: Sequence[Peer], results: dict[str, l
     by_place = {(column, t.peer.name): t for column, timings in results.items() for t in timings}
     rows = [[p.name, *(show(by_place.get((column, p.name)), dtype) for column in results)] for p in peers]
     for ours in (p.name for p in peers if p.distribution == "gbwatt"):
-        ratios = (advantage(ours, timings, dtype) for timings in results.values())
-        rows.append([f"fastest right peer / {ours}", *ratios])
+        for what, libraries in (("fastest right library", True), ("textbook", False)):
+            ratios = (advantage(ours, timings, dtype, libraries) for timings in results.values())
+            rows.append([f"{what} / {ours}", *ratios])
     return f"**{title}**\n\n{table(['ms (error)', *results], rows)}"
 
 

@@ -319,40 +319,42 @@ CLONES static int NAME(sweep)(REAL *f, REAL *v, size_t k, REAL tolerance)
     return rotated;
 }
 
+/* out_ip = sum over j of a_(i ai + j aj) b_(p bp + j bj), two columns p at a time to load a once for both. */
+INLINE void NAME(product)(const REAL *restrict a, size_t ai, size_t aj, const REAL *restrict b, size_t bp, size_t bj,
+                          REAL *restrict out, size_t k)
+{
+    for (size_t p = 0; p < k; p += 2) {
+        const size_t next = p + 1 < k ? p + 1 : p;
+        for (size_t i = 0; i < k; i++) {
+            REAL one[LANES] = {0}, two[LANES] = {0};
+            for (size_t j = 0; j < k; j++)
+                EACH_LANE {
+                    REAL x = a[(i * ai + j * aj) * LANES + l];
+                    one[l] += x * b[(p * bp + j * bj) * LANES + l];
+                    two[l] += x * b[(next * bp + j * bj) * LANES + l];
+                }
+            EACH_LANE out[(p * k + i) * LANES + l] = one[l];
+            EACH_LANE out[(next * k + i) * LANES + l] = two[l];
+        }
+    }
+}
+
 /* out = a^T b */
 CLONES static void NAME(inner)(const REAL *restrict a, const REAL *restrict b, REAL *restrict out, size_t k)
 {
-    for (size_t p = 0; p < k; p++)
-        for (size_t i = 0; i < k; i++) {
-            REAL sum[LANES] = {0};
-            for (size_t j = 0; j < k; j++)
-                EACH_LANE sum[l] += a[(i * k + j) * LANES + l] * b[(p * k + j) * LANES + l];
-            EACH_LANE out[(p * k + i) * LANES + l] = sum[l];
-        }
+    NAME(product)(a, k, 1, b, k, 1, out, k);
 }
 
 /* out = a b */
 CLONES static void NAME(multiply)(const REAL *restrict a, const REAL *restrict b, REAL *restrict out, size_t k)
 {
-    for (size_t p = 0; p < k; p++)
-        for (size_t i = 0; i < k; i++) {
-            REAL sum[LANES] = {0};
-            for (size_t j = 0; j < k; j++)
-                EACH_LANE sum[l] += a[(j * k + i) * LANES + l] * b[(p * k + j) * LANES + l];
-            EACH_LANE out[(p * k + i) * LANES + l] = sum[l];
-        }
+    NAME(product)(a, 1, k, b, k, 1, out, k);
 }
 
 /* out = a b^T */
 CLONES static void NAME(outer)(const REAL *restrict a, const REAL *restrict b, REAL *restrict out, size_t k)
 {
-    for (size_t p = 0; p < k; p++)
-        for (size_t i = 0; i < k; i++) {
-            REAL sum[LANES] = {0};
-            for (size_t j = 0; j < k; j++)
-                EACH_LANE sum[l] += a[(j * k + i) * LANES + l] * b[(j * k + p) * LANES + l];
-            EACH_LANE out[(p * k + i) * LANES + l] = sum[l];
-        }
+    NAME(product)(a, 1, k, b, 1, k, out, k);
 }
 
 /* y += w x */

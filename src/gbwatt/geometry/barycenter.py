@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 Differentiate = Literal["implicit", "unrolled"]
 
-HISTORY = 5  # past steps that Anderson's method combines; deeper ones gain little
+HISTORY = 5  # past steps that Anderson's method combines with the last; more gain little
+FAST = 0.1  # fall of the residual in one step that needs no acceleration
 
 
 @dataclass(frozen=True)
@@ -203,10 +204,11 @@ def _iterate(
     residual = torch.empty_like(limit)
     active = torch.arange(len(n), device=n.device)
     mixer = _Anderson(n)
-    guess, exactness, needed = None, 0.0, solver.tol / 10
+    needed = solver.tol / 10
+    guess, exactness = None, needed
     if start is not None:
         n = mixer(start.base, n, torch.full_like(limit, torch.inf))
-        guess, exactness = start.v, 1e-6
+        guess, exactness = start.v, max(1e-6, needed)
     for taken in range(solver.max_steps + 1):
         new, now, frame = flow.evaluate(n, b, w, guess, exactness)
         # false for NaN: nothing is iterated that cannot converge
@@ -215,7 +217,7 @@ def _iterate(
             go = torch.zeros_like(go)
         elif exactness > needed:
             go = torch.ones_like(go)
-        exactness *= 1e-3  # the decompositions get more exact with each step, ahead of the iteration
+        exactness = max(1e-3 * exactness, needed)  # decompositions get more exact, ahead of the iteration
         if bool(go.all()):
             n, guess = mixer(n, new, now), frame.v
             continue
@@ -237,18 +239,17 @@ def _iterate(
 class _Anderson:
     """Combination of past steps that would make the residual smallest if the problem were linear.
 
-    A problem whose residual has not fallen for a few steps takes plain steps, which never go astray, until it does.
+    Problems that converge fast by themselves take plain steps, which are cheaper.  So do those whose residual has not
+    fallen for a few steps, until it does: a plain step never goes astray.
     """
 
     def __init__(self, n: Tensor) -> None:
-        self.moves = n.new_empty(len(n), HISTORY + 1, n.shape[-1] ** 2)  # new - old of the last steps, in any order
-        self.ends = torch.empty_like(self.moves)
+        self.steps: list[tuple[Tensor, Tensor]] = []  # old and new
         self.best = n.new_full((len(n),), torch.inf)
         self.stalled = torch.zeros_like(self.best)
-        self.count = 0
 
     def keep(self, mask: Tensor) -> None:
-        self.moves, self.ends = self.moves[mask], self.ends[mask]
+        self.steps = [(old[mask], new[mask]) for old, new in self.steps]
         self.best, self.stalled = self.best[mask], self.stalled[mask]
 
     def stuck(self) -> Tensor:
@@ -256,32 +257,32 @@ class _Anderson:
         return self.stalled > 2
 
     def __call__(self, old: Tensor, new: Tensor, residual: Tensor) -> Tensor:
-        place = self.count % (HISTORY + 1)
-        torch.sub(new.flatten(1), old.flatten(1), out=self.moves[:, place])
-        self.ends[:, place] = new.flatten(1)
-        self.count += 1
+        self.steps = [*self.steps, (old, new)][-HISTORY - 1 :]
         self.stalled = torch.where(residual < self.best, 0, self.stalled + 1)
-        plain = (residual > 2 * self.best) | self.stuck()
+        plain = (residual < FAST * self.best) | (residual > 2 * self.best) | self.stuck()
         self.best = torch.minimum(self.best, residual)
-        if self.count == 1:
+        if len(self.steps) == 1 or bool(plain.all()):
             return new
-        known = min(self.count, HISTORY + 1)
-        mixed = torch.zeros_like(self.best)[:, None]
-        for i, weight in enumerate(self._weights(self.moves[:, :known]).split(1, dim=1)):
-            mixed = torch.addcmul(mixed, weight, self.ends[:, i])
-        return torch.where(plain[:, None, None], new, mixed.reshape(new.shape))
+        return torch.where(plain[:, None, None], new, self._mixed().reshape(new.shape))
 
-    def _weights(self, moves: Tensor) -> Tensor:
-        """Weights (r, h) that sum to one and make ``|Σ weight move|`` smallest."""
-        gram, eps = moves @ moves.mT, torch.finfo(moves.dtype).eps
-        square = gram.diagonal(dim1=-2, dim2=-1)
-        largest = square.amax(-1, keepdim=True)
-        gram = gram / torch.where(largest > 0, largest, 1)[..., None]
-        length = gram.diagonal(dim1=-2, dim2=-1).sqrt().clamp_min(eps)  # of a step that led nowhere: almost zero
-        ridge = 10 * eps * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-        cosines = gram / length[:, :, None] / length[:, None, :] + ridge
-        weights: Tensor = torch.linalg.solve(cosines, 1 / length) / length
-        return weights / weights.sum(-1, keepdim=True)
+    def _mixed(self) -> Tensor:
+        moves = torch.stack([(new - old).flatten(1) for old, new in self.steps], 1)  # (r, history, k k)
+        mixed = torch.zeros_like(self.best)[:, None]
+        for (_, new), weight in zip(self.steps, _smallest(moves).split(1, dim=1), strict=True):
+            mixed = torch.addcmul(mixed, weight, new.flatten(1))
+        return mixed
+
+
+def _smallest(moves: Tensor) -> Tensor:
+    """Weights (r, h) that sum to one and make ``|Σ weight move|`` smallest, for moves (r, h, d)."""
+    gram, eps = moves @ moves.mT, torch.finfo(moves.dtype).eps
+    largest = gram.diagonal(dim1=-2, dim2=-1).amax(-1)[:, None, None]
+    gram = gram / torch.where(largest > 0, largest, 1)
+    length = gram.diagonal(dim1=-2, dim2=-1).sqrt().clamp_min(eps)  # of a step that led nowhere: almost zero
+    ridge = 10 * eps * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    cosines = gram / length[:, :, None] / length[:, None, :] + ridge
+    weights: Tensor = torch.linalg.solve(cosines, 1 / length) / length
+    return weights / weights.sum(-1, keepdim=True)
 
 
 # ------------------------------------------------------------------------------------------------ implicit derivative
