@@ -245,6 +245,41 @@ def tabulate(cells: Sequence[Cell], count: int) -> str:
     return f"{caption(cells[0].quantity, cells[0].dtype, count)}\n\n{table(['condition', *names], rows)}"
 
 
+PANELS = [("far", "float64"), ("near 1e-4", "float64"), ("far", "float32"), ("near 1e-4", "float32")]
+MARKS = "osv^D*XP"  # to tell the lines apart without colour
+
+
+def plot(cells: Sequence[Cell], path: Path) -> None:
+    """Errors of distances over condition numbers; NaN and exceptions as crosses along the upper edge."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    mpl.rcParams["svg.hashsalt"] = "gbwatt"  # the same picture from the same numbers
+    import matplotlib.pyplot as plt
+
+    names = [n for n in dict.fromkeys(c.peer for c in cells) if "," not in n and n != IN_FLOAT64]
+    colours = dict(zip(names, plt.get_cmap("cividis")(np.linspace(0, 0.92, len(names))), strict=True))
+    figure, axes = plt.subplots(1, 4, figsize=(12, 3.3), sharey=True, layout="constrained")
+    for axis, (quantity, dtype) in zip(axes, PANELS, strict=True):
+        for name, mark in zip(names, MARKS, strict=False):
+            own = [c for c in cells if (c.peer, c.quantity, c.dtype) == (name, quantity, dtype)]
+            good = [c for c in own if not isinstance(c.outcome, str) and not math.isnan(c.outcome)]
+            style = {"color": "black", "linewidth": 2.5} if name == "gbwatt" else {"color": colours[name]}
+            x, y = [c.cond for c in good], [min(float(c.outcome), 1e3) for c in good]
+            axis.plot(x, y, marker=mark, markersize=5, label=name, **style)
+            failed = [c.cond for c in own if c not in good]
+            axis.plot(failed, [3e4] * len(failed), marker="x", linestyle="", color="crimson", label="_NaN or error")
+        kind = "unrelated pairs" if quantity == "far" else "neighbours"
+        axis.set(xscale="log", yscale="log", title=f"{kind}, {dtype}", xlabel="condition number", ylim=(1e-16, 1e5))
+        axis.axhline(1, color="grey", linewidth=0.8, linestyle=":")
+        axis.grid(alpha=0.25)
+    axes[0].set_ylabel("relative error of $d_{BW}$")
+    axes[-1].plot([], [], marker="x", linestyle="", color="crimson", label="NaN or error")
+    figure.legend(*axes[-1].get_legend_handles_labels(), loc="outside right center", frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
 def contestants(peers: Sequence[Peer], dtype: str) -> list[Peer]:
     """Casting to float64 says something in float32 only."""
     return [p for p in peers if dtype == "float32" or p.name != IN_FLOAT64]
@@ -279,6 +314,7 @@ def parse() -> argparse.Namespace:
     names = [name for name in FACTORIES if name != RELAXED]
     parser.add_argument("--peers", nargs="+", metavar="NAME", default=names, help="only these libraries")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables into this markdown file")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the errors of distances (needs matplotlib)")
     return parser.parse_args()
 
 
@@ -294,6 +330,8 @@ def main() -> int:
     cells, tables = run(peers, conds, *((1, 1) if args.quick else (args.pairs, args.problems)))
     if args.write:
         publish("\n\n".join([where, *tables]), args.write, "precision", INTRODUCTION)
+    if args.plot:
+        plot(cells, args.plot)
     broken = violations(cells)
     for line in broken:
         print(f"promise broken: {line}", file=sys.stderr)
