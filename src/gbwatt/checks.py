@@ -189,8 +189,8 @@ def weights(points: Tensor, weights: Tensor) -> None:
     off = (total - 1).abs() > rounding(values.dtype)
     if bool(off.any()):
         raise WeightsError(
-            f"'weights' {tuple(weights.shape)} must sum to one over the last axis, got {float(total[off][0]):.6g}; "
-            "divide by weights.sum(-1, keepdim=True)."
+            f"'weights' {tuple(weights.shape)} must sum to one over the last axis, got {float(total[off][0]):.9g}; "
+            "divide by weights.sum(-1, keepdim=True), in the dtype of the points."
         )
 
 

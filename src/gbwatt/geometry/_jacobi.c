@@ -434,11 +434,11 @@ static void NAME(decompose)(REAL *f, REAL *v, REAL *s, REAL *spare, size_t k, in
 }
 
 /* Solve scale * (sum of w u (h * (u^T e u)) u^T) = right with e = scale * z, by conjugate gradients in each lane; right is
- * replaced by the residual, z by e.  p, q, x and y are scratch; u and h hold m matrices each. */
+ * replaced by the residual, z by e; good is cleared for the lanes that did not get there. */
 typedef struct {
     const REAL *u, *h, *w; /* (m) matrices, (m) matrices, (m) rows of LANES */
     const REAL *scale;
-    REAL *p, *q, *x, *y;
+    REAL *p, *q, *x, *y; /* scratch */
     size_t k, m;
 } NAME(equation);
 
@@ -472,7 +472,7 @@ static void NAME(apply)(const NAME(equation) *e, REAL *spare)
     memcpy(e->q, spare, sizeof(REAL) * size);
 }
 
-static void NAME(conjugate)(const NAME(equation) *e, REAL *right, REAL *z, REAL *spare, REAL tolerance)
+static void NAME(conjugate)(const NAME(equation) *e, REAL *right, REAL *z, REAL *spare, REAL tolerance, int *good)
 {
     const size_t k = e->k, size = k * k * LANES;
     REAL rr[LANES], target[LANES], pq[LANES], step[LANES], minus[LANES], ratio[LANES], open;
@@ -503,6 +503,7 @@ static void NAME(conjugate)(const NAME(equation) *e, REAL *right, REAL *z, REAL 
         NAME(add)(e->p, ratio, spare, k);
         memcpy(e->p, spare, sizeof(REAL) * size);
     }
+    EACH_LANE good[l] &= rr[l] <= target[l];
     NAME(times)(z, e->scale, spare, k);
     memcpy(z, spare, sizeof(REAL) * size);
 }
@@ -662,7 +663,7 @@ BEGIN(adjoints, 11 + 2 * t->m)
         NAME(harmonic)(values + j * k * LANES, h + j * size, k, 0);
     }
     NAME(equation) system = {.u = u, .h = h, .w = weights, .scale = scale, .p = p, .q = q, .x = x, .y = y, .k = k, .m = m};
-    NAME(conjugate)(&system, right, z, spare, (REAL)t->tolerance);
+    NAME(conjugate)(&system, right, z, spare, (REAL)t->tolerance, good);
     NAME(symmetrise)(z, k, (REAL)0.5);
     for (size_t j = 0; j < m; j++) {
         const REAL *value = values + j * k * LANES;

@@ -15,6 +15,7 @@ next iterate, and the linearised equation that :mod:`gbwatt.geometry.barycenter`
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gbwatt.checks import ConvergenceWarning
 from gbwatt.geometry import _native
 from gbwatt.geometry.linalg import EXP, LOG, POWER, SVD, factor, polar, solve, spectral, svd, sym
 
@@ -56,6 +58,14 @@ def conjugate_gradients(
         z, r = z + step * p, r - step * q
         old, rr = rr, _dot(r, r)
         p = r + rr / old.clamp_min(tiny) * p
+    else:
+        worst = float((rr / (target / tolerance**2).clamp_min(tiny)).max().sqrt())
+        warnings.warn(
+            f"the gradient of a mean of {right.shape[-1]}x{right.shape[-1]} matrices is exact to {worst:.0e} only, "
+            f"not to {tolerance:.0e}: the points are too ill-conditioned. Add a multiple of the identity to them.",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
     return sym(scale * z)
 
 
@@ -67,11 +77,11 @@ class Start(NamedTuple):
 
 
 class Flow(ABC):
-    """One step towards a mean, and the linearisation of its equation.  All arrays lead with batch axes:
-    ``n`` (..., k, k), ``b`` (..., m, k, k), ``w`` (..., m), frames (..., m, k, k) and (..., m, k).
-    """  # noqa: D205
+    """One step towards a mean, and the linearisation of its equation.
 
-    name: str
+    All arrays lead with batch axes: iterates ``n`` (..., k, k), points ``b`` (..., m, k, k), weights ``w`` (..., m),
+    frames (..., m, k, k) and (..., m, k).
+    """
 
     @abstractmethod
     def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, Start | None]:
@@ -148,8 +158,6 @@ class Flow(ABC):
 class BuresFlow(Flow):
     r"""Bures-Wasserstein: :math:`N ← Σ w_j B_j Q_j`, :math:`Q_j = V_j U_j^⊤` (Eq. 21 of the paper, on factors)."""
 
-    name = "Bures-Wasserstein"
-
     def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, Start | None]:
         # the step of every query from one shared iterate: the decompositions of the first step are shared too
         base = b[..., 0, :, :] if b.shape[-3] <= 2 else factor(sym(b @ b.mT).mean(-3), "points")
@@ -218,8 +226,6 @@ class KarcherFlow(Flow):
     The step :math:`τ = 2 / (1 + Σ w_j h_j)` is the best one for a linear equation whose eigenvalues lie between 1
     and the largest curvatures :math:`h_j` (Bini and Iannazzo, 2013); a step of 1 may diverge.
     """
-
-    name = "affine-invariant"
 
     def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, Start | None]:
         if b.shape[-3] > 2:
