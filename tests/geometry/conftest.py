@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from tests.conftest import make_spd
 SIZES = (1, 2, 3, 5, 8, 13, 20)
 CONDITIONS = (1.0, 1e2, 1e4, 1e6, 1e8, 1e10, 1e12)
 DTYPES = (torch.float64, torch.float32)
+CASES = [(torch.float64, c) for c in CONDITIONS] + [(torch.float32, c) for c in CONDITIONS if c <= 1e6]
 
 # name -> metric for matrices of size k; every exported metric is here (test_metrics.py checks it)
 METRICS = {
@@ -28,6 +30,12 @@ METRICS = {
     "gbw": lambda k, dtype: GeneralizedBuresWasserstein(make_spd(k=k, cond=10, dtype=dtype, seed=99), theta=1.5),
     "gbw-negative": lambda k, dtype: GeneralizedBuresWasserstein(make_spd(k=k, cond=10, dtype=dtype, seed=98), -0.7),
 }
+
+
+@pytest.fixture(params=CASES, ids=lambda p: f"{str(p[0])[-7:]}-{p[1]:.0e}")
+def case(request):
+    """Dtype and condition number: float32 up to 1e6, beyond which it cannot hold a definite matrix."""
+    return request.param
 
 
 def make_metric(name: str, k: int, dtype: torch.dtype = torch.float64) -> Metric:

@@ -12,12 +12,6 @@ from tests.conftest import SPECTRA, spectrum
 from tests.geometry.conftest import CONDITIONS, DTYPES, SIZES, close, exact
 
 BW = BuresWasserstein()
-CASES = [(torch.float64, c) for c in CONDITIONS] + [(torch.float32, c) for c in CONDITIONS if c <= 1e6]
-
-
-@pytest.fixture(params=CASES, ids=lambda p: f"{str(p[0])[-7:]}-{p[1]:.0e}")
-def case(request):
-    return request.param
 
 
 @pytest.fixture(params=SIZES)

@@ -28,6 +28,7 @@
 #define MAX_THREADS 64
 #define LANES 16 /* matrices of a block: enough independent chains; fewer are unrolled, not vectorised, by GCC */
 #define ALIGNMENT 64
+enum { FRESH, GUESS, COMPANION };
 
 /* One binary for every x86 machine: the best clone is picked when the library is loaded. */
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
@@ -52,7 +53,7 @@ typedef struct {
                                  adjoint: means and the derivative in them */
     const void *w, *start;    /* step: weights (item, m); svd, step: guesses of v* */
     const int64_t *ia, *ib;   /* pairs: which factors */
-    void *u, *s, *v;          /* singular vectors and values; v* for svd, wanted by step too */
+    void *u, *s, *v;          /* singular vectors and values; v* for svd; step: s* and v* together, then u is for b */
     void *out, *value;        /* pairs: alignments*, squared distances; step: next iterates, residuals;
                                  adjoint: derivatives in points (item, m) and weights (item, m) */
     unsigned char *failed;    /* (item): 1 where a matrix was singular or not finite, and the item is not to be trusted */
@@ -403,18 +404,19 @@ static void NAME(store)(const REAL *restrict from, REAL *const *to, size_t k, si
             for (size_t l = 0; l < count; l++) to[l][i * k + p] = from[(p * k + i) * LANES + l];
 }
 
-/* f = u diag(s) v^T.  v holds the start, or the identity if start is 0; v NULL: not wanted.  u replaces f; s is k rows
- * of LANES.  good is cleared for the lanes that are singular or not finite; spare is overwritten. */
-static void NAME(decompose)(REAL *f, REAL *v, REAL *s, REAL *spare, size_t k, int start, REAL tolerance, int *good)
+/* f = u diag(s) v^T.  u replaces f; s is k rows of LANES.  What is in v before: FRESH, nothing, it will be v; GUESS, a
+ * start that f is turned by; COMPANION, any matrix, turned along with f.  v NULL: not wanted.  good is cleared for the
+ * lanes that are singular or not finite; spare is overwritten. */
+static void NAME(decompose)(REAL *f, REAL *v, REAL *s, REAL *spare, size_t k, int before, REAL tolerance, int *good)
 {
     const REAL rounding = EPSILON * SQRT((REAL)k);
     const size_t size = k * k * LANES;
     REAL scale[LANES];
     NAME(normalise)(f, scale, k);
-    if (start) {
+    if (before == GUESS) {
         NAME(multiply)(f, v, spare, k);
         memcpy(f, spare, sizeof(REAL) * size);
-    } else if (v) {
+    } else if (v && before == FRESH) {
         memset(v, 0, sizeof(REAL) * size);
         for (size_t p = 0; p < k; p++) EACH_LANE v[(p * k + p) * LANES + l] = 1;
     }
@@ -564,7 +566,7 @@ BEGIN(svd, 3)
         EACH_LANE from[l] = (const REAL *)t->start + ITEM(l) * square;
         NAME(load)(from, v, k);
     }
-    NAME(decompose)(f, v, s, BUFFER(2), k, t->start != NULL, 0, good);
+    NAME(decompose)(f, v, s, BUFFER(2), k, t->start ? GUESS : FRESH, 0, good);
     EACH_LANE to[l] = (REAL *)t->u + ITEM(l) * square;
     NAME(store)(f, to, k, count);
     if (v) {
@@ -583,7 +585,7 @@ BEGIN(pairs, 6)
     EACH_LANE from[l] = (const REAL *)t->b + (size_t)t->ib[ITEM(l)] * square;
     NAME(load)(from, b, k);
     NAME(inner)(b, a, f, k);
-    NAME(decompose)(f, v, s, q, k, 0, 0, good);
+    NAME(decompose)(f, v, s, q, k, FRESH, 0, good);
     NAME(outer)(f, v, q, k);
     NAME(multiply)(b, q, bq, k);
     NAME(distance)(a, bq, value, k);
@@ -601,17 +603,25 @@ BEGIN(steps, 7)
     NAME(load)(from, n, k);
     memset(next, 0, sizeof(REAL) * size);
     for (size_t j = 0; j < t->m; j++) {
+        EACH_LANE weight[l] = ((const REAL *)t->w)[ITEM(l) * t->m + j];
         EACH_LANE from[l] = (const REAL *)t->b + (ITEM(l) * t->m + j) * square;
         NAME(load)(from, b, k);
+        NAME(inner)(n, b, f, k);
+        if (!t->v) { /* no frames wanted: points are only known up to rotations of their columns, and come back turned */
+            NAME(decompose)(f, b, s, q, k, COMPANION, (REAL)t->tolerance, good);
+            NAME(outer)(b, f, bq, k);
+            NAME(add)(bq, weight, next, k);
+            EACH_LANE to[l] = (REAL *)t->u + (ITEM(l) * t->m + j) * square;
+            NAME(store)(b, to, k, count);
+            continue;
+        }
         if (t->start) {
             EACH_LANE from[l] = (const REAL *)t->start + (ITEM(l) * t->m + j) * square;
             NAME(load)(from, v, k);
         }
-        NAME(inner)(n, b, f, k);
-        NAME(decompose)(f, v, s, q, k, t->start != NULL, (REAL)t->tolerance, good);
+        NAME(decompose)(f, v, s, q, k, t->start ? GUESS : FRESH, (REAL)t->tolerance, good);
         NAME(outer)(v, f, q, k);
         NAME(multiply)(b, q, bq, k);
-        EACH_LANE weight[l] = ((const REAL *)t->w)[ITEM(l) * t->m + j];
         NAME(add)(bq, weight, next, k);
         EACH_LANE to[l] = (REAL *)t->u + (ITEM(l) * t->m + j) * square;
         NAME(store)(f, to, k, count);
@@ -642,7 +652,7 @@ BEGIN(adjoints, 11 + 2 * t->m)
     /* N turned by an orthogonal matrix is a factor of the same mean; take the one with orthogonal columns. */
     EACH_LANE from[l] = (const REAL *)t->a + ITEM(l) * square;
     NAME(load)(from, n, k);
-    NAME(decompose)(n, turn, s, spare, k, 0, 0, good);
+    NAME(decompose)(n, turn, s, spare, k, FRESH, 0, good);
     for (size_t j = 0; j < k; j++)
         for (size_t i = 0; i < k; i++) EACH_LANE n[(j * k + i) * LANES + l] *= s[j * LANES + l];
     EACH_LANE from[l] = (const REAL *)t->b + ITEM(l) * square;

@@ -100,14 +100,40 @@ def bures_step(
     -------
     new, residual, (u, s, v), failed : Tensors of shape (r, k, k), (r,), (r, m, ...), (r,)
     """
-    n, b, w = n.contiguous(), b.contiguous(), w.contiguous()
     start = None if start is None else start.contiguous()
+    u, s, v = b.new_empty(b.shape), b.new_empty(b.shape[:-1]), b.new_empty(b.shape)
+    new, residual, failed = _bures_step(n, b, w, start, u, s, v, tolerance)
+    return new, residual, (u, s, v), failed
+
+
+def turning_bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What :func:`bures_step` finds, with ``b_j v_j`` in place of the frames: a cheaper start of the next step.
+
+    Returns
+    -------
+    new, residual, turned, failed : Tensors of shape (r, k, k), (r,), (r, m, k, k), (r,)
+    """
+    turned = b.new_empty(b.shape)
+    new, residual, failed = _bures_step(n, b, w, None, turned, None, None, tolerance)
+    return new, residual, turned, failed
+
+
+def _bures_step(
+    n: Tensor,
+    b: Tensor,
+    w: Tensor,
+    start: Tensor | None,
+    u: Tensor,
+    s: Tensor | None,
+    v: Tensor | None,
+    tolerance: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    n, b, w = n.contiguous(), b.contiguous(), w.contiguous()
     new, residual, failed = torch.empty_like(n), n.new_empty(n.shape[0]), torch.empty(n.shape[0], dtype=torch.bool)
-    u, s, v = torch.empty_like(b), b.new_empty(b.shape[:-1]), torch.empty_like(b)
     arrays = map(_address, (n, b, w, start, new, residual, u, s, v, failed))
     sizes = (len(n), b.shape[1], b.shape[-1], b.element_size())
     _jacobi.bures_step(*arrays, tolerance, *sizes, torch.get_num_threads())
-    return new, residual, (u, s, v), failed
+    return new, residual, failed
 
 
 def bures_adjoint(

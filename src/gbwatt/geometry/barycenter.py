@@ -190,27 +190,48 @@ def _unrolled(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
     return Barycenter(n, torch.full_like(converged, taken, dtype=torch.long), residual, converged)
 
 
-def _iterate(
-    flow: Flow, n: Tensor, start: Start | None, b: Tensor, w: Tensor, solver: Solver
-) -> tuple[Tensor, SVD, Tensor, Tensor, Tensor]:
-    """Iterate problems (r, k, k), (r, m, k, k), (r, m) until each has converged.
+@dataclass
+class _Found:
+    """Problems (r, ...) that have converged, put together as they come."""
 
-    Returns factors, frames, steps, residual, converged.
+    n: Tensor
+    frame: SVD | None
+    steps: Tensor
+    residual: Tensor
+
+    def put(self, where: Tensor, n: Tensor, frame: SVD | None, steps: int, residual: Tensor, which: Tensor) -> None:
+        self.n[where], self.residual[where], self.steps[where] = n[which], residual[which], steps
+        if self.frame is not None and frame is not None:
+            for whole, part in zip(self.frame, frame, strict=True):
+                whole[where] = part[which]
+
+
+def _iterate(
+    flow: Flow, n: Tensor, start: Start | None, b: Tensor, w: Tensor, solver: Solver, frames: bool
+) -> tuple[_Found, Tensor]:
+    """Iterate problems (r, k, k), (r, m, k, k), (r, m) until each has converged; returns also which have.
+
+    ``frames`` are kept for the derivative; without them a step is cheaper.
     """
     limit = flow.noise(n).clamp_min(solver.tol)
     floor = limit.maximum(4 * flow.noise(n))  # good enough for a problem that rounding keeps from getting better
-    out, frames = torch.empty_like(n), SVD(torch.empty_like(b), b.new_empty(b.shape[:-1]), torch.empty_like(b))
+    keep = SVD(torch.empty_like(b), b.new_empty(b.shape[:-1]), torch.empty_like(b)) if frames else None
     steps = torch.zeros(len(n), dtype=torch.long, device=n.device)
-    residual = torch.empty_like(limit)
+    found = _Found(torch.empty_like(n), keep, steps, torch.empty_like(limit))
     active = torch.arange(len(n), device=n.device)
-    mixer = _Anderson(n)
-    needed = solver.tol / 10
+    mixer, needed = _Anderson(n), solver.tol / 10
     guess, exactness = None, needed
     if start is not None:
         n = mixer(start.base, n, torch.full_like(limit, torch.inf))
         guess, exactness = start.v, max(1e-6, needed)
+        b = b if frames else b @ guess
     for taken in range(solver.max_steps + 1):
-        new, now, frame = flow.evaluate(n, b, w, guess, exactness)
+        frame = None
+        if frames:
+            new, now, frame = flow.evaluate(n, b, w, guess, exactness)
+            guess = frame.v
+        else:
+            new, now, b = flow.value(n, b, w, exactness)
         # false for NaN: nothing is iterated that cannot converge
         go = (now > limit[active]) & ~((now <= floor[active]) & mixer.stuck())
         if taken == solver.max_steps:
@@ -218,22 +239,15 @@ def _iterate(
         elif exactness > needed:
             go = torch.ones_like(go)
         exactness = max(1e-3 * exactness, needed)  # decompositions get more exact, ahead of the iteration
-        if bool(go.all()):
-            n, guess = mixer(n, new, now), frame.v
-            continue
-        if len(active) == len(out) and not bool(go.any()):  # all at once: nothing to be put together
-            return n, frame, torch.full_like(steps, taken), now, now <= floor
-        stop = ~go
-        done = active[stop]
-        out[done], residual[done], steps[done] = n[stop], now[stop], taken
-        for whole, part in zip(frames, frame, strict=True):
-            whole[done] = part[stop]
-        if not bool(go.any()):
-            break
-        active, b, w, guess = active[go], b[go], w[go], frame.v[go]
-        mixer.keep(go)
-        n = mixer(n[go], new[go], now[go])
-    return out, frames, steps, residual, residual <= floor
+        if not bool(go.all()):
+            found.put(active[~go], n, frame, taken, now, ~go)
+            if not bool(go.any()):
+                break
+            active, n, new, now, b, w = (x[go] for x in (active, n, new, now, b, w))
+            guess = None if guess is None or not frames else guess[go]
+            mixer.keep(go)
+        n = mixer(n, new, now)
+    return found, found.residual <= floor
 
 
 class _Anderson:
@@ -302,11 +316,14 @@ class _Implicit(torch.autograd.Function):
         if start is not None:
             base = start.base.expand(*shape[:-1], k, k).reshape(-1, k, k)
             start = Start(base, each_query(start.v))
-        n, frame, *how = _iterate(flow, n.reshape(-1, k, k), start, each_query(b), w.reshape(-1, shape[-1]), solver)
-        report.extend(x.reshape(shape[:-1]) for x in how)
-        ctx.save_for_backward(n, w.reshape(-1, shape[-1]), *frame)
+        rows = w.reshape(-1, shape[-1])
+        n, wanted = n.reshape(-1, k, k), any(ctx.needs_input_grad)
+        found, converged = _iterate(flow, n, start, each_query(b), rows, solver, frames=wanted)
+        report.extend(x.reshape(shape[:-1]) for x in (found.steps, found.residual, converged))
+        if found.frame is not None:
+            ctx.save_for_backward(found.n, rows, *found.frame)
         ctx.flow, ctx.tol, ctx.shape = flow, solver.tol, shape
-        return n.reshape(*shape[:-1], k, k)
+        return found.n.reshape(*shape[:-1], k, k)
 
     @staticmethod
     @differentiable_once("a Fréchet mean")

@@ -105,6 +105,11 @@ class Flow(ABC):
         frame = svd(self.relative(n, b), guess)
         return *self.advance(n, b, w, frame), frame
 
+    def value(self, n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Next iterate and gradient norm, where no frame is wanted; and factors of the points for the next step."""
+        new, residual, _ = self.evaluate(n, b, w, None, tolerance)
+        return new, residual, b
+
     @abstractmethod
     def step(self, n: Tensor, b: Tensor, w: Tensor) -> Tensor:
         """Next iterate as a differentiable function."""
@@ -185,6 +190,14 @@ class BuresFlow(Flow):
             for whole, part in zip(frame, again, strict=True):
                 whole[failed] = part
         return new, residual, SVD(*frame)
+
+    def value(self, n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
+        if not _native.supports(n):
+            return super().value(n, b, w, tolerance)
+        new, residual, turned, failed = _native.turning_bures_step(n, b, w, tolerance)
+        if bool(failed.any()):
+            new[failed], residual[failed], turned[failed] = super().value(n[failed], b[failed], w[failed], tolerance)
+        return new, residual, turned
 
     def gradients(self, n: Tensor, frame: SVD, w: Tensor, grad: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
         if not _native.supports(n):
