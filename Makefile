@@ -17,7 +17,7 @@ ARGS   ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test slow peers lint format demo bench lock ci clean
+.PHONY: help setup test fallback slow peers lint format demo bench lock ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -66,6 +66,9 @@ setup: $(VENV)/.base $(VENV)/.peers $(VENV)/.lint ## install everything for deve
 
 test: $(VENV)/.base ## tests and docstring examples, without the slow ones and the peers
 	$(PYTEST) $(XDIST) $(ARGS)
+
+fallback: $(VENV)/.base ## the tests as if there were no C compiler
+	$(PYTEST) $(XDIST) --torch-path $(ARGS)
 
 slow: $(VENV)/.base ## the slow tests
 	$(PYTEST) $(XDIST) -m 'slow and not peers' $(ARGS)

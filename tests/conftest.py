@@ -8,6 +8,18 @@ from torch import Tensor
 
 torch.set_num_threads(1)  # one per worker: tests run in parallel processes
 
+
+def pytest_addoption(parser):
+    parser.addoption("--torch-path", action="store_true", help="run as if the compiled kernel had not been built")
+
+
+def pytest_configure(config):
+    if config.getoption("--torch-path"):
+        from gbwatt.geometry import _native
+
+        _native._jacobi = None
+
+
 SPECTRA = ("spread", "repeated", "clustered", "gap")
 
 

@@ -20,7 +20,8 @@ from gbwatt.geometry import (
     unvech,
     vech,
 )
-from gbwatt.geometry.linalg import EXP, INVSQRT, LOG, POWER, REEIG, SQRT, eigh, factor, polar, spectral, svd
+from gbwatt.geometry.linalg import EXP, INVSQRT, LOG, POWER, REEIG, SQRT, eigh, factor, spectral, svd
+from gbwatt.geometry.procrustes import polar
 from tests.conftest import SPECTRA
 from tests.geometry.conftest import CONDITIONS, DTYPES, SIZES, close, exact
 

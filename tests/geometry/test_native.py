@@ -17,8 +17,8 @@ HEADER = Path(sysconfig.get_path("include"), "Python.h")
 
 
 @pytest.mark.skipif(not COMPILER or not HEADER.exists(), reason="no C compiler: the torch path is used")
-def test_the_kernel_is_built_where_a_compiler_is():
-    assert _native.available()
+def test_the_kernel_is_built_where_a_compiler_is(pytestconfig):
+    assert _native.available() != pytestconfig.getoption("--torch-path")
 
 
 @pytest.fixture
@@ -72,9 +72,10 @@ def test_singular_zero_and_graded_matrices_are_decomposed(dtype):
     assert sorted(s[2].tolist()) == pytest.approx([1e-12, 1e-9, 1e-6, 1e-3, 1], rel=1e-6)
 
 
-@pytest.mark.skipif(not _native.available(), reason="kernel not built")
 def test_small_singular_values_keep_their_digits(orthogonal):
     """Columns of very different length: rotations are relative to them, LAPACK's bidiagonalisation is not."""
+    if not _native.available():
+        pytest.skip("the kernel was not built")
     scale = torch.logspace(0, -12, 8, dtype=torch.float64)
     q = orthogonal(8)
     s = linalg.svd(q * scale).s.sort().values

@@ -31,7 +31,7 @@
 enum { FRESH, GUESS, COMPANION };
 
 /* One binary for every x86 machine: the best clone is picked when the library is loaded. */
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define CLONES

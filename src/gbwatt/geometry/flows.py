@@ -25,7 +25,8 @@ from torch import Tensor
 
 from gbwatt.checks import ConvergenceWarning
 from gbwatt.geometry import _native
-from gbwatt.geometry.linalg import EXP, LOG, POWER, SVD, factor, polar, solve, spectral, svd, sym
+from gbwatt.geometry.linalg import EXP, LOG, POWER, SVD, factor, solve, spectral, svd, sym
+from gbwatt.geometry.procrustes import polar
 
 
 def _pairs(s: Tensor) -> tuple[Tensor, Tensor]:

@@ -23,13 +23,12 @@ from gbwatt.geometry.linalg import (
     POWER,
     congruence,
     lyapunov,
-    polar,
-    procrustes,
     solve,
     spectral,
     sym,
     whiten,
 )
+from gbwatt.geometry.procrustes import polar, procrustes
 
 Interval = tuple[Tensor, Tensor]
 
