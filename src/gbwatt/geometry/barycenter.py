@@ -214,7 +214,7 @@ def _iterate(
     ``frames`` are kept for the derivative; without them a step is cheaper.
     """
     limit = flow.noise(n).clamp_min(solver.tol)
-    floor = limit.maximum(4 * flow.noise(n))  # good enough for a problem that rounding keeps from getting better
+    floor = limit.maximum(flow.floor(n, b))
     keep = SVD(torch.empty_like(b), b.new_empty(b.shape[:-1]), torch.empty_like(b)) if frames else None
     steps = torch.zeros(len(n), dtype=torch.long, device=n.device)
     found = _Found(torch.empty_like(n), keep, steps, torch.empty_like(limit))

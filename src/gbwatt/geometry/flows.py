@@ -38,6 +38,11 @@ def _weighted(w: Tensor, x: Tensor) -> Tensor:
     return (w[..., None, None] * x).sum(-3)
 
 
+def _condition(n: Tensor) -> Tensor:
+    s = svd(n).s
+    return s.amax(-1) / s.amin(-1).clamp_min(torch.finfo(s.dtype).tiny)
+
+
 def _dot(x: Tensor, y: Tensor) -> Tensor:
     return (x * y).sum((-2, -1), keepdim=True)
 
@@ -140,6 +145,10 @@ class Flow(ABC):
     def noise(self, n: Tensor) -> Tensor:
         """What rounding leaves of the residual: no iteration gets below it."""
 
+    def floor(self, n: Tensor, b: Tensor) -> Tensor:
+        """Residual that is good enough for a problem that does not get better any more."""
+        return 4 * self.noise(n)
+
     @abstractmethod
     def values(self, s: Tensor) -> Tensor:
         """Eigenvalues of ``f(P X_j Pᵀ)`` from the singular values of the frame."""
@@ -216,6 +225,11 @@ class BuresFlow(Flow):
     def noise(self, n: Tensor) -> Tensor:
         return n.new_full(n.shape[:-2], 2 * n.shape[-1] * torch.finfo(n.dtype).eps)
 
+    def floor(self, n: Tensor, b: Tensor) -> Tensor:
+        if _native.supports(n):
+            return super().floor(n, b)
+        return super().floor(n, b) * _condition(b).amax(-1)  # LAPACK's vectors of small singular values are that good
+
     def values(self, s: Tensor) -> Tensor:
         return s
 
@@ -268,8 +282,7 @@ class KarcherFlow(Flow):
         return n @ spectral(gradient * (tau / 2)[..., None, None], EXP)
 
     def noise(self, n: Tensor) -> Tensor:
-        s = svd(n).s
-        return 2 * n.shape[-1] * torch.finfo(n.dtype).eps * s.amax(-1) / s.amin(-1)
+        return 2 * n.shape[-1] * torch.finfo(n.dtype).eps * _condition(n)
 
     def values(self, s: Tensor) -> Tensor:
         return 2 * s.log()
