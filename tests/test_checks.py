@@ -201,3 +201,32 @@ def test_functions_check_their_arguments():
         logm(-EYE)
     with pytest.raises(checks.ShapeError, match="'s'"):
         lyapunov(EYE, torch.eye(4, dtype=torch.float64))
+
+
+def test_parameters_that_are_not_numbers_are_refused(metric):
+    from gbwatt.geometry import powm, reeig
+
+    for call in (
+        lambda: metric.geodesic(EYE, 2 * EYE, torch.nan),
+        lambda: powm(EYE, torch.inf),
+        lambda: reeig(EYE, torch.nan),
+    ):
+        with pytest.raises(checks.ParameterError, match="must be finite"):
+            call()
+    with pytest.raises(checks.ShapeError, match="'t'"):
+        metric.geodesic(EYE.expand(4, 3, 3), EYE, torch.zeros(3))
+    with pytest.raises(checks.MismatchError, match="'theta' has dtype"):
+        GeneralizedBuresWasserstein(EYE, torch.tensor(2))
+    with pytest.raises(checks.MismatchError, match="'points' is a list"):
+        barycenter(metric, [[1.0]], tol=-1)
+
+
+def test_a_matrix_of_zeros_is_refused(metric):
+    """A flat recording, not a covariance."""
+    with pytest.raises(checks.NotSPDError, match="'y'"):
+        metric.dist(EYE, 0 * EYE)
+
+
+def test_metrics_can_be_compared():
+    assert GeneralizedBuresWasserstein(EYE) != GeneralizedBuresWasserstein(EYE)
+    assert BuresWasserstein() == BuresWasserstein()

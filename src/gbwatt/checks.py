@@ -194,6 +194,16 @@ def weights(points: Tensor, weights: Tensor) -> None:
         )
 
 
+def finite(**numbers: Tensor | float) -> None:
+    """Require floating numbers, or tensors of them, without NaN and infinities."""
+    for name, value in numbers.items():
+        tensor = torch.as_tensor(value).detach()
+        if isinstance(value, Tensor) and not tensor.is_floating_point():
+            raise MismatchError(f"'{name}' has dtype {tensor.dtype}; a floating number is needed: {name}.double().")
+        if not bool(torch.isfinite(tensor).all()):
+            raise ParameterError(f"{name}={value} must be finite.")
+
+
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Require one of the allowed names."""
     if value not in allowed:

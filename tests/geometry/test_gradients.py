@@ -168,3 +168,27 @@ def test_gradients_are_symmetric(spd, softmax_weights):
     for value in (metric.dist(x[0], x[1]), metric.mean(x, softmax_weights(3)).square().sum()):
         (gradient,) = torch.autograd.grad(value, x)
         assert torch.equal(gradient, gradient.mT)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e-12, 1e20, 1e30])
+@pytest.mark.parametrize("queries", [2, 6])
+def test_gradients_of_means_have_the_scale_of_their_points(spd, softmax_weights, scale, queries):
+    """G(s X) = s G(X): the derivative of the mean does not depend on the units, also at the ends of float32."""
+    points = spd(3, k=5, cond=1e2, dtype=torch.float32)
+    w = softmax_weights(queries, 3, dtype=torch.float32)
+    cotangent = sym(torch.randn(queries, 5, 5, generator=torch.Generator().manual_seed(0)))
+
+    def gradient(s):
+        leaf = (s * points).requires_grad_()
+        return torch.autograd.grad((cotangent * BuresWasserstein().mean(leaf, w)).sum(), leaf)[0]
+
+    close(gradient(scale), gradient(1.0), 1e-3)
+
+
+def test_gradient_of_one_mean_over_many_points(spd):
+    """Few problems take another path than many."""
+    points = spd(40, k=4, cond=20).requires_grad_()
+    metric = BuresWasserstein()
+    alone = torch.autograd.grad(metric.mean(points).square().sum(), points)[0]
+    w = torch.full((5, 40), 1 / 40, dtype=torch.float64)
+    close(torch.autograd.grad(metric.mean(points, w)[3].square().sum(), points)[0], alone, 1e-9)

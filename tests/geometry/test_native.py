@@ -92,6 +92,37 @@ def test_result_of_a_matrix_does_not_depend_on_its_batch(spd):
             assert torch.equal(a[0], b[i])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_matrices_with_exact_zeros_are_decomposed_alone_as_in_a_batch(spd, dtype):
+    """Columns that are orthogonal from the start must not hide others that are not."""
+    generator = torch.Generator().manual_seed(0)
+    sparse = torch.randn(300, 5, 5, generator=generator) * (torch.rand(300, 5, 5, generator=generator) < 0.4)
+    sparse = (sparse + torch.diag_embed(torch.logspace(-2, 1, 5).expand(300, 5))).to(dtype)
+    block = torch.block_diag(torch.eye(1), torch.tensor([[0.1, 0.0], [0.3, 2.0]]), torch.eye(2)).to(dtype)
+    eye = torch.eye(5, dtype=dtype)
+    eps = torch.finfo(dtype).eps
+    together = linalg.svd(torch.cat([sparse, spd(4, k=5, dtype=dtype)]))
+    for i, f in enumerate([*sparse, block]):
+        u, s, v = (x[0] for x in linalg.svd(f[None]))
+        close((u * s) @ v.mT, f, 100 * eps)
+        close(u.mT @ u, eye, 100 * eps)
+        close(v.mT @ v, eye, 100 * eps)
+        if i < 300 and _native.available():
+            assert torch.equal(s, together.s[i])
+
+
+def test_block_matrices_have_the_distance_of_their_blocks():
+    x = torch.block_diag(torch.eye(1), torch.tensor([[0.01, 0.03], [0.03, 4.09]])).double()
+    eye = torch.eye(3, dtype=torch.float64)
+    values = torch.linalg.eigvalsh(x)
+    close(BuresWasserstein().sqdist(x, eye), (values.sqrt() - 1).square().sum(), 1e-12)
+    close(
+        linalg.logm(x),
+        torch.linalg.eigh(x).eigenvectors @ torch.diag(values.log()) @ torch.linalg.eigh(x).eigenvectors.mT,
+        1e-12,
+    )
+
+
 def test_number_of_threads_does_not_change_the_result(spd):
     f = spd(100, k=6, cond=1e4)
     one = linalg.svd(f)

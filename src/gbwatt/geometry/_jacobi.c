@@ -270,8 +270,7 @@ INLINE void NAME(rotate)(REAL *restrict x, REAL *restrict y, const REAL *restric
         }
 }
 
-/* Rotation that makes two columns orthogonal, the longer one first.  Returns 0: nothing to do, 1: only lanes that
- * change places, 2: some lane was not orthogonal yet. */
+/* Rotation that makes two columns orthogonal, the longer one first.  Returns whether any lane was not orthogonal yet. */
 INLINE int NAME(angle)(const REAL *restrict x, const REAL *restrict y, REAL *restrict cosine, REAL *restrict sine,
                        size_t k, REAL tolerance)
 {
@@ -282,16 +281,14 @@ INLINE int NAME(angle)(const REAL *restrict x, const REAL *restrict y, REAL *res
             b[l] += y[i * LANES + l] * y[i * LANES + l];
             c[l] += x[i * LANES + l] * y[i * LANES + l];
         }
-    REAL off[LANES], swap[LANES], rotate = 0, act = 0; /* flags as numbers: they stay in vector registers */
+    REAL off[LANES], swap[LANES], rotate = 0; /* flags as numbers: they stay in vector registers */
     EACH_LANE {
         off[l] = NOT_ORTHOGONAL(a[l], b[l], c[l], tolerance) ? 1 : 0;
-        swap[l] = b[l] > a[l] * (1 + 64 * EPSILON) ? 1 : 0;
+        /* never without a rotation: a sweep that did nothing has then seen every pair */
+        swap[l] = off[l] > 0 && b[l] > a[l] ? 1 : 0;
     }
-    EACH_LANE {
-        rotate += off[l];
-        act += off[l] + swap[l];
-    }
-    if (act == 0) return 0;
+    EACH_LANE rotate += off[l];
+    if (rotate == 0) return 0;
     EACH_LANE {
         REAL cs, sn;
         ROTATION(a[l], b[l], c[l], cs, sn);
@@ -300,7 +297,7 @@ INLINE int NAME(angle)(const REAL *restrict x, const REAL *restrict y, REAL *res
         cosine[l] = swap[l] > 0 ? sn : cs;
         sine[l] = swap[l] > 0 ? -cs : sn;
     }
-    return rotate > 0 ? 2 : 1;
+    return 1;
 }
 
 /* One sweep over all pairs of columns.  Returns whether any lane still had to be rotated. */
@@ -311,9 +308,8 @@ CLONES static int NAME(sweep)(REAL *f, REAL *v, size_t k, REAL tolerance)
     for (size_t p = 0; p + 1 < k; p++)
         for (size_t q = p + 1; q < k; q++) {
             REAL cosine[LANES], sine[LANES];
-            int found = NAME(angle)(f + p * column, f + q * column, cosine, sine, k, tolerance);
-            if (!found) continue;
-            rotated |= found == 2;
+            if (!NAME(angle)(f + p * column, f + q * column, cosine, sine, k, tolerance)) continue;
+            rotated = 1;
             NAME(rotate)(f + p * column, f + q * column, cosine, sine, k);
             if (v) NAME(rotate)(v + p * column, v + q * column, cosine, sine, k);
         }
@@ -478,8 +474,10 @@ static void NAME(conjugate)(const NAME(equation) *e, REAL *right, REAL *z, REAL 
 {
     const size_t k = e->k, size = k * k * LANES;
     REAL rr[LANES], target[LANES], pq[LANES], step[LANES], minus[LANES], ratio[LANES], open;
+    REAL unit[LANES];
     NAME(times)(right, e->scale, spare, k);
     memcpy(right, spare, sizeof(REAL) * size);
+    NAME(normalise)(right, unit, k);
     memcpy(e->p, right, sizeof(REAL) * size);
     memset(z, 0, sizeof(REAL) * size);
     NAME(dot)(right, right, rr, k);
@@ -506,6 +504,7 @@ static void NAME(conjugate)(const NAME(equation) *e, REAL *right, REAL *z, REAL 
         memcpy(e->p, spare, sizeof(REAL) * size);
     }
     EACH_LANE good[l] &= rr[l] <= target[l];
+    for (size_t i = 0; i < k * k; i++) EACH_LANE z[i * LANES + l] *= unit[l];
     NAME(times)(z, e->scale, spare, k);
     memcpy(z, spare, sizeof(REAL) * size);
 }
@@ -528,7 +527,7 @@ static void NAME(harmonic)(const REAL *a, REAL *out, size_t k, int response)
         for (size_t i = 0; i < k; i++)
             EACH_LANE {
                 REAL x = a[i * LANES + l], y = a[p * LANES + l];
-                out[(p * k + i) * LANES + l] = (response ? y : x * y) / (x + y);
+                out[(p * k + i) * LANES + l] = (response ? 1 : x) * (y / (x + y)); /* x y may leave the range */
             }
 }
 

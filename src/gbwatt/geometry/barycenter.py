@@ -115,6 +115,7 @@ def barycenter(
     tensor([True, True])
     """
     checks.one_of("differentiate", differentiate, ("implicit", "unrolled"))
+    checks.same_kind(points=points)
     if tol is not None and not tol > 0:
         raise checks.ParameterError(f"tol={tol} must be positive; leave it out for {default_tolerance(points.dtype)}.")
     if max_steps < 1:
@@ -239,7 +240,7 @@ def _iterate(
         elif exactness > needed:
             go = torch.ones_like(go)
         exactness = max(1e-3 * exactness, needed)  # decompositions get more exact, ahead of the iteration
-        if not bool(go.all()):
+        if not bool(go.any()) or not bool(go.all()):  # an empty batch is done too
             found.put(active[~go], n, frame, taken, now, ~go)
             if not bool(go.any()):
                 break

@@ -53,7 +53,10 @@ def conjugate_gradients(
     """Solve ``operator(z) = right`` for batches of symmetric matrices, preconditioned by an elementwise multiplier."""
     scale = diagonal.rsqrt()
     tiny = torch.finfo(right.dtype).tiny
-    z, r = torch.zeros_like(right), scale * right
+    r = scale * right
+    unit = r.abs().amax((-2, -1), keepdim=True)
+    unit = torch.where(unit > 0, unit, 1)
+    z, r = torch.zeros_like(right), r / unit
     p, rr = r, _dot(r, r)
     target = tolerance**2 * rr
     for _ in range(4 * right.shape[-1] + 20):
@@ -72,7 +75,7 @@ def conjugate_gradients(
             ConvergenceWarning,
             stacklevel=2,
         )
-    return sym(scale * z)
+    return sym(scale * (unit * z))
 
 
 class Start(NamedTuple):
@@ -210,7 +213,8 @@ class BuresFlow(Flow):
         return new, residual, turned
 
     def gradients(self, n: Tensor, frame: SVD, w: Tensor, grad: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
-        if not _native.supports(n):
+        # the kernel works on sixteen problems at a time, or pretends to, with all their points in memory
+        if not _native.supports(n) or len(n) < 4 or frame.u[0].numel() > 2**18:
             return super().gradients(n, frame, w, grad, tolerance)
         in_points, in_weights, failed = _native.bures_adjoint(n, frame, w, grad, tolerance)
         if bool(failed.any()):
@@ -235,7 +239,7 @@ class BuresFlow(Flow):
 
     def curvature(self, s: Tensor) -> Tensor:
         a, b = _pairs(s)
-        return a * b / (a + b)
+        return a * (b / (a + b))  # a b may leave the range of float32
 
     def response(self, s: Tensor) -> Tensor:
         a, b = _pairs(s)

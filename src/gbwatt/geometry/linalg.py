@@ -79,22 +79,23 @@ def _lapack(f: Tensor) -> SVD:
 
 def _eigh(x: Tensor, definite: bool) -> tuple[Tensor, Tensor]:
     """Eigenvalues and vectors; those of definite matrices as singular values of their Cholesky factor."""
-    if definite and _native.supports(x):
-        low, info = torch.linalg.cholesky_ex(x)
-        if not bool(info.any()):
-            u, s, _, failed = _native.svd(low, None, right=False)
-            if not bool(failed.any()):
-                return s.square(), u
-    values, vectors = torch.linalg.eigh(x)
-    return values, vectors
+    if not definite or not _native.supports(x):
+        values, vectors = torch.linalg.eigh(x)
+        return values, vectors
+    low, info = torch.linalg.cholesky_ex(x)
+    u, s, _, failed = _native.svd(low, None, right=False)
+    values, failed = s.square(), failed | (info > 0)
+    if bool(failed.any()):
+        values[failed], u[failed] = torch.linalg.eigh(x[failed])
+    return values, u
 
 
 def eigh(x: Tensor, domain: Domain = "symmetric", name: str = "x") -> tuple[Tensor, Tensor]:
     r"""Eigenvalues (..., k) and eigenvectors (..., k, k), with the eigenvalues checked against a domain.
 
     Not differentiable, and in no particular order.  "definite" requires :math:`λ_{\min} > ε λ_{\max}`;
-    "semidefinite" accepts what is negative by rounding only, and lifts it to :math:`ε λ_{\max}`: floors are
-    relative to the largest eigenvalue, so covariances in V² are not swallowed.
+    "semidefinite" accepts what is negative by rounding only, and lifts it to :math:`ε λ_{\max}`, but not zero: floors
+    are relative to the largest eigenvalue, so covariances in V² are not swallowed.
     """
     with torch.no_grad():
         values, vectors = _eigh(x, domain != "symmetric")
@@ -103,7 +104,7 @@ def eigh(x: Tensor, domain: Domain = "symmetric", name: str = "x") -> tuple[Tens
         eps = torch.finfo(x.dtype).eps
         high = values.amax(-1)
         low = values.amin(-1)
-        bad = low <= eps * high if domain == "definite" else low < -8 * x.shape[-1] * eps * high.abs()
+        bad = low <= eps * high if domain == "definite" else (low < -8 * x.shape[-1] * eps * high) | (high <= 0)
         if not torch.compiler.is_compiling() and bool(bad.any()):
             checks.not_spd(name, x, values, bad)
         floor = (eps * high).clamp_min(torch.finfo(x.dtype).tiny)
@@ -355,6 +356,7 @@ def powm(x: Tensor, theta: Tensor | float) -> Tensor:
             [4.0000, 5.0000]])
     """
     checks.symmetric(x=x)
+    checks.finite(theta=theta)
     return spectral(x, power_function(theta), theta)
 
 
@@ -374,6 +376,7 @@ def reeig(x: Tensor, eps: float = 1e-5) -> Tensor:
             [0.0000, 0.5000]])
     """
     checks.symmetric(x=x)
+    checks.finite(eps=eps)
     return spectral(x, REEIG, eps)
 
 

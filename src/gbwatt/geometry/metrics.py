@@ -35,7 +35,8 @@ class Metric(ABC):
     r"""A Riemannian metric: the pull-back of the geometry of ``space`` by ``chart``, times ``scale``.
 
     Arguments are batches (..., k, k) whose leading axes broadcast; ``base``, ``x`` and ``y`` are positive definite,
-    ``u`` and ``v`` symmetric.  Results are differentiable in all of them.
+    ``u`` and ``v`` symmetric.  Results are differentiable in all of them, once; but ``log``, ``exp`` and ``inner`` of
+    metrics with a curved chart (log-Euclidean, generalised Bures-Wasserstein) not in the base point, nor in theta.
     """
 
     @property
@@ -99,7 +100,9 @@ class Metric(ABC):
         :class:`~gbwatt.checks.DomainError` then tells the interval.
         """
         checks.symmetric(x=x, y=y)
+        checks.finite(t=t)
         t = torch.as_tensor(t, dtype=x.dtype, device=x.device)
+        checks.broadcastable(x=x, y=y, t=t[..., None, None])
         a, b = self.chart(x, "x"), self.chart(y, "y")
         times = t.detach()
         if bool(((times < 0) | (times > 1)).any()):
@@ -260,7 +263,7 @@ class BuresWasserstein(Metric):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GeneralizedBuresWasserstein(Metric):
     r"""Power-deformed generalised Bures-Wasserstein metric, the θ-GBWM of the paper (Eq. 29).
 
@@ -295,6 +298,8 @@ class GeneralizedBuresWasserstein(Metric):
         checks.symmetric(M=self.M)
         if self.M.ndim != 2:
             raise checks.ShapeError(f"'M' {tuple(self.M.shape)} must be a single matrix (k, k).")
+        if isinstance(self.theta, Tensor) and not self.theta.is_floating_point():
+            raise checks.MismatchError(f"'theta' has dtype {self.theta.dtype}; a floating number is needed.")
         theta = torch.as_tensor(self.theta).detach()
         if theta.ndim != 0:
             raise checks.ShapeError(f"'theta' {tuple(theta.shape)} must be a number or a tensor of shape ().")
