@@ -150,12 +150,20 @@ def not_spd(name: str, x: Tensor, eigenvalues: Tensor, bad: Tensor) -> NoReturn:
     """Raise :class:`NotSPDError` for the first of the matrices ``x[bad]``, given all their eigenvalues."""
     at = first(bad)
     low, high = float(eigenvalues[at].min()), float(eigenvalues[at].max())
-    what = "is not positive definite" if low < 0 else "is singular to working precision"
+    singular = abs(low) <= rounding(x.dtype) * abs(high)
+    what = "is singular to working precision" if singular else "is not positive definite"
+    if name == "M":
+        remedy = "A step of learning was too large for it: take a smaller one, or learn S in M = expm(S)."
+    elif singular:
+        remedy = (
+            "A common average reference, an interpolated channel or fewer samples than channels make covariances "
+            "singular: add a small multiple of the identity (shrinkage), drop a channel, or use BuresWasserstein(), "
+            "which accepts them" + (", or float64." if x.dtype == torch.float32 else ".")
+        )
+    else:
+        remedy = "It is no covariance: look for a flat recording, a difference of matrices or an overflow before."
     raise NotSPDError(
-        f"'{name}' {tuple(x.shape)} {what}: smallest eigenvalue {low:.1e}, largest {high:.1e}{place(at)}. "
-        "A common average reference, an interpolated channel or fewer samples than channels make covariances "
-        "singular: add a small multiple of the identity (shrinkage), drop a channel"
-        + (", or use float64." if x.dtype == torch.float32 else ".")
+        f"'{name}' {tuple(x.shape)} {what}: smallest eigenvalue {low:.1e}, largest {high:.1e}{place(at)}. {remedy}"
     )
 
 

@@ -152,14 +152,32 @@ def test_near_singular_matrices_have_right_gradients(spd):
     close(t @ x @ t, y, 1e-8)
 
 
-@pytest.mark.parametrize("what", ["distance", "mean"])
-def test_second_derivatives_are_refused(spd, what):
-    x = spd(3, k=3).requires_grad_()
-    metric = BuresWasserstein()
-    value = metric.dist(x[0], x[1]) if what == "distance" else metric.mean(x).sum()
-    (gradient,) = torch.autograd.grad(value, x, create_graph=True)
-    with pytest.raises(DoubleBackwardError, match="differentiable once"):
-        gradient.square().sum().backward()
+@pytest.mark.parametrize("what", ["dist", "sqdist", "mean", "geodesic", "log"])
+@pytest.mark.parametrize("name", METRICS)
+def test_second_derivatives_are_refused_not_wrong(spd, name, what):
+    """In both ways of asking for them; what is flat has right ones."""
+    metric = make_metric(name, 3)
+    x, y = spd(2, k=3)
+    if (name == "euclidean" and what != "dist") or (name in ("log-euclidean", "gbw", "gbw-negative") and what == "log"):
+        return  # flat, or refused at the first derivative already
+    call = {
+        "dist": lambda x: metric.dist(x, y),
+        "sqdist": lambda x: metric.sqdist(x, y),
+        "mean": lambda x: metric.mean(torch.stack([x, y, 2 * y])),
+        "geodesic": lambda x: metric.geodesic(x, y, 0.3),
+        "log": lambda x: metric.log(x, y),
+    }[what]
+    for second in (lambda g, x: g.square().sum().backward(), lambda g, x: torch.autograd.grad(g.square().sum(), x)):
+        leaf = x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(call(leaf).sum(), leaf, create_graph=True)
+        with pytest.raises(DoubleBackwardError, match="differentiable once"):
+            second(gradient, leaf)
+
+
+def test_second_derivatives_of_flat_distances_are_right(spd):
+    metric = make_metric("euclidean", 3)
+    x, y = spd(2, k=3)
+    assert torch.autograd.gradgradcheck(lambda x: metric.sqdist(sym(x), y), x.clone().requires_grad_())
 
 
 def test_gradients_are_symmetric(spd, softmax_weights):

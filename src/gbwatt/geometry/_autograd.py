@@ -36,22 +36,22 @@ class _Refuse(torch.autograd.Function):
         )
 
 
-def _refuse(x: Tensor | None, what: str) -> Tensor | None:
-    if x is None or not torch.is_grad_enabled():
-        return x
-    source = torch.zeros((), device=x.device, requires_grad=True)
-    return apply(_Refuse, x, what, source)
-
-
 def differentiable_once(what: str) -> Callable[[Callable[..., _Gradients]], Callable[..., _Gradients]]:
-    """Decorate a backward pass: no graph is recorded, and differentiating its result raises DoubleBackwardError."""
+    """Decorate a backward pass: no graph is recorded, and differentiating its result raises DoubleBackwardError.
+
+    The refusal hangs on what the result depends on: the incoming gradients and the saved inputs.  A function must
+    therefore save its differentiable inputs, or its output.
+    """
 
     def decorate(backward: Callable[..., _Gradients]) -> Callable[..., _Gradients]:
         @wraps(backward)
         def wrapper(ctx: Any, *grads: Tensor) -> _Gradients:
             with torch.no_grad():
                 out = backward(ctx, *grads)
-            return tuple(_refuse(x, what) for x in out)
+            sources = [x for x in (*grads, *ctx.saved_tensors) if isinstance(x, Tensor) and x.requires_grad]
+            if not torch.is_grad_enabled() or not sources:
+                return out
+            return tuple(None if x is None else apply(_Refuse, x, what, *sources) for x in out)
 
         return wrapper
 

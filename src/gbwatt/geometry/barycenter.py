@@ -322,14 +322,15 @@ class _Implicit(torch.autograd.Function):
         found, converged = _iterate(flow, n, start, each_query(b), rows, solver, frames=wanted)
         report.extend(x.reshape(shape[:-1]) for x in (found.steps, found.residual, converged))
         if found.frame is not None:
-            ctx.save_for_backward(found.n, rows, *found.frame)
+            ctx.save_for_backward(b, w, found.n, *found.frame)
         ctx.flow, ctx.tol, ctx.shape = flow, solver.tol, shape
         return found.n.reshape(*shape[:-1], k, k)
 
     @staticmethod
     @differentiable_once("a Fréchet mean")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        n, w, *frame = ctx.saved_tensors
+        _, w, n, *frame = ctx.saved_tensors
+        w = w.reshape(len(n), -1)
         tolerance = max(ctx.tol, 10 * torch.finfo(grad.dtype).eps)
         in_points, in_weights = ctx.flow.gradients(n, SVD(*frame), w, grad.reshape(n.shape), tolerance)
         shape = ctx.shape

@@ -278,7 +278,7 @@ class _SpectralDerivative(torch.autograd.Function):
         if any(ctx.needs_input_grad[3:]):
             raise checks.DoubleBackwardError(
                 "the directional derivative of a matrix function is differentiable in the direction, not in the "
-                "matrix or its parameter: detach the base point (and theta), or use `geodesic` instead of `exp`."
+                "matrix or its parameter: detach the base point and theta."
             )
         return apply(_SpectralDerivative, grad[0], *ctx.saved_tensors), *[None] * 4
 

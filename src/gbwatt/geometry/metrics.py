@@ -305,7 +305,8 @@ class GeneralizedBuresWasserstein(Metric):
             raise checks.ShapeError(f"'theta' {tuple(theta.shape)} must be a number or a tensor of shape ().")
         if not math.isfinite(float(theta)) or float(theta) == 0:
             raise checks.ParameterError(
-                f"theta={float(theta)} must be finite and not 0; the limit of small theta is LogEuclidean()."
+                f"theta={float(theta)} must be finite and not 0; "
+                "for M = I the limit of small theta is half the distance of LogEuclidean()."
             )
 
     def __repr__(self) -> str:

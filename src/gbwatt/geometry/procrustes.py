@@ -14,14 +14,14 @@ from gbwatt.geometry.linalg import SVD, svd
 
 class _Polar(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, _f: Tensor, frame: SVD) -> Tensor:
-        ctx.save_for_backward(*frame)
+    def forward(ctx: Any, f: Tensor, frame: SVD) -> Tensor:
+        ctx.save_for_backward(f, *frame)
         return frame.u @ frame.v.mT
 
     @staticmethod
     @differentiable_once("the polar factor")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        u, s, v = ctx.saved_tensors
+        _, u, s, v = ctx.saved_tensors
         inner = u.mT @ grad @ v
         floor = (torch.finfo(s.dtype).eps * s.amax(-1)).clamp_min(torch.finfo(s.dtype).tiny)
         total = (s[..., :, None] + s[..., None, :]).maximum(floor[..., None, None])
