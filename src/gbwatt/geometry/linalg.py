@@ -458,7 +458,7 @@ def whiten(a: Tensor, x: Tensor) -> Tensor:
     return sym(solve(a, solve(a, x).mT))
 
 
-# ------------------------------------------------------------------------------------------ half vectors, square root
+# ------------------------------------------------------------------------------------------ half vectors
 
 
 def vech(x: Tensor) -> Tensor:
@@ -495,28 +495,3 @@ def unvech(v: Tensor) -> Tensor:
     place = torch.empty(k, k, dtype=torch.long, device=v.device)
     place[row, column] = place[column, row] = torch.arange(length, device=v.device)
     return v[..., place]
-
-
-class _SmoothRoot(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, square: Tensor, resolution: Tensor) -> Tensor:
-        root = square.clamp_min(0).sqrt()
-        ctx.save_for_backward(root, resolution)
-        return root
-
-    @staticmethod
-    @differentiable_once("a distance")
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        root, resolution = ctx.saved_tensors
-        tiny = torch.finfo(root.dtype).tiny
-        return grad * root / (2 * (root.square() + resolution.square()) + tiny), None
-
-
-def smooth_root(square: Tensor, resolution: Tensor) -> Tensor:
-    r"""Square root whose gradient is finite everywhere, 0 at 0; shape (...).
-
-    The value is :math:`\sqrt{u}`.  The derivative is that of :math:`\sqrt u - δ \arctan(\sqrt u / δ)`, a smooth
-    function that differs from the root by less than :math:`2 δ`, where δ is ``resolution``: the size of what
-    rounding makes of a distance of zero.
-    """
-    return apply(_SmoothRoot, square, resolution)

@@ -19,16 +19,41 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from gbwatt import checks
+from gbwatt.geometry._autograd import apply, differentiable_once
 from gbwatt.geometry.barycenter import barycenter
 from gbwatt.geometry.charts import Chart, DeformedRoot, Identity, Logarithm, Root
-from gbwatt.geometry.linalg import smooth_root
 from gbwatt.geometry.spaces import Cone, Factors, Interval, Invariant, Space, Symmetric, outside
+
+
+class _SmoothRoot(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, square: Tensor, resolution: Tensor) -> Tensor:
+        root = square.clamp_min(0).sqrt()
+        ctx.save_for_backward(root, resolution)
+        return root
+
+    @staticmethod
+    @differentiable_once("a distance")
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        root, resolution = ctx.saved_tensors
+        tiny = torch.finfo(root.dtype).tiny
+        return grad * root / (2 * (root.square() + resolution.square()) + tiny), None
+
+
+def smooth_root(square: Tensor, resolution: Tensor) -> Tensor:
+    r"""Square root whose gradient is finite everywhere, 0 at 0; shape (...).
+
+    The value is :math:`\sqrt{u}`.  The derivative is that of :math:`\sqrt u - δ \arctan(\sqrt u / δ)`, a smooth
+    function that differs from the root by less than :math:`2 δ`, where δ is ``resolution``: the size of what
+    rounding makes of a distance of zero.
+    """
+    return apply(_SmoothRoot, square, resolution)
 
 
 class Metric(ABC):
