@@ -17,7 +17,7 @@ try:
 except ImportError:  # no compiler when the package was installed: torch does the work
     _jacobi = None
 
-MAX_SIZE = 64  # beyond it LAPACK's blocked algorithm wins (benchmarks/geometry.py --svd)
+MAX_SIZE = 64  # where LAPACK catches up: 6 (float32) and 3 times (float64) slower at 18, 1.4 and 0.9 times at 64
 
 
 def available() -> bool:
