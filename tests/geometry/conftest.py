@@ -43,7 +43,7 @@ def make_metric(name: str, k: int, dtype: torch.dtype = torch.float64) -> Metric
     return METRICS[name](k, dtype)
 
 
-def close(got: Tensor, want: Tensor, tol: float) -> None:
+def assert_close(got: Tensor, want: Tensor, tol: float) -> None:
     """Assert that matrices or numbers agree, relative to the largest entry of ``want`` of each batch item."""
     assert got.shape == want.shape, f"shapes differ: {tuple(got.shape)} and {tuple(want.shape)}"
     axes = (-2, -1) if want.ndim >= 2 and want.shape[-1] == want.shape[-2] else ()

@@ -9,7 +9,7 @@ from gbwatt.checks import DomainError
 from gbwatt.geometry import AffineInvariant, BuresWasserstein, GeneralizedBuresWasserstein, lyapunov, sqrtm
 from gbwatt.geometry.linalg import factor
 from tests.conftest import SPECTRA, spectrum
-from tests.geometry.conftest import CONDITIONS, DTYPES, SIZES, close, exact
+from tests.geometry.conftest import CONDITIONS, DTYPES, SIZES, assert_close, exact
 
 BW = BuresWasserstein()
 
@@ -45,7 +45,7 @@ def test_distance_is_the_procrustes_minimum(pair, orthogonal, case, k, kind):
     x, y = pair(k=k, cond=cond, dtype=dtype, kind=kind)
     a, b = factor(x).double(), factor(y).double()
     q, _ = scipy_linalg.orthogonal_procrustes(b.numpy(), a.numpy())
-    close(BW.dist(x, y).double(), torch.linalg.matrix_norm(a - b @ torch.from_numpy(q)), exact(dtype))
+    assert_close(BW.dist(x, y).double(), torch.linalg.matrix_norm(a - b @ torch.from_numpy(q)), exact(dtype))
     for seed in range(5):
         other = torch.linalg.matrix_norm(a - b @ orthogonal(k, seed))
         assert BW.dist(x, y).double() <= other * (1 + exact(dtype))
@@ -55,7 +55,7 @@ def test_commuting_matrices_differ_by_their_square_roots(case, k):
     """d² = Σ (√a - √b)² for diagonal matrices, also where one is large and the other small."""
     dtype, cond = case
     a, b = spectrum("spread", k, cond).to(dtype), spectrum("spread", k, cond).flip(0).to(dtype) * 2
-    close(
+    assert_close(
         BW.sqdist(torch.diag(a), torch.diag(b)),
         (a.double().sqrt() - b.double().sqrt()).square().sum(),
         exact(dtype),
@@ -69,14 +69,14 @@ def test_commuting_matrices_in_a_common_basis(orthogonal, case, k):
     a, b = spectrum("spread", k, cond), 2 * spectrum("spread", k, cond).flip(0)
     x, y = ((q * a) @ q.mT).to(dtype), ((q * b) @ q.mT).to(dtype)
     want = (a.sqrt() - b.sqrt()).square().sum()
-    close(BW.sqdist(x, y).double(), want, exact(dtype, (cond * 2) ** 0.5))
+    assert_close(BW.sqdist(x, y).double(), want, exact(dtype, (cond * 2) ** 0.5))
 
 
 def test_size_one_is_the_wasserstein_distance_of_gaussians(case):
     """W2 of two centred Gaussians on the line is the difference of their standard deviations."""
     dtype, cond = case
     x, y = torch.tensor([[1.0]], dtype=dtype), torch.tensor([[4 / cond]], dtype=dtype)
-    close(BW.dist(x, y), (1 - y.double().sqrt())[0, 0].abs(), exact(dtype))
+    assert_close(BW.dist(x, y), (1 - y.double().sqrt())[0, 0].abs(), exact(dtype))
 
 
 @pytest.mark.parametrize("kind", SPECTRA)
@@ -88,7 +88,7 @@ def test_distance_is_invariant_under_rotation(pair, orthogonal, case, k, kind):
     rotated = [torch.triu(z := q @ a @ q.mT) + torch.triu(z, 1).mT for a in (x, y)]
     d2 = BW.sqdist(x, y)
     amplification = (1 + transport_norm(x, y)) / d2.double().clamp_min(1e-30)
-    close(BW.sqdist(*rotated), d2, exact(dtype, amplification))
+    assert_close(BW.sqdist(*rotated), d2, exact(dtype, amplification))
 
 
 def test_squared_distance_scales_linearly(pair, case, k):
@@ -96,7 +96,7 @@ def test_squared_distance_scales_linearly(pair, case, k):
     dtype, cond = case
     x, y = pair(k=k, cond=cond, dtype=dtype)
     for s in (1e-12, 3.0, 1e6):
-        close(BW.sqdist(s * x, s * y), s * BW.sqdist(x, y), exact(dtype))
+        assert_close(BW.sqdist(s * x, s * y), s * BW.sqdist(x, y), exact(dtype))
 
 
 def test_distance_is_bounded_by_the_roots(pair, case, k):
@@ -111,14 +111,14 @@ def test_generalised_distance_is_invariant_under_joint_congruence(spd, k):
     """d(G X Gᵀ, G Y Gᵀ; G M Gᵀ) = d(X, Y; M); M = I is Bures-Wasserstein; M = s I divides d² by s."""
     x, y, m, g = spd(4, k=k, cond=1e2)
     moved = [(z := g @ a @ g.mT, (z + z.mT) / 2)[1] for a in (x, y, m)]
-    close(
+    assert_close(
         GeneralizedBuresWasserstein(moved[2]).sqdist(*moved[:2]),
         GeneralizedBuresWasserstein(m).sqdist(x, y),
         exact(torch.float64, 1e4),
     )
     eye = torch.eye(k, dtype=torch.float64)
-    close(GeneralizedBuresWasserstein(eye).sqdist(x, y), BW.sqdist(x, y), 1e-12)
-    close(GeneralizedBuresWasserstein(5 * eye).sqdist(x, y), BW.sqdist(x, y) / 5, 1e-12)
+    assert_close(GeneralizedBuresWasserstein(eye).sqdist(x, y), BW.sqdist(x, y), 1e-12)
+    assert_close(GeneralizedBuresWasserstein(5 * eye).sqdist(x, y), BW.sqdist(x, y) / 5, 1e-12)
 
 
 @pytest.mark.parametrize("theta", [1.0, 1.5, -0.7])
@@ -131,7 +131,7 @@ def test_generalised_metric_at_its_own_point_is_a_quarter_of_the_affine_invarian
     m = powm(x, theta)
     pushed = [spectral_derivative(x, a, POWER, theta) for a in (u, v)]
     want = AffineInvariant().inner(m, *pushed) / (4 * theta**2)
-    close(GeneralizedBuresWasserstein(m, theta).inner(x, u, v), want, 1e-11)
+    assert_close(GeneralizedBuresWasserstein(m, theta).inner(x, u, v), want, 1e-11)
 
 
 def test_exp_inverts_log(pair, case, k):
@@ -139,7 +139,7 @@ def test_exp_inverts_log(pair, case, k):
     dtype, cond = case
     x, y = pair(k=k, cond=cond, dtype=dtype)
     amplification = (1 + transport_norm(x, y)) ** 2
-    close(BW.exp(x, BW.log(x, y)), y, exact(dtype, amplification))
+    assert_close(BW.exp(x, BW.log(x, y)), y, exact(dtype, amplification))
 
 
 def test_transport_map_carries_x_to_y(pair, case, k):
@@ -147,10 +147,10 @@ def test_transport_map_carries_x_to_y(pair, case, k):
     dtype, cond = case
     x, y = pair(k=k, cond=cond, dtype=dtype)
     t = torch.eye(k, dtype=dtype) + lyapunov(x, BW.log(x, y))
-    close(t @ x @ t, y, exact(dtype, cond))
+    assert_close(t @ x @ t, y, exact(dtype, cond))
     leaf = x.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(BW.sqdist(leaf, y), leaf)
-    close(gradient, torch.eye(k, dtype=dtype) - t, exact(dtype, cond))
+    assert_close(gradient, torch.eye(k, dtype=dtype) - t, exact(dtype, cond))
 
 
 def test_log_and_exp_at_the_identity(spd, case, k):
@@ -159,8 +159,8 @@ def test_log_and_exp_at_the_identity(spd, case, k):
     eye = torch.eye(k, dtype=dtype)
     x = spd(k=k, cond=cond, dtype=dtype)
     root = 2 * (sqrtm(x) - eye)
-    close(BW.log(eye, x) + 2 * eye, root + 2 * eye, exact(dtype, cond**0.5))
-    close(BW.exp(eye, root), (eye + root / 2) @ (eye + root / 2), exact(dtype))
+    assert_close(BW.log(eye, x) + 2 * eye, root + 2 * eye, exact(dtype, cond**0.5))
+    assert_close(BW.exp(eye, root), (eye + root / 2) @ (eye + root / 2), exact(dtype))
 
 
 def test_geodesic_stays_positive_inside_its_interval_and_is_singular_at_its_ends(pair, k):

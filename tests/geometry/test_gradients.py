@@ -9,7 +9,7 @@ from torch.autograd import gradcheck
 from gbwatt.checks import DoubleBackwardError
 from gbwatt.geometry import BuresWasserstein, GeneralizedBuresWasserstein, barycenter
 from tests.conftest import SPECTRA
-from tests.geometry.conftest import DTYPES, METRICS, close, make_metric
+from tests.geometry.conftest import DTYPES, METRICS, assert_close, make_metric
 
 ITERATED = ["affine-invariant", "bures", "gbw", "gbw-negative"]
 
@@ -44,7 +44,7 @@ def test_distance_close_to_zero_has_a_gradient_of_unit_length(spd, name):
     t = torch.zeros((), dtype=torch.float64, requires_grad=True)
     path = metric.geodesic(x, y, t)
     (speed,) = torch.autograd.grad(metric.dist(path, y), t)
-    close(speed, -metric.dist(x, y), 1e-3)
+    assert_close(speed, -metric.dist(x, y), 1e-3)
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -149,7 +149,7 @@ def test_near_singular_matrices_have_right_gradients(spd):
     leaf = x.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(BuresWasserstein().sqdist(leaf, y), leaf)
     t = torch.eye(5, dtype=torch.float64) - gradient
-    close(t @ x @ t, y, 1e-8)
+    assert_close(t @ x @ t, y, 1e-8)
 
 
 @pytest.mark.parametrize("what", ["dist", "sqdist", "mean", "geodesic", "log"])
@@ -200,7 +200,7 @@ def test_gradients_of_means_have_the_scale_of_their_points(spd, softmax_weights,
         leaf = (s * points).requires_grad_()
         return torch.autograd.grad((cotangent * BuresWasserstein().mean(leaf, w)).sum(), leaf)[0]
 
-    close(gradient(scale), gradient(1.0), 1e-3)
+    assert_close(gradient(scale), gradient(1.0), 1e-3)
 
 
 def test_gradient_of_one_mean_over_many_points(spd):
@@ -209,4 +209,4 @@ def test_gradient_of_one_mean_over_many_points(spd):
     metric = BuresWasserstein()
     alone = torch.autograd.grad(metric.mean(points).square().sum(), points)[0]
     w = torch.full((5, 40), 1 / 40, dtype=torch.float64)
-    close(torch.autograd.grad(metric.mean(points, w)[3].square().sum(), points)[0], alone, 1e-9)
+    assert_close(torch.autograd.grad(metric.mean(points, w)[3].square().sum(), points)[0], alone, 1e-9)

@@ -23,7 +23,7 @@ from gbwatt.geometry import (
 from gbwatt.geometry.linalg import EXP, INVSQRT, LOG, POWER, REEIG, SQRT, eigh, factor, spectral, svd
 from gbwatt.geometry.procrustes import polar
 from tests.conftest import SPECTRA
-from tests.geometry.conftest import CONDITIONS, DTYPES, SIZES, close, exact
+from tests.geometry.conftest import CONDITIONS, DTYPES, SIZES, assert_close, exact
 
 SCIPY = {
     "log": (logm, lambda x: scipy.linalg.logm(x)),
@@ -50,17 +50,17 @@ QUOTIENTS = {
 def test_matrix_functions_agree_with_scipy(spd, name, k, kind):
     ours, oracle = SCIPY[name]
     x = spd(k=k, cond=1e3, kind=kind)
-    close(ours(x), torch.from_numpy(oracle(x.numpy())), exact(torch.float64, 1e3))
+    assert_close(ours(x), torch.from_numpy(oracle(x.numpy())), exact(torch.float64, 1e3))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("k", SIZES)
 def test_inverse_functions_undo_each_other(spd, k, dtype):
     x = spd(3, k=k, cond=1e2, dtype=dtype)
-    close(expm(logm(x)), x, exact(dtype, 10))
-    close(sqrtm(x) @ sqrtm(x), x, exact(dtype))
-    close(powm(powm(x, 1.7), 1 / 1.7), x, exact(dtype, 1e2))
-    close(invsqrtm(x) @ sqrtm(x), torch.eye(k, dtype=dtype).expand(3, k, k), exact(dtype, 1e2))
+    assert_close(expm(logm(x)), x, exact(dtype, 10))
+    assert_close(sqrtm(x) @ sqrtm(x), x, exact(dtype))
+    assert_close(powm(powm(x, 1.7), 1 / 1.7), x, exact(dtype, 1e2))
+    assert_close(invsqrtm(x) @ sqrtm(x), torch.eye(k, dtype=dtype).expand(3, k, k), exact(dtype, 1e2))
 
 
 @pytest.mark.parametrize("gap", [0.0, 1e-15, 1e-12, 1e-9, 1e-6, 1e-3, 0.1, 0.9, 0.999999])
@@ -111,7 +111,7 @@ def test_gradient_at_the_identity_is_finite_and_right(name):
     x = torch.eye(5, dtype=torch.float64, requires_grad=True)
     weight = torch.arange(25, dtype=torch.float64).reshape(5, 5)
     (gradient,) = torch.autograd.grad((weight * ours(x)).sum(), x)
-    close(gradient, slope * (weight + weight.mT) / 2, 1e-14)
+    assert_close(gradient, slope * (weight + weight.mT) / 2, 1e-14)
 
 
 def test_power_is_differentiable_in_its_exponent(spd):
@@ -124,7 +124,7 @@ def test_power_is_differentiable_in_its_exponent(spd):
 
 def test_function_of_a_gram_matrix_equals_function_of_the_product(spd):
     a = torch.linalg.cholesky(spd(2, k=5, cond=1e2)).requires_grad_()
-    close(spectral(a, LOG, gram=True), logm((a @ a.mT).detach()), 1e-12)
+    assert_close(spectral(a, LOG, gram=True), logm((a @ a.mT).detach()), 1e-12)
     assert torch.autograd.gradcheck(lambda a: spectral(a, POWER, 0.4, gram=True), a)
 
 
@@ -146,16 +146,16 @@ def test_a_graph_that_is_not_used_twice_is_not_refused(spd):
 def test_lyapunov_solves_its_equation_like_scipy(spd, k, kind):
     x, s = spd(2, k=k, cond=1e3, kind=kind)
     got = lyapunov(x, s)
-    close(x @ got + got @ x, s, exact(torch.float64, 1e3))
-    close(got, torch.from_numpy(scipy.linalg.solve_continuous_lyapunov(x.numpy(), s.numpy())), 1e-9)
+    assert_close(x @ got + got @ x, s, exact(torch.float64, 1e3))
+    assert_close(got, torch.from_numpy(scipy.linalg.solve_continuous_lyapunov(x.numpy(), s.numpy())), 1e-9)
 
 
 @pytest.mark.parametrize("k", SIZES)
 def test_generalized_lyapunov_solves_its_equation(spd, k):
     x, m, s = spd(3, k=k, cond=1e2)
     got = generalized_lyapunov(x, m, s)
-    close(x @ got @ m + m @ got @ x, s, exact(torch.float64, 1e4))
-    close(generalized_lyapunov(x, torch.eye(k, dtype=x.dtype), s), lyapunov(x, s), 1e-12)
+    assert_close(x @ got @ m + m @ got @ x, s, exact(torch.float64, 1e4))
+    assert_close(generalized_lyapunov(x, torch.eye(k, dtype=x.dtype), s), lyapunov(x, s), 1e-12)
 
 
 def test_lyapunov_solvers_are_twice_differentiable(spd):
@@ -191,9 +191,9 @@ def test_half_vector_keeps_plain_entries_of_the_upper_triangle():
 def test_polar_factor_is_orthogonal_and_differentiable():
     f = torch.randn(3, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     q = polar(f)
-    close(q.mT @ q, torch.eye(4, dtype=torch.float64).expand(3, 4, 4), 1e-14)
+    assert_close(q.mT @ q, torch.eye(4, dtype=torch.float64).expand(3, 4, 4), 1e-14)
     want = torch.from_numpy(scipy.linalg.polar(f[0].numpy())[0])
-    close(q[0], want, 1e-13)
+    assert_close(q[0], want, 1e-13)
     assert torch.autograd.gradcheck(polar, f.requires_grad_())
 
 
@@ -204,12 +204,12 @@ def test_factor_reproduces_the_matrix_also_where_cholesky_fails(spd, dtype, cond
     x = spd(20, k=18, cond=cond, dtype=dtype, kind="gap")
     a = factor(x)
     assert torch.isfinite(a).all()
-    close(a @ a.mT, x, 100 * torch.finfo(dtype).eps)
+    assert_close(a @ a.mT, x, 100 * torch.finfo(dtype).eps)
 
 
 def test_singular_matrices_are_accepted_by_the_root_and_refused_by_the_logarithm():
     ones = torch.ones(4, 4, dtype=torch.float64)
-    close(sqrtm(ones), ones / 2, 1e-7)  # the root of a rounded zero is 1e-8
+    assert_close(sqrtm(ones), ones / 2, 1e-7)  # the root of a rounded zero is 1e-8
     for refused in (logm, invsqrtm, lambda x: powm(x, -1.0)):
         with pytest.raises(NotSPDError, match="'x'"):
             refused(ones)
@@ -220,8 +220,8 @@ def test_no_absolute_floor_swallows_small_units(spd, scale):
     """Covariances in V² have entries of 1e-12: functions must scale with them."""
     x = spd(k=5, cond=1e3)
     shift = torch.eye(5, dtype=x.dtype) * torch.tensor(scale, dtype=x.dtype).log()
-    close(sqrtm(scale * x), scale**0.5 * sqrtm(x), 1e-12)
-    close(logm(scale * x), logm(x) + shift, 1e-12)
+    assert_close(sqrtm(scale * x), scale**0.5 * sqrtm(x), 1e-12)
+    assert_close(logm(scale * x), logm(x) + shift, 1e-12)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -230,10 +230,10 @@ def test_decompositions_reproduce_their_matrix(spd, k, dtype):
     f = torch.linalg.cholesky(spd(37, k=k, cond=1e4, dtype=dtype)).mT @ spd(37, k=k, cond=1e2, dtype=dtype, seed=1)
     u, s, v = svd(f)
     eps = torch.finfo(dtype).eps
-    close((u * s[..., None, :]) @ v.mT, f, 50 * eps)
+    assert_close((u * s[..., None, :]) @ v.mT, f, 50 * eps)
     eye = torch.eye(k, dtype=dtype).expand(37, k, k)
-    close(u.mT @ u, eye, 100 * eps)
-    close(v.mT @ v, eye, 100 * eps)
+    assert_close(u.mT @ u, eye, 100 * eps)
+    assert_close(v.mT @ v, eye, 100 * eps)
     x = spd(37, k=k, cond=1e3, dtype=dtype)
     values, vectors = eigh(x, "definite")
-    close((vectors * values[..., None, :]) @ vectors.mT, x, 100 * eps)
+    assert_close((vectors * values[..., None, :]) @ vectors.mT, x, 100 * eps)

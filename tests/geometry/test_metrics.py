@@ -22,7 +22,7 @@ from gbwatt.geometry import (
 from gbwatt.geometry.charts import DeformedRoot, Logarithm
 from gbwatt.geometry.spaces import Symmetric
 from tests.conftest import SPECTRA, make_spd, spectrum
-from tests.geometry.conftest import DTYPES, METRICS, SIZES, close, exact, make_metric
+from tests.geometry.conftest import DTYPES, METRICS, SIZES, assert_close, exact, make_metric
 
 CURVED = [name for name in METRICS if name != "euclidean"]
 
@@ -57,10 +57,10 @@ def test_distance_of_a_matrix_to_itself_is_exactly_zero(spd, name, kind, dtype):
 def test_distance_is_symmetric_positive_and_satisfies_the_triangle_inequality(spd, name, k):
     metric = make_metric(name, k)
     x, y, z = spd(3, k=k, cond=1e3) * torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64)[:, None, None]
-    close(metric.dist(x, y), metric.dist(y, x), 1e-10)
+    assert_close(metric.dist(x, y), metric.dist(y, x), 1e-10)
     assert metric.dist(x, y) > 0
     assert metric.dist(x, z) <= (metric.dist(x, y) + metric.dist(y, z)) * (1 + 1e-12)
-    close(metric.dist(x, y) ** 2, metric.sqdist(x, y), 1e-14)
+    assert_close(metric.dist(x, y) ** 2, metric.sqdist(x, y), 1e-14)
 
 
 @pytest.mark.parametrize("k", SIZES)
@@ -69,8 +69,8 @@ def test_length_of_log_is_the_distance_and_exp_inverts_it(spd, name, k):
     metric = make_metric(name, k)
     x, y = spd(2, k=k, cond=30)
     v = metric.log(x, y)
-    close(metric.inner(x, v, v), metric.sqdist(x, y), 1e-11)
-    close(metric.exp(x, v), y, 1e-11)
+    assert_close(metric.inner(x, v, v), metric.sqdist(x, y), 1e-11)
+    assert_close(metric.exp(x, v), y, 1e-11)
 
 
 @pytest.mark.parametrize("k", SIZES)
@@ -79,14 +79,14 @@ def test_inner_product_is_the_second_derivative_of_the_squared_distance(spd, nam
     metric = make_metric(name, k)
     x, v = spd(2, k=k, cond=30)
     t = 1e-3
-    close(metric.sqdist(x, metric.exp(x, t * v)), t**2 * metric.inner(x, v, v), 1e-8)
+    assert_close(metric.sqdist(x, metric.exp(x, t * v)), t**2 * metric.inner(x, v, v), 1e-8)
 
 
 def test_inner_product_is_symmetric_and_bilinear(spd, name):
     metric = make_metric(name, 4)
     x, u, v, w = spd(4, k=4, cond=30)
-    close(metric.inner(x, u, v), metric.inner(x, v, u), 1e-12)
-    close(metric.inner(x, 2 * u - w, v), 2 * metric.inner(x, u, v) - metric.inner(x, w, v), 1e-11)
+    assert_close(metric.inner(x, u, v), metric.inner(x, v, u), 1e-12)
+    assert_close(metric.inner(x, 2 * u - w, v), 2 * metric.inner(x, u, v) - metric.inner(x, w, v), 1e-11)
 
 
 @pytest.mark.parametrize("k", SIZES)
@@ -94,12 +94,12 @@ def test_geodesic_has_constant_speed_and_its_ends(spd, name, k):
     metric = make_metric(name, k)
     x, y = spd(2, k=k, cond=50)
     y = 2 * y
-    close(metric.geodesic(x, y, 0.0), x, 1e-12)
-    close(metric.geodesic(x, y, 1.0), y, 1e-12)
+    assert_close(metric.geodesic(x, y, 0.0), x, 1e-12)
+    assert_close(metric.geodesic(x, y, 1.0), y, 1e-12)
     d = metric.dist(x, y)
-    close(metric.dist(x, metric.geodesic(x, y, 0.3)), 0.3 * d, 1e-10)
-    close(metric.dist(metric.geodesic(x, y, 0.3), metric.geodesic(x, y, 0.8)), 0.5 * d, 1e-10)
-    close(metric.geodesic(x, y, 0.3), metric.exp(x, 0.3 * metric.log(x, y)), 1e-10)
+    assert_close(metric.dist(x, metric.geodesic(x, y, 0.3)), 0.3 * d, 1e-10)
+    assert_close(metric.dist(metric.geodesic(x, y, 0.3), metric.geodesic(x, y, 0.8)), 0.5 * d, 1e-10)
+    assert_close(metric.geodesic(x, y, 0.3), metric.exp(x, 0.3 * metric.log(x, y)), 1e-10)
 
 
 def test_geodesic_takes_a_batch_of_times(spd, name):
@@ -108,7 +108,7 @@ def test_geodesic_takes_a_batch_of_times(spd, name):
     t = torch.linspace(0, 1, 5, dtype=torch.float64)
     path = metric.geodesic(x, y, t)
     assert path.shape == (5, 3, 3)
-    close(path[3], metric.geodesic(x, y, float(t[3])), 1e-13)
+    assert_close(path[3], metric.geodesic(x, y, float(t[3])), 1e-13)
 
 
 def test_geodesics_know_their_interval(spd, name):
@@ -145,7 +145,7 @@ def test_batch_axes_broadcast(metric_name, shapes):
     assert metric.inner(x, y, y).shape == batch
     wide = [a.expand(*batch, 2, 2) for a in (x, y)]
     if all(batch):
-        close(metric.dist(x, y), metric.dist(*wide), 1e-12)
+        assert_close(metric.dist(x, y), metric.dist(*wide), 1e-12)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -173,7 +173,7 @@ def test_chart_of_the_generalised_metric_is_inverted(spd, k, theta):
     """ψ⁻¹ ∘ ψ = id."""
     x, m = spd(2, k=k, cond=1e2)
     chart = DeformedRoot(m, theta)
-    close(chart.inverse(chart(x)), x, 1e-11)
+    assert_close(chart.inverse(chart(x)), x, 1e-11)
 
 
 @pytest.mark.parametrize("theta", [0.25, 1.0, 1.5, -0.7])
@@ -185,7 +185,7 @@ def test_generalised_distance_is_that_of_the_images(spd, k, theta):
     root = invsqrtm(m)
     images = [(z := root @ powm(a, theta) @ root, (z + z.mT) / 2)[1] for a in (x, y)]
     want = BuresWasserstein().dist(*images) / abs(theta)
-    close(GeneralizedBuresWasserstein(m, theta).dist(x, y), want, 1e-11)
+    assert_close(GeneralizedBuresWasserstein(m, theta).dist(x, y), want, 1e-11)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -194,7 +194,7 @@ def test_squares_deform_to_the_euclidean_distance(dtype):
     a, b = spectrum("spread", 6, 1e4).to(dtype), 3 * spectrum("spread", 6, 1e2).to(dtype)
     metric = GeneralizedBuresWasserstein(torch.eye(6, dtype=dtype), theta=2.0)
     want = (a.double() - b.double()).square().sum() / 4
-    close(metric.sqdist(torch.diag(a), torch.diag(b)), want, exact(dtype))
+    assert_close(metric.sqdist(torch.diag(a), torch.diag(b)), want, exact(dtype))
 
 
 def test_small_powers_approach_the_log_euclidean_metric_linearly(spd):
@@ -221,14 +221,14 @@ def test_deformed_distance_keeps_float32_usable(spd, theta):
     m = spd(k=12, cond=3, seed=5)
     want = GeneralizedBuresWasserstein(m, theta).dist(x, y)
     got = GeneralizedBuresWasserstein(m.float(), theta).dist(x.float(), y.float())
-    close(got, want, 1e-5)
+    assert_close(got, want, 1e-5)
 
 
 def test_log_euclidean_is_the_pull_back_of_the_flat_metric(spd):
     x, y = spd(2, k=4)
     own = PullBack(Symmetric(), Logarithm(), scale=4.0)
-    close(own.sqdist(x, y), 4 * LogEuclidean().sqdist(x, y), 1e-14)
-    close(own.mean(torch.stack([x, y])), LogEuclidean().mean(torch.stack([x, y])), 1e-14)
+    assert_close(own.sqdist(x, y), 4 * LogEuclidean().sqdist(x, y), 1e-14)
+    assert_close(own.mean(torch.stack([x, y])), LogEuclidean().mean(torch.stack([x, y])), 1e-14)
 
 
 def test_affine_invariance(spd):
@@ -236,8 +236,8 @@ def test_affine_invariance(spd):
     metric = make_metric("affine-invariant", 5)
     x, y, g = spd(3, k=5, cond=10)
     moved = [(z := g @ a @ g.mT, (z + z.mT) / 2)[1] for a in (x, y)]
-    close(metric.dist(*moved), metric.dist(x, y), 1e-11)
-    close(metric.dist(powm(x, -1.0), powm(y, -1.0)), metric.dist(x, y), 1e-11)
+    assert_close(metric.dist(*moved), metric.dist(x, y), 1e-11)
+    assert_close(metric.dist(powm(x, -1.0), powm(y, -1.0)), metric.dist(x, y), 1e-11)
 
 
 def test_metrics_print_what_they_are():

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gbwatt.geometry import BuresWasserstein, _native, barycenter, linalg
-from tests.geometry.conftest import DTYPES, close
+from tests.geometry.conftest import DTYPES, assert_close
 
 COMPILER = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0])
 HEADER = Path(sysconfig.get_path("include"), "Python.h")
@@ -42,14 +42,14 @@ def test_both_paths_give_the_same_distances_means_and_gradients(spd, softmax_wei
     monkeypatch.setattr(_native, "_jacobi", None)
     assert not _native.supports(x)
     for a, b in zip(native, run(), strict=True):
-        close(a, b, 1e-9 if dtype == torch.float64 else 1e-3)
+        assert_close(a, b, 1e-9 if dtype == torch.float64 else 1e-3)
 
 
 @pytest.mark.usefixtures("without_kernel")
 def test_torch_path_reproduces_the_matrix(spd):
     f = spd(5, k=6)
     u, s, v = linalg.svd(f, start=torch.eye(6, dtype=f.dtype))
-    close((u * s[..., None, :]) @ v.mT, f, 1e-13)
+    assert_close((u * s[..., None, :]) @ v.mT, f, 1e-13)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -66,9 +66,9 @@ def test_singular_zero_and_graded_matrices_are_decomposed(dtype):
     )
     u, s, v = linalg.svd(f)
     eye = torch.eye(k, dtype=dtype).expand(4, k, k)
-    close(u.mT @ u, eye, 1e-5)
-    close(v.mT @ v, eye, 1e-5)
-    close((u * s[..., None, :]) @ v.mT + 1e-30, f + 1e-30, 1e-5)
+    assert_close(u.mT @ u, eye, 1e-5)
+    assert_close(v.mT @ v, eye, 1e-5)
+    assert_close((u * s[..., None, :]) @ v.mT + 1e-30, f + 1e-30, 1e-5)
     assert sorted(s[2].tolist()) == pytest.approx([1e-12, 1e-9, 1e-6, 1e-3, 1], rel=1e-6)
 
 
@@ -104,9 +104,9 @@ def test_matrices_with_exact_zeros_are_decomposed_alone_as_in_a_batch(spd, dtype
     together = linalg.svd(torch.cat([sparse, spd(4, k=5, dtype=dtype)]))
     for i, f in enumerate([*sparse, block]):
         u, s, v = (x[0] for x in linalg.svd(f[None]))
-        close((u * s) @ v.mT, f, 100 * eps)
-        close(u.mT @ u, eye, 100 * eps)
-        close(v.mT @ v, eye, 100 * eps)
+        assert_close((u * s) @ v.mT, f, 100 * eps)
+        assert_close(u.mT @ u, eye, 100 * eps)
+        assert_close(v.mT @ v, eye, 100 * eps)
         if i < 300 and _native.available():
             assert torch.equal(s, together.s[i])
 
@@ -115,8 +115,8 @@ def test_block_matrices_have_the_distance_of_their_blocks():
     x = torch.block_diag(torch.eye(1), torch.tensor([[0.01, 0.03], [0.03, 4.09]])).double()
     eye = torch.eye(3, dtype=torch.float64)
     values = torch.linalg.eigvalsh(x)
-    close(BuresWasserstein().sqdist(x, eye), (values.sqrt() - 1).square().sum(), 1e-12)
-    close(
+    assert_close(BuresWasserstein().sqdist(x, eye), (values.sqrt() - 1).square().sum(), 1e-12)
+    assert_close(
         linalg.logm(x),
         torch.linalg.eigh(x).eigenvectors @ torch.diag(values.log()) @ torch.linalg.eigh(x).eigenvectors.mT,
         1e-12,

@@ -8,7 +8,7 @@ import scipy.linalg
 import torch
 
 from gbwatt.geometry import AffineInvariant, BuresWasserstein, GeneralizedBuresWasserstein, LogEuclidean, barycenter
-from tests.geometry.conftest import CONDITIONS, close
+from tests.geometry.conftest import CONDITIONS, assert_close
 
 BW = BuresWasserstein()
 DIGITS = 60
@@ -98,10 +98,10 @@ def test_mean_solves_its_equation_at_sixty_digits(spd, softmax_weights, cond):
 def test_affine_invariant_distance_is_that_of_generalised_eigenvalues(spd):
     x, y = spd(2, k=7, cond=1e3)
     values = torch.from_numpy(scipy.linalg.eigvalsh(y.numpy(), x.numpy()))
-    close(AffineInvariant().dist(x, y), values.log().square().sum().sqrt(), 1e-11)
+    assert_close(AffineInvariant().dist(x, y), values.log().square().sum().sqrt(), 1e-11)
 
 
 def test_log_euclidean_distance_with_scipy(spd):
     x, y = spd(2, k=7, cond=1e3)
     want = scipy.linalg.norm(scipy.linalg.logm(x.numpy()) - scipy.linalg.logm(y.numpy()))
-    close(LogEuclidean().dist(x, y), torch.tensor(want), 1e-11)
+    assert_close(LogEuclidean().dist(x, y), torch.tensor(want), 1e-11)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gbwatt.geometry import AffineInvariant, BuresWasserstein, Euclidean, LogEuclidean
-from tests.geometry.conftest import close
+from tests.geometry.conftest import assert_close
 
 pytestmark = pytest.mark.peers
 
@@ -38,17 +38,17 @@ def test_pyriemann(data, name):
     x, y = points[0], points[1]
     a, b = x.numpy(), y.numpy()
     assert float(metric.dist(x, y)) == pytest.approx(distance(b, a, metric=name), rel=1e-8)
-    close(metric.geodesic(x, y, 0.3), torch.from_numpy(geodesic(a, b, 0.3, metric=name)), 1e-8)
+    assert_close(metric.geodesic(x, y, 0.3), torch.from_numpy(geodesic(a, b, 0.3, metric=name)), 1e-8)
     iterated = {"tol": 1e-12} if name in ("riemann", "wasserstein") else {}
     mean = gmean(points.numpy(), metric=name, sample_weight=w.numpy(), **iterated)
-    close(metric.mean(points, w), torch.from_numpy(mean), 1e-7)
+    assert_close(metric.mean(points, w), torch.from_numpy(mean), 1e-7)
     if name == "logeuclid":  # its maps are in the coordinates of the logarithm
         return
     unwhitened = {"riemann": ({"C12": True}, {"Cm12": True})}.get(name, ({}, {}))
     tangent = log_map(b[None], a, metric=name, **unwhitened[0])
-    close(metric.log(x, y), torch.from_numpy(tangent[0]), 1e-8)
+    assert_close(metric.log(x, y), torch.from_numpy(tangent[0]), 1e-8)
     arrived = exp_map(0.5 * tangent, a, metric=name, **unwhitened[1])
-    close(metric.exp(x, 0.5 * metric.log(x, y)), torch.from_numpy(arrived[0]), 1e-8)
+    assert_close(metric.exp(x, 0.5 * metric.log(x, y)), torch.from_numpy(arrived[0]), 1e-8)
 
 
 def test_pot(data):
@@ -62,11 +62,11 @@ def test_pot(data):
     _, mean = ot.gaussian.bures_wasserstein_barycenter(
         np.zeros((4, 5)), points.numpy(), weights=w.numpy(), num_iter=2000, eps=1e-14
     )
-    close(BuresWasserstein().mean(points, w), torch.from_numpy(mean), 1e-7)
+    assert_close(BuresWasserstein().mean(points, w), torch.from_numpy(mean), 1e-7)
     transport, _ = ot.gaussian.bures_wasserstein_mapping(zero, zero, x.numpy(), y.numpy())
     t = torch.from_numpy(transport)
     log = (t - torch.eye(5)) @ x
-    close(BuresWasserstein().log(x, y), log + log.mT, 1e-8)
+    assert_close(BuresWasserstein().log(x, y), log + log.mT, 1e-8)
 
 
 @pytest.fixture
@@ -91,8 +91,8 @@ def test_geomstats(data, geomstats_spd):
         theirs = space.metric
         a, b, s = x.numpy(), y.numpy(), v.numpy()
         assert float(ours.sqdist(x, y)) == pytest.approx(float(theirs.squared_dist(a, b)), rel=1e-8)
-        close(ours.log(x, y), torch.from_numpy(theirs.log(b, a)), 1e-8)
-        close(ours.exp(x, v), torch.from_numpy(theirs.exp(s, a)), 1e-8)
+        assert_close(ours.log(x, y), torch.from_numpy(theirs.log(b, a)), 1e-8)
+        assert_close(ours.exp(x, v), torch.from_numpy(theirs.exp(s, a)), 1e-8)
         assert float(ours.inner(x, v, y)) == pytest.approx(float(theirs.inner_product(s, b, a)), rel=1e-8)
 
 
