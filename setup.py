@@ -1,8 +1,8 @@
 """Declares the C extension; everything else stands in pyproject.toml.
 
-The extension only makes the batched singular value decomposition of small matrices faster. It is optional:
-where there is no C compiler, or the compilation fails, the build goes on without it and the package takes
-its torch path, with the same results.
+The extension only makes batches of small matrices faster. It is optional: where there is no C compiler that knows
+vectors (GCC or Clang), or the compilation fails, the build goes on without it and the package takes its torch path,
+with the same results.
 """
 
 import os
@@ -36,6 +36,7 @@ setup(
         Extension(
             "gbwatt.geometry._jacobi",
             sources=["src/gbwatt/geometry/_jacobi.c"],
+            depends=["src/gbwatt/geometry/_jacobi.h"],
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
             py_limited_api=STABLE_ABI,
             optional=True,

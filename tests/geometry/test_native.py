@@ -29,7 +29,7 @@ def without_kernel(monkeypatch):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("k", [1, 2, 7, 18])
 def test_both_paths_give_the_same_distances_means_and_gradients(spd, softmax_weights, monkeypatch, k, dtype):
-    x = spd(4, 3, k=k, cond=1e3, dtype=dtype)
+    x = spd(4, 3, k=k, cond=1e3, dtype=dtype) * torch.tensor([1, 2, 3], dtype=dtype)[:, None, None]
     w = softmax_weights(4, 2, 3, dtype=dtype)
 
     def run():
@@ -48,7 +48,7 @@ def test_both_paths_give_the_same_distances_means_and_gradients(spd, softmax_wei
 @pytest.mark.usefixtures("without_kernel")
 def test_torch_path_reproduces_the_matrix(spd):
     f = spd(5, k=6)
-    u, s, v = linalg.svd(f, start=torch.eye(6, dtype=f.dtype))
+    u, s, v = linalg.svd(f)
     assert_close((u * s[..., None, :]) @ v.mT, f, 1e-13)
 
 
@@ -142,4 +142,60 @@ def test_empty_batches_pass_through():
 def test_infinite_input_of_the_kernel_is_marked_as_failed():
     f = torch.full((1, 3, 3), torch.nan)
     if _native.supports(f):
-        assert _native.svd(f, None, right=True)[3].tolist() == [True]
+        assert _native.svd(f, right=True)[3].tolist() == [True]
+
+
+def residual(n: torch.Tensor, points: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """What is left of the fixed-point equation of means with factors ``n``, by LAPACK in float64."""
+    n, b, w = n.double(), torch.linalg.cholesky(points.double()), weights.double()
+    u, _, vh = torch.linalg.svd(n[..., None, :, :].mT @ b[:, None])
+    new = (w[..., None, None] * (b[:, None] @ (vh.mT @ u.mT))).sum(-3)
+    return torch.linalg.matrix_norm(new - n) / torch.linalg.matrix_norm(n)
+
+
+@pytest.fixture
+def walked(monkeypatch):
+    """Which problems were solved in the frames of the common start, call by call."""
+    seen, walk = [], _native.bures_walk
+
+    def spy(*args):
+        result = walk(*args)
+        seen.append(result[3].clone())
+        return result
+
+    monkeypatch.setattr(_native, "bures_walk", spy)
+    return seen
+
+
+@pytest.mark.parametrize(("cond", "share"), [(10.0, 1.0), (1e9, 0.0)])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("k", [1, 5, 12])
+def test_means_solve_their_equation_whichever_way_they_were_found(spd, softmax_weights, walked, k, cond, share, dtype):
+    """Near points are solved in common frames, far ones step by step: the answer is as good."""
+    cond = min(cond, 1e6) if dtype == torch.float32 else cond
+    x, w = spd(8, 4, k=k, cond=cond, dtype=dtype), softmax_weights(8, 3, 4, dtype=dtype)
+    found = barycenter(BuresWasserstein(), x, w)
+    if _native.available() and k > 1:
+        (solved,) = walked
+        assert solved.double().mean() >= share if share else not solved.all()
+    assert found.converged.all()
+    factor = torch.linalg.cholesky(found.value.double())
+    # the equation at the mean itself, which is known to rounding times the condition of its factor
+    rounding = torch.finfo(dtype).eps * torch.linalg.cond(factor) * 4 * k
+    assert (residual(factor, x, w) <= 1.1 * found.residual.double() + rounding).all()
+
+
+def test_a_mean_does_not_depend_on_the_others_of_its_batch(spd, softmax_weights):
+    if not _native.available():
+        pytest.skip("a property of the kernel, which was not built")
+    x, w = spd(9, 3, k=6, cond=50.0), softmax_weights(9, 1, 3).squeeze(1)
+    x[4] = spd(3, k=6, cond=1e9, seed=3)  # one that takes the long way
+    b, n = torch.linalg.cholesky(x), torch.linalg.cholesky(x.mean(1))
+    u, _, turned, *_ = _native.bures_frames(n, b)
+    whole = _native.bures_walk(n, turned, w, u, 1e-12, 50)
+    assert whole[3].any()
+    assert not whole[3].all()
+    for i in range(9):
+        part = slice(i, i + 1)
+        alone = _native.bures_walk(n[part], turned[part], w[part], u[part], 1e-12, 50)
+        assert all(torch.equal(a[0], b[i]) for a, b in zip(alone, whole, strict=True))

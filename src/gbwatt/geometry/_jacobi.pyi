@@ -1,7 +1,5 @@
 # Addresses and sizes are integers; _native.py says what they are of.
-def svd(
-    f: int, start: int, u: int, s: int, v: int, failed: int, items: int, k: int, itemsize: int, threads: int, /
-) -> None: ...
+def svd(f: int, u: int, s: int, v: int, failed: int, items: int, k: int, itemsize: int, threads: int, /) -> None: ...
 def procrustes(
     a: int,
     b: int,
@@ -16,16 +14,28 @@ def procrustes(
     threads: int,
     /,
 ) -> None: ...
+def bures_frames(
+    n: int,
+    b: int,
+    u: int,
+    v: int,
+    turned: int,
+    aligned: int,
+    failed: int,
+    items: int,
+    m: int,
+    k: int,
+    itemsize: int,
+    threads: int,
+    /,
+) -> None: ...
 def bures_step(
     n: int,
     b: int,
     w: int,
-    start: int,
     out: int,
     value: int,
-    u: int,
-    s: int,
-    v: int,
+    turned: int,
     failed: int,
     tolerance: float,
     items: int,
@@ -35,18 +45,36 @@ def bures_step(
     threads: int,
     /,
 ) -> None: ...
-def bures_adjoint(
+def bures_walk(
     n: int,
-    grad: int,
+    b: int,
     w: int,
     u: int,
-    s: int,
-    v: int,
+    out: int,
+    value: int,
+    steps: int,
+    failed: int,
+    tolerance: float,
+    max_steps: int,
+    items: int,
+    q: int,
+    m: int,
+    k: int,
+    itemsize: int,
+    threads: int,
+    /,
+) -> None: ...
+def bures_adjoint(
+    n: int,
+    b: int,
+    w: int,
+    grad: int,
     out: int,
     value: int,
     failed: int,
     tolerance: float,
     items: int,
+    q: int,
     m: int,
     k: int,
     itemsize: int,

@@ -40,14 +40,12 @@ def _address(x: Tensor | None) -> int:
     return 0 if x is None else x.data_ptr()
 
 
-def svd(f: Tensor, start: Tensor | None, right: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+def svd(f: Tensor, right: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     """``f = u diag(s) vᵀ`` by one-sided Jacobi, for the matrices that :func:`supports` accepts.
 
     Parameters
     ----------
     f : Tensor, shape (..., k, k)
-    start : Tensor, shape (..., k, k) or None
-        Orthogonal matrices close to ``v``, from which the iteration starts.
     right : bool
         Whether ``v`` is wanted.
 
@@ -57,11 +55,10 @@ def svd(f: Tensor, start: Tensor | None, right: bool) -> tuple[Tensor, Tensor, T
         ``failed`` marks singular or non-finite matrices, whose vectors are not to be trusted.
     """
     f = f.contiguous()
-    start = None if start is None else start.expand(f.shape).contiguous()
     u, s = torch.empty_like(f), f.new_empty(f.shape[:-1])
-    v = torch.empty_like(f) if right or start is not None else None
+    v = torch.empty_like(f) if right else None
     failed = torch.empty(f.shape[:-2], dtype=torch.bool)
-    arrays = map(_address, (f, start, u, s, v, failed))
+    arrays = map(_address, (f, u, s, v, failed))
     _jacobi.svd(*arrays, failed.numel(), f.shape[-1], f.element_size(), torch.get_num_threads())
     return u, s, v, failed
 
@@ -83,67 +80,80 @@ def procrustes(a: Tensor, b: Tensor, align: bool) -> tuple[Tensor, Tensor | None
     return square, q, failed
 
 
-def bures_step(
-    n: Tensor, b: Tensor, w: Tensor, start: Tensor | None, tolerance: float
-) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
+def bures_frames(n: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Frames ``nᵀ b_j = u diag(s) vᵀ`` of points, for ``n`` (..., k, k) and ``b`` (..., m, k, k).
+
+    Returns
+    -------
+    u, v, turned, aligned, failed : Tensors of shape (..., m, k, k), the last (..., m)
+        ``turned`` are the points times ``v``, ``aligned`` the points times ``v uᵀ``.
+    """
+    n, b = n.contiguous(), b.contiguous()
+    u, v, turned, aligned = (torch.empty_like(b) for _ in range(4))
+    failed = torch.empty(b.shape[:-2], dtype=torch.bool)
+    arrays = map(_address, (n, b, u, v, turned, aligned, failed))
+    _jacobi.bures_frames(*arrays, failed.numel(), *b.shape[-3:-1], b.element_size(), torch.get_num_threads())
+    return u, v, turned, aligned, failed
+
+
+def bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """``Σ_j w_j b_j q_j`` with the orthogonal ``q_j`` that bring ``b_j`` closest to ``n``.
 
     Parameters
     ----------
     n, b, w : Tensors, shape (r, k, k), (r, m, k, k), (r, m)
-    start : Tensor, shape (r, m, k, k) or None
-        Guesses of the right singular vectors of ``nᵀ b_j``.
     tolerance : float
-        Cosine of two singular vectors that counts as orthogonal, if above rounding.
-
-    Returns
-    -------
-    new, residual, (u, s, v), failed : Tensors of shape (r, k, k), (r,), (r, m, ...), (r,)
-    """
-    start = None if start is None else start.contiguous()
-    u, s, v = b.new_empty(b.shape), b.new_empty(b.shape[:-1]), b.new_empty(b.shape)
-    new, residual, failed = _bures_step(n, b, w, start, u, s, v, tolerance)
-    return new, residual, (u, s, v), failed
-
-
-def turning_bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What :func:`bures_step` finds, with ``b_j v_j`` in place of the frames: a cheaper start of the next step.
+        Cosine of two singular vectors of ``nᵀ b_j`` that counts as orthogonal, if above rounding.
 
     Returns
     -------
     new, residual, turned, failed : Tensors of shape (r, k, k), (r,), (r, m, k, k), (r,)
+        ``turned`` are the points times their right singular vectors: a cheaper start of the next step.
     """
-    turned = b.new_empty(b.shape)
-    new, residual, failed = _bures_step(n, b, w, None, turned, None, None, tolerance)
+    n, b, w = n.contiguous(), b.contiguous(), w.contiguous()
+    new, residual, failed = _results(n)
+    turned = torch.empty_like(b)
+    arrays = map(_address, (n, b, w, new, residual, turned, failed))
+    _jacobi.bures_step(*arrays, tolerance, len(n), *b.shape[1:3], b.element_size(), torch.get_num_threads())
     return new, residual, turned, failed
 
 
-def _bures_step(
-    n: Tensor,
-    b: Tensor,
-    w: Tensor,
-    start: Tensor | None,
-    u: Tensor,
-    s: Tensor | None,
-    v: Tensor | None,
-    tolerance: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    n, b, w = n.contiguous(), b.contiguous(), w.contiguous()
-    new, residual, failed = torch.empty_like(n), n.new_empty(n.shape[0]), torch.empty(n.shape[0], dtype=torch.bool)
-    arrays = map(_address, (n, b, w, start, new, residual, u, s, v, failed))
-    sizes = (len(n), b.shape[1], b.shape[-1], b.element_size())
-    _jacobi.bures_step(*arrays, tolerance, *sizes, torch.get_num_threads())
-    return new, residual, failed
+def bures_walk(
+    n: Tensor, b: Tensor, w: Tensor, u: Tensor, tolerance: float, max_steps: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The fixed point of :func:`bures_step`, in the frames of a point close by.
+
+    Parameters
+    ----------
+    n, w : Tensors, shape (r, k, k), (r, m)
+        Where to start, and the weights.
+    b, u : Tensors, shape (i, m, k, k)
+        Points that as many rows in a row share, and orthogonal matrices for which ``uᵀ nᵀ b`` is nearly diagonal.
+    tolerance : float
+        Relative residual of the fixed point.
+    max_steps : int
+        Steps after which a problem is given up.
+
+    Returns
+    -------
+    mean, residual, steps, converged : Tensors of shape (r, k, k), (r,), (r,), (r,)
+        Problems that are too far from the frames, or converge slowly, are given up, with the way they have come.
+    """
+    n, b, w, u = n.contiguous(), b.contiguous(), w.contiguous(), u.contiguous()
+    mean, residual, failed = _results(n)
+    steps = torch.zeros(len(n), dtype=torch.long)
+    arrays = map(_address, (n, b, w, u, mean, residual, steps, failed))
+    sizes = (len(n), len(n) // max(len(b), 1), *b.shape[1:3], b.element_size())
+    _jacobi.bures_walk(*arrays, tolerance, max_steps, *sizes, torch.get_num_threads())
+    return mean, residual, steps, ~failed
 
 
-def bures_adjoint(
-    n: Tensor, frame: tuple[Tensor, Tensor, Tensor], w: Tensor, grad: Tensor, tolerance: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def bures_adjoint(n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
     """Derivatives in points and weights of the fixed point of :func:`bures_step`, from the derivative in it.
 
     Parameters
     ----------
-    n, frame, w, grad : Tensors, shape (r, k, k), (r, m, ...), (r, m), (r, k, k)
+    n, b, w, grad : Tensors, shape (r, k, k), (i, m, k, k), (r, m), (r, k, k)
     tolerance : float
         Relative residual of the linear equation that is solved.
 
@@ -151,11 +161,14 @@ def bures_adjoint(
     -------
     grad_b, grad_w, failed : Tensors of shape (r, m, k, k), (r, m), (r,)
     """
-    n, w, grad = n.contiguous(), w.contiguous(), grad.contiguous()
-    u, s, v = (x.contiguous() for x in frame)
-    grad_b, grad_w = torch.empty_like(u), torch.empty_like(w)
+    n, b, w, grad = n.contiguous(), b.contiguous(), w.contiguous(), grad.contiguous()
+    grad_b, grad_w = b.new_empty(*w.shape, *n.shape[-2:]), torch.empty_like(w)
     failed = torch.empty(len(n), dtype=torch.bool)
-    arrays = map(_address, (n, grad, w, u, s, v, grad_b, grad_w, failed))
-    sizes = (len(n), u.shape[1], u.shape[-1], u.element_size())
+    arrays = map(_address, (n, b, w, grad, grad_b, grad_w, failed))
+    sizes = (len(n), len(n) // max(len(b), 1), *b.shape[1:3], b.element_size())
     _jacobi.bures_adjoint(*arrays, tolerance, *sizes, torch.get_num_threads())
     return grad_b, grad_w, failed
+
+
+def _results(n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(n), n.new_empty(len(n)), torch.empty(len(n), dtype=torch.bool)

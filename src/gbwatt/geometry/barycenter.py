@@ -13,7 +13,7 @@ References
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -21,8 +21,8 @@ from torch import Tensor
 
 from gbwatt import checks
 from gbwatt.geometry._autograd import apply, differentiable_once
-from gbwatt.geometry.flows import Flow, Start
-from gbwatt.geometry.linalg import SVD, svd
+from gbwatt.geometry.flows import Flow, Found, each_query
+from gbwatt.geometry.linalg import svd
 
 if TYPE_CHECKING:
     from gbwatt.geometry.metrics import Metric
@@ -191,48 +191,48 @@ def _unrolled(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
     return Barycenter(n, torch.full_like(converged, taken, dtype=torch.long), residual, converged)
 
 
-@dataclass
-class _Found:
-    """Problems (r, ...) that have converged, put together as they come."""
+def _solve(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> tuple[Found, Tensor, Tensor | None]:
+    """Means of points (i, m, k, k) for weights (i, q, m): problems (i q, ...).
 
-    n: Tensor
-    frame: SVD | None
-    steps: Tensor
-    residual: Tensor
+    Also the points turned by orthogonal matrices, which are returned too, if it is good for their frames.
+    """
+    queries, rows = w.shape[-2], w.flatten(0, 1)
+    n, start = flow.start(b, w)
+    n = n.flatten(0, 1)
+    if start is None:
+        return _iterate(flow, n, None, each_query(b, rows), rows, solver), b, None
+    found = flow.walk(n, start.turned, rows, start.u, solver.tol, solver.max_steps)
+    if found is None:
+        base = start.base.repeat_interleave(queries, 0)
+        return _iterate(flow, n, base, each_query(start.turned, rows), rows, solver), start.turned, start.v
+    if not bool(found.converged.all()):
+        rest = (~found.converged).nonzero().squeeze(1)
+        used = found.steps[rest]
+        left = replace(solver, max_steps=solver.max_steps - int(used.max()))
+        again = _iterate(flow, found.n[rest], None, start.turned[rest // queries], rows[rest], left)
+        again = again._replace(steps=used + again.steps)
+        for whole, part in zip(found, again, strict=True):
+            whole[rest] = part
+    return found, start.turned, start.v
 
-    def put(self, where: Tensor, n: Tensor, frame: SVD | None, steps: int, residual: Tensor, which: Tensor) -> None:
-        self.n[where], self.residual[where], self.steps[where] = n[which], residual[which], steps
-        if self.frame is not None and frame is not None:
-            for whole, part in zip(self.frame, frame, strict=True):
-                whole[where] = part[which]
 
+def _iterate(flow: Flow, n: Tensor, base: Tensor | None, b: Tensor, w: Tensor, solver: Solver) -> Found:
+    """Iterate problems (r, k, k), (r, m, k, k), (r, m) until each has converged.
 
-def _iterate(
-    flow: Flow, n: Tensor, start: Start | None, b: Tensor, w: Tensor, solver: Solver, frames: bool
-) -> tuple[_Found, Tensor]:
-    """Iterate problems (r, k, k), (r, m, k, k), (r, m) until each has converged; returns also which have.
-
-    ``frames`` are kept for the derivative; without them a step is cheaper.
+    ``base`` (r, k, k) is what ``n`` was a step from, if anything.
     """
     limit = flow.noise(n).clamp_min(solver.tol)
     floor = limit.maximum(flow.floor(n, b))
-    keep = SVD(torch.empty_like(b), b.new_empty(b.shape[:-1]), torch.empty_like(b)) if frames else None
     steps = torch.zeros(len(n), dtype=torch.long, device=n.device)
-    found = _Found(torch.empty_like(n), keep, steps, torch.empty_like(limit))
+    found = Found(torch.empty_like(n), torch.empty_like(limit), steps, torch.zeros_like(limit, dtype=torch.bool))
     active = torch.arange(len(n), device=n.device)
     mixer, needed = _Anderson(n), solver.tol / 10
-    guess, exactness = None, needed
-    if start is not None:
-        n = mixer(start.base, n, torch.full_like(limit, torch.inf))
-        guess, exactness = start.v, max(1e-6, needed)
-        b = b if frames else b @ guess
+    exactness = needed
+    if base is not None:
+        n = mixer(base, n, torch.full_like(limit, torch.inf))
+        exactness = max(1e-6, needed)
     for taken in range(solver.max_steps + 1):
-        frame = None
-        if frames:
-            new, now, frame = flow.evaluate(n, b, w, guess, exactness)
-            guess = frame.v
-        else:
-            new, now, b = flow.value(n, b, w, exactness)
+        new, now, b = flow.evaluate(n, b, w, exactness)
         # false for NaN: nothing is iterated that cannot converge
         go = (now > limit[active]) & ~((now <= floor[active]) & mixer.stuck())
         if taken == solver.max_steps:
@@ -241,14 +241,14 @@ def _iterate(
             go = torch.ones_like(go)
         exactness = max(1e-3 * exactness, needed)  # decompositions get more exact, ahead of the iteration
         if not bool(go.any()) or not bool(go.all()):  # an empty batch is done too
-            found.put(active[~go], n, frame, taken, now, ~go)
+            done = active[~go]
+            found.n[done], found.residual[done], found.steps[done] = n[~go], now[~go], taken
             if not bool(go.any()):
                 break
             active, n, new, now, b, w = (x[go] for x in (active, n, new, now, b, w))
-            guess = None if guess is None or not frames else guess[go]
             mixer.keep(go)
         n = mixer(n, new, now)
-    return found, found.residual <= floor
+    return found._replace(converged=found.residual <= floor)
 
 
 class _Anderson:
@@ -309,29 +309,21 @@ class _Implicit(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, b: Tensor, w: Tensor, flow: Flow, solver: Solver, report: list[Tensor]) -> Tensor:
         shape, k = w.shape, b.shape[-1]
-
-        def each_query(x: Tensor) -> Tensor:  # (..., m, k, k) -> (r, m, k, k)
-            return x[..., None, :, :, :].expand(*shape, k, k).reshape(-1, shape[-1], k, k)
-
-        n, start = flow.start(b, w)
-        if start is not None:
-            base = start.base.expand(*shape[:-1], k, k).reshape(-1, k, k)
-            start = Start(base, each_query(start.v))
-        rows = w.reshape(-1, shape[-1])
-        n, wanted = n.reshape(-1, k, k), any(ctx.needs_input_grad)
-        found, converged = _iterate(flow, n, start, each_query(b), rows, solver, frames=wanted)
-        report.extend(x.reshape(shape[:-1]) for x in (found.steps, found.residual, converged))
-        if found.frame is not None:
-            ctx.save_for_backward(b, w, found.n, *found.frame)
+        b, w = b.reshape(-1, *b.shape[-3:]), w.reshape(-1, *shape[-2:])
+        found, turned, v = _solve(flow, b, w, solver)
+        report.extend(x.reshape(shape[:-1]) for x in (found.steps, found.residual, found.converged))
+        ctx.save_for_backward(found.n, turned, w, v)
         ctx.flow, ctx.tol, ctx.shape = flow, solver.tol, shape
         return found.n.reshape(*shape[:-1], k, k)
 
     @staticmethod
     @differentiable_once("a Fréchet mean")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        _, w, n, *frame = ctx.saved_tensors
-        w = w.reshape(len(n), -1)
+        n, b, w, v = ctx.saved_tensors
         tolerance = max(ctx.tol, 10 * torch.finfo(grad.dtype).eps)
-        in_points, in_weights = ctx.flow.gradients(n, SVD(*frame), w, grad.reshape(n.shape), tolerance)
+        in_points, in_weights = ctx.flow.gradients(n, b, w.flatten(0, 1), grad.reshape(n.shape), tolerance)
+        in_points = in_points.reshape(*w.shape, *n.shape[1:]).sum(1)
+        if v is not None:
+            in_points = in_points @ v.mT
         shape = ctx.shape
-        return in_points.reshape(*shape, *n.shape[1:]).sum(-4), in_weights.reshape(shape), None, None, None
+        return in_points.reshape(*shape[:-2], *b.shape[1:]), in_weights.reshape(shape), None, None, None

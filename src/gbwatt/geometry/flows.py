@@ -38,6 +38,18 @@ def _weighted(w: Tensor, x: Tensor) -> Tensor:
     return (w[..., None, None] * x).sum(-3)
 
 
+def _mean_square(b: Tensor) -> Tensor:
+    """Mean of ``b_j b_jᵀ`` over the points: (..., m, k, k) -> (..., k, k)."""
+    m, k = b.shape[-3], b.shape[-1]
+    wide = b.transpose(-3, -2).reshape(*b.shape[:-3], k, m * k)
+    return sym(wide @ wide.mT) / m
+
+
+def each_query(b: Tensor, w: Tensor) -> Tensor:
+    """Points (i, m, k, k) shared by queries of weights (r, m), once for each of them: (r, m, k, k)."""
+    return b.repeat_interleave(len(w) // max(len(b), 1), 0)
+
+
 def _condition(n: Tensor) -> Tensor:
     s = svd(n).s
     return s.amax(-1) / s.amin(-1).clamp_min(torch.finfo(s.dtype).tiny)
@@ -79,10 +91,21 @@ def conjugate_gradients(
 
 
 class Start(NamedTuple):
-    """The iterate (..., 1, k, k) that all queries made their first step from, and its frames' ``v`` (..., m, k, k)."""
+    """The iterate (..., k, k) that all queries made their first step from, its frames, and the points times ``v``."""
 
     base: Tensor
+    u: Tensor
     v: Tensor
+    turned: Tensor
+
+
+class Found(NamedTuple):
+    """Where problems (r, ...) got: factors, residuals there, steps, and whether they are means."""
+
+    n: Tensor
+    residual: Tensor
+    steps: Tensor
+    converged: Tensor
 
 
 class Flow(ABC):
@@ -107,28 +130,33 @@ class Flow(ABC):
     def advance(self, n: Tensor, b: Tensor, w: Tensor, frame: SVD) -> tuple[Tensor, Tensor]:
         """Next iterate, and the norm of the Riemannian gradient at ``n``, relative where the metric has a scale."""
 
-    def evaluate(
-        self, n: Tensor, b: Tensor, w: Tensor, guess: Tensor | None, tolerance: float
-    ) -> tuple[Tensor, Tensor, SVD]:
-        """Next iterate and gradient norm of :meth:`advance`, and the frame, good to ``tolerance`` at least."""
-        frame = svd(self.relative(n, b), guess)
-        return *self.advance(n, b, w, frame), frame
+    def evaluate(self, n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Next iterate and gradient norm of :meth:`advance`, good to ``tolerance`` at least.
 
-    def value(self, n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Next iterate and gradient norm, where no frame is wanted; and factors of the points for the next step."""
-        new, residual, _ = self.evaluate(n, b, w, None, tolerance)
-        return new, residual, b
+        Also the points for the next step, possibly turned by orthogonal matrices.
+        """
+        return *self.advance(n, b, w, svd(self.relative(n, b))), b
+
+    def walk(self, n: Tensor, b: Tensor, w: Tensor, u: Tensor, tolerance: float, max_steps: int) -> Found | None:
+        """All steps at once, in the frames of a common start, where the flow knows how.
+
+        Iterates (r, k, k) and weights (r, m); points (i, m, k, k), turned so that their frames are ``u`` and 1: the
+        first of them belongs to the first r / i problems, and so on.
+        """
+        return None
 
     @abstractmethod
     def step(self, n: Tensor, b: Tensor, w: Tensor) -> Tensor:
         """Next iterate as a differentiable function."""
 
-    def gradients(self, n: Tensor, frame: SVD, w: Tensor, grad: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
-        r"""Derivatives in points and weights of the mean with factor ``n``, from the derivative in that factor.
+    def gradients(self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
+        r"""Derivatives in points (r, m, k, k) and weights of the means with factors ``n`` (r, k, k).
 
-        With :math:`dG = N E N^⊤` the linearised equation is :math:`Σ w_j U_j (h_j ∘ U_j^⊤ E U_j) U_j^⊤ = r`,
-        self-adjoint and positive definite: one solve by conjugate gradients, in the frames of the last step.
+        Points are (i, m, k, k), as for :meth:`walk`; ``grad`` is the derivative in the factors.  With
+        :math:`dG = N E N^⊤` the linearised equation is :math:`Σ w_j U_j (h_j ∘ U_j^⊤ E U_j) U_j^⊤ = r`, self-adjoint
+        and positive definite: one solve by conjugate gradients, in the frames of the mean.
         """
+        frame = svd(self.relative(n, each_query(b, w)))
         turn = svd(n)  # N turned by an orthogonal matrix is a factor of the same mean; take orthogonal columns
         n, u, w_ = n @ turn.v, turn.v.mT[..., None, :, :] @ frame.u, w[..., None, None]
         h = self.curvature(frame.s)
@@ -173,17 +201,31 @@ class Flow(ABC):
         """Multiplier (..., k, k) of the linearised equation when all points equal the mean of eigenvalues ``g``."""
 
 
+def _fits(n: Tensor, b: Tensor) -> bool:
+    """Whether the kernel takes these means, which it does with all their points in memory."""
+    return _native.supports(n) and b.shape[1:].numel() <= 2**18
+
+
 class BuresFlow(Flow):
     r"""Bures-Wasserstein: :math:`N ← Σ w_j B_j Q_j`, :math:`Q_j = V_j U_j^⊤` (Eq. 21 of the paper, on factors)."""
 
     def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, Start | None]:
         # the step of every query from one shared iterate: the decompositions of the first step are shared too
-        base = b[..., 0, :, :] if b.shape[-3] <= 2 else factor(sym(b @ b.mT).mean(-3), "points")
-        relative = self.relative(base, b)
-        frame = svd(relative)
-        aligned = b @ polar(relative, frame).mT
+        base = b[..., 0, :, :] if b.shape[-3] <= 2 else factor(_mean_square(b), "points")
+        u, v, turned, aligned = self._frames(base, b)
         first = (w @ aligned.flatten(-2)).reshape(*w.shape[:-1], *b.shape[-2:])
-        return first, Start(base[..., None, :, :], frame.v) if b.shape[-3] > 2 else None
+        return first, Start(base, u, v, turned) if b.shape[-3] > 2 else None
+
+    def _frames(self, n: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """``u`` and ``v`` of frames, and points times ``v`` and times ``v uᵀ``, which is differentiable."""
+        if _native.supports(n) and not torch.is_grad_enabled():
+            *frames, failed = _native.bures_frames(n, b)
+            if not bool(failed.any()):
+                u, v, turned, aligned = frames
+                return u, v, turned, aligned
+        relative = self.relative(n, b)
+        frame = svd(relative)
+        return frame.u, frame.v, b @ frame.v, b @ polar(relative, frame).mT
 
     def relative(self, n: Tensor, b: Tensor) -> Tensor:
         return n[..., None, :, :].mT @ b
@@ -192,34 +234,25 @@ class BuresFlow(Flow):
         new = _weighted(w, b @ (frame.v @ frame.u.mT))
         return new, torch.linalg.matrix_norm(new - n) / torch.linalg.matrix_norm(n)
 
-    def evaluate(
-        self, n: Tensor, b: Tensor, w: Tensor, guess: Tensor | None, tolerance: float
-    ) -> tuple[Tensor, Tensor, SVD]:
+    def evaluate(self, n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
         if not _native.supports(n):
-            return super().evaluate(n, b, w, guess, tolerance)
-        new, residual, frame, failed = _native.bures_step(n, b, w, guess, tolerance)
+            return super().evaluate(n, b, w, tolerance)
+        new, residual, turned, failed = _native.bures_step(n, b, w, tolerance)
         if bool(failed.any()):
-            new[failed], residual[failed], again = super().evaluate(n[failed], b[failed], w[failed], None, tolerance)
-            for whole, part in zip(frame, again, strict=True):
-                whole[failed] = part
-        return new, residual, SVD(*frame)
-
-    def value(self, n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
-        if not _native.supports(n):
-            return super().value(n, b, w, tolerance)
-        new, residual, turned, failed = _native.turning_bures_step(n, b, w, tolerance)
-        if bool(failed.any()):
-            new[failed], residual[failed], turned[failed] = super().value(n[failed], b[failed], w[failed], tolerance)
+            new[failed], residual[failed], turned[failed] = super().evaluate(n[failed], b[failed], w[failed], tolerance)
         return new, residual, turned
 
-    def gradients(self, n: Tensor, frame: SVD, w: Tensor, grad: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
-        # the kernel works on sixteen problems at a time, or pretends to, with all their points in memory
-        if not _native.supports(n) or len(n) < 4 or frame.u[0].numel() > 2**18:
-            return super().gradients(n, frame, w, grad, tolerance)
-        in_points, in_weights, failed = _native.bures_adjoint(n, frame, w, grad, tolerance)
+    def walk(self, n: Tensor, b: Tensor, w: Tensor, u: Tensor, tolerance: float, max_steps: int) -> Found | None:
+        if not _fits(n, b):
+            return None
+        return Found(*_native.bures_walk(n, b, w, u, max(tolerance, self._noise(n)), max_steps))
+
+    def gradients(self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
+        if not _fits(n, b) or len(n) < 4:  # the kernel works on sixteen problems at a time, or pretends to
+            return super().gradients(n, b, w, grad, tolerance)
+        in_points, in_weights, failed = _native.bures_adjoint(n, b, w, grad, tolerance)
         if bool(failed.any()):
-            part = SVD(*(x[failed] for x in frame))
-            again = super().gradients(n[failed], part, w[failed], grad[failed], tolerance)
+            again = super().gradients(n[failed], each_query(b, w)[failed], w[failed], grad[failed], tolerance)
             in_points[failed], in_weights[failed] = again
         return in_points, in_weights
 
@@ -227,7 +260,10 @@ class BuresFlow(Flow):
         return _weighted(w, b @ polar(self.relative(n, b)).mT)
 
     def noise(self, n: Tensor) -> Tensor:
-        return n.new_full(n.shape[:-2], 2 * n.shape[-1] * torch.finfo(n.dtype).eps)
+        return n.new_full(n.shape[:-2], self._noise(n))
+
+    def _noise(self, n: Tensor) -> float:
+        return 2 * n.shape[-1] * torch.finfo(n.dtype).eps
 
     def floor(self, n: Tensor, b: Tensor) -> Tensor:
         if _native.supports(n):

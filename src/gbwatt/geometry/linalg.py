@@ -46,7 +46,7 @@ class SVD(NamedTuple):
 
 
 @torch.no_grad()
-def svd(f: Tensor, start: Tensor | None = None) -> SVD:
+def svd(f: Tensor) -> SVD:
     """Singular value decomposition of square matrices; not differentiable.
 
     Small matrices on the CPU go to the compiled one-sided Jacobi iteration, which is several times faster than
@@ -55,8 +55,6 @@ def svd(f: Tensor, start: Tensor | None = None) -> SVD:
     Parameters
     ----------
     f : Tensor, shape (..., k, k)
-    start : Tensor, shape (..., k, k), optional
-        A guess of ``v``, orthogonal to rounding: a decomposition close by makes the next one cheaper.
 
     Returns
     -------
@@ -65,7 +63,7 @@ def svd(f: Tensor, start: Tensor | None = None) -> SVD:
     """
     if not _native.supports(f):
         return _lapack(f)
-    u, s, v, failed = _native.svd(f, start, right=True)
+    u, s, v, failed = _native.svd(f, right=True)
     assert v is not None
     if bool(failed.any()):
         u[failed], s[failed], v[failed] = _lapack(f[failed])
@@ -83,7 +81,7 @@ def _eigh(x: Tensor, definite: bool) -> tuple[Tensor, Tensor]:
         values, vectors = torch.linalg.eigh(x)
         return values, vectors
     low, info = torch.linalg.cholesky_ex(x)
-    u, s, _, failed = _native.svd(low, None, right=False)
+    u, s, _, failed = _native.svd(low, right=False)
     values, failed = s.square(), failed | (info > 0)
     if bool(failed.any()):
         values[failed], u[failed] = torch.linalg.eigh(x[failed])

@@ -1,0 +1,718 @@
+/* The algorithms of _jacobi.c for one precision (DOUBLE) and one width of vectors (BYTES); included once for each.
+ *
+ * A vector holds one number of each of VEC matrices.  A matrix in lanes is k x k vectors, column after column.  A block,
+ * which is decomposed at once, is PARTS of them, one after the other: LANES matrices.
+ */
+#if DOUBLE
+#define REAL double
+#define INTEGER int64_t
+#define EPSILON DBL_EPSILON
+#define SMALLEST 1e-140 /* squared length of a column, relative to the matrix, that is too short to be normalised */
+#define SQRT sqrt
+#define NAME(x) ARCHITECTURE(x##_f64)
+/* The range of double allows for fewer of the slow operations. */
+#define NOT_ORTHOGONAL(a, b, c, tolerance) ((c) * (c) > (tolerance) * (tolerance) * ((a) * (b)))
+#define ROTATION(a, b, c, cs, sn)                                                                                    \
+    do {                                                                                                             \
+        double d = (b) - (a), h = sqrt(d * d + 4 * (c) * (c));                                                       \
+        cs = sqrt(0.5 + 0.5 * (fabs(d) / h));                                                                        \
+        sn = (c) / (h * cs);                                                                                         \
+        sn = d < 0 ? -sn : sn;                                                                                       \
+    } while (0)
+#else
+#define REAL float
+#define INTEGER int32_t
+#define EPSILON FLT_EPSILON
+#define SMALLEST 1e-30f
+#define SQRT sqrtf
+#define NAME(x) ARCHITECTURE(x##_f32)
+/* Squares of squares of short columns would underflow. */
+#define NOT_ORTHOGONAL(a, b, c, tolerance) (fabsf(c) > (tolerance) * (sqrtf(a) * sqrtf(b)))
+#define ROTATION(a, b, c, cs, sn)                                                                                    \
+    do {                                                                                                             \
+        float zeta = ((b) - (a)) / (2 * (c)), t = 1 / (fabsf(zeta) + sqrtf(1 + zeta * zeta));                        \
+        t = zeta < 0 ? -t : t;                                                                                       \
+        cs = 1 / sqrtf(1 + t * t);                                                                                   \
+        sn = cs * t;                                                                                                 \
+    } while (0)
+#endif
+#define VEC (BYTES / sizeof(REAL))
+#define PARTS (LANES / VEC)
+#define vec NAME(vector)
+#define mask NAME(integers)
+typedef REAL vec __attribute__((vector_size(BYTES), may_alias));
+typedef INTEGER mask __attribute__((vector_size(BYTES), may_alias));
+
+/* ------------------------------------------------------------------------------------------------- vectors and products */
+
+INLINE vec NAME(larger)(vec x, vec y)
+{
+    mask m = (mask)(x > y);
+    return (vec)(((mask)x & m) | ((mask)y & ~m));
+}
+
+INLINE vec NAME(root)(vec x)
+{
+    for (size_t l = 0; l < VEC; l++) x[l] = SQRT(x[l]);
+    return x;
+}
+
+INLINE vec NAME(all)(REAL x)
+{
+    return x - (vec){0};
+}
+
+/* Whether any lane is above the limit, or not a number. */
+INLINE int NAME(exceeds)(vec x, REAL limit)
+{
+    int any = 0;
+    for (size_t l = 0; l < VEC; l++) any |= !(x[l] <= limit);
+    return any;
+}
+
+/* out_ip = sum over j of a_(i ai + j aj) b_(p bp + j bj), three rows by three columns at a time: all in registers.  One
+ * half is enough if it is known to be symmetric. */
+INLINE void NAME(product)(const vec *restrict a, size_t ai, size_t aj, const vec *restrict b, size_t bp, size_t bj,
+                          vec *restrict out, size_t k, int symmetric)
+{
+    for (size_t p = 0; p < k; p += 3) {
+        const size_t p1 = p + 1 < k ? p + 1 : p, p2 = p + 2 < k ? p + 2 : p; /* beyond the last: the first again */
+        const vec *b0 = b + p * bp, *b1 = b + p1 * bp, *b2 = b + p2 * bp;
+        for (size_t i = symmetric ? p : 0; i < k; i += 3) {
+            const size_t i1 = i + 1 < k ? i + 1 : i, i2 = i + 2 < k ? i + 2 : i;
+            const vec *a0 = a + i * ai, *a1 = a + i1 * ai, *a2 = a + i2 * ai;
+            vec c00 = {0}, c01 = {0}, c02 = {0}, c10 = {0}, c11 = {0}, c12 = {0}, c20 = {0}, c21 = {0}, c22 = {0};
+            for (size_t j = 0; j < k; j++) {
+                vec x0 = a0[j * aj], x1 = a1[j * aj], x2 = a2[j * aj];
+                vec y0 = b0[j * bj], y1 = b1[j * bj], y2 = b2[j * bj];
+                c00 += x0 * y0, c10 += x1 * y0, c20 += x2 * y0;
+                c01 += x0 * y1, c11 += x1 * y1, c21 += x2 * y1;
+                c02 += x0 * y2, c12 += x1 * y2, c22 += x2 * y2;
+            }
+            out[p2 * k + i2] = c22, out[p2 * k + i1] = c12, out[p2 * k + i] = c02;
+            out[p1 * k + i2] = c21, out[p1 * k + i1] = c11, out[p1 * k + i] = c01;
+            out[p * k + i2] = c20, out[p * k + i1] = c10, out[p * k + i] = c00;
+            if (!symmetric) continue;
+            out[i2 * k + p2] = c22, out[i1 * k + p2] = c12, out[i * k + p2] = c02;
+            out[i2 * k + p1] = c21, out[i1 * k + p1] = c11, out[i * k + p1] = c01;
+            out[i2 * k + p] = c20, out[i1 * k + p] = c10, out[i * k + p] = c00;
+        }
+    }
+}
+
+/* out = a^T b */
+static void NAME(inner)(const vec *a, const vec *b, vec *out, size_t k, size_t parts)
+{
+    for (size_t h = 0; h < parts * k * k; h += k * k) NAME(product)(a + h, k, 1, b + h, k, 1, out + h, k, 0);
+}
+
+/* out = a b */
+static void NAME(multiply)(const vec *a, const vec *b, vec *out, size_t k, size_t parts)
+{
+    for (size_t h = 0; h < parts * k * k; h += k * k) NAME(product)(a + h, 1, k, b + h, k, 1, out + h, k, 0);
+}
+
+/* out = a b^T */
+static void NAME(outer)(const vec *a, const vec *b, vec *out, size_t k, size_t parts)
+{
+    for (size_t h = 0; h < parts * k * k; h += k * k) NAME(product)(a + h, 1, k, b + h, 1, k, out + h, k, 0);
+}
+
+/* out = a^T b and out = a b^T, where they are symmetric */
+static void NAME(symmetric_inner)(const vec *a, const vec *b, vec *out, size_t k)
+{
+    NAME(product)(a, k, 1, b, k, 1, out, k, 1);
+}
+
+static void NAME(symmetric_outer)(const vec *a, const vec *b, vec *out, size_t k)
+{
+    NAME(product)(a, 1, k, b, 1, k, out, k, 1);
+}
+
+/* y += w x */
+static void NAME(add)(const vec *x, const vec *w, vec *y, size_t k, size_t parts)
+{
+    for (size_t h = 0; h < parts; h++)
+        for (size_t i = h * k * k; i < (h + 1) * k * k; i++) y[i] += w[h] * x[i];
+}
+
+/* out = x y, number by number */
+static void NAME(times)(const vec *x, const vec *y, vec *out, size_t k)
+{
+    for (size_t i = 0; i < k * k; i++) out[i] = x[i] * y[i];
+}
+
+static vec NAME(dot)(const vec *x, const vec *y, size_t k)
+{
+    vec sum = {0}, more = {0};
+    for (size_t i = 0; i + 1 < k * k; i += 2) sum += x[i] * y[i], more += x[i + 1] * y[i + 1];
+    if (k % 2) sum += x[k * k - 1] * y[k * k - 1];
+    return sum + more;
+}
+
+/* sum of (x - y)^2 */
+static vec NAME(distance)(const vec *x, const vec *y, size_t k)
+{
+    vec sum = {0};
+    for (size_t i = 0; i < k * k; i++) sum += (x[i] - y[i]) * (x[i] - y[i]);
+    return sum;
+}
+
+/* Divide by the largest entry, which is returned in scale. */
+static void NAME(normalise)(vec *f, vec *scale, size_t k, size_t parts)
+{
+    for (size_t h = 0; h < parts; h++, f += k * k) {
+        vec largest = {0};
+        for (size_t i = 0; i < k * k; i++) largest = NAME(larger)(NAME(larger)(f[i], -f[i]), largest);
+        for (size_t l = 0; l < VEC; l++) largest[l] = largest[l] > 0 ? largest[l] : 1;
+        vec inverse = 1 / largest;
+        for (size_t i = 0; i < k * k; i++) f[i] *= inverse;
+        scale[h] = largest;
+    }
+}
+
+static void NAME(identity)(vec *x, size_t k, size_t parts)
+{
+    memset(x, 0, sizeof(vec) * k * k * parts);
+    for (size_t h = 0; h < parts; h++)
+        for (size_t p = 0; p < k; p++) x[(h * k + p) * k + p] = NAME(all)(1);
+}
+
+/* Matrices, one for each lane, from row-major memory into lanes, and back. */
+static void NAME(load)(const REAL *const *from, vec *to, size_t k, size_t parts)
+{
+    REAL *x = (REAL *)to;
+    for (size_t h = 0; h < parts; h++, from += VEC, x += k * k * VEC)
+        for (size_t i = 0; i < k; i++)
+            for (size_t p = 0; p < k; p++)
+                for (size_t l = 0; l < VEC; l++) x[(p * k + i) * VEC + l] = from[l][i * k + p];
+}
+
+static void NAME(store)(const vec *from, REAL *const *to, size_t k, size_t count)
+{
+    const REAL *x = (const REAL *)from;
+    for (size_t l = 0; l < count; l++)
+        for (size_t i = 0; i < k; i++)
+            for (size_t p = 0; p < k; p++) to[l][i * k + p] = x[((l / VEC * k + p) * k + i) * VEC + l % VEC];
+}
+
+/* -------------------------------------------------------------------------------------------- singular value decomposition */
+
+/* (x, y) -> (c x - s y, s x + c y) for two columns. */
+INLINE void NAME(rotate)(vec *restrict x, vec *restrict y, vec c, vec s, size_t k)
+{
+    for (size_t i = 0; i < k; i++) {
+        vec xi = x[i], yi = y[i];
+        x[i] = c * xi - s * yi;
+        y[i] = s * xi + c * yi;
+    }
+}
+
+/* Rotations that make two columns with the squared lengths a, b and the product c orthogonal, the longer one first.
+ * Returns whether any lane was not orthogonal yet. */
+INLINE int NAME(angle)(const REAL *a, const REAL *b, const REAL *c, REAL *cosine, REAL *sine, REAL tolerance)
+{
+    REAL off[LANES], swap[LANES], rotate = 0; /* flags as numbers: they stay in vector registers */
+    EACH_LANE {
+        off[l] = NOT_ORTHOGONAL(a[l], b[l], c[l], tolerance) ? 1 : 0;
+        /* never without a rotation: a sweep that did nothing has then seen every pair */
+        swap[l] = off[l] > 0 && b[l] > a[l] ? 1 : 0;
+    }
+    EACH_LANE rotate += off[l];
+    if (rotate == 0) return 0;
+    EACH_LANE {
+        REAL cs, sn;
+        ROTATION(a[l], b[l], c[l], cs, sn);
+        cs = off[l] > 0 ? cs : 1;
+        sn = off[l] > 0 ? sn : 0;
+        cosine[l] = swap[l] > 0 ? sn : cs;
+        sine[l] = swap[l] > 0 ? -cs : sn;
+    }
+    return 1;
+}
+
+/* One sweep over all pairs of columns.  Returns whether any lane still had to be rotated. */
+static int NAME(sweep)(vec *f, vec *v, size_t k, REAL tolerance)
+{
+    const size_t square = k * k;
+    int rotated = 0;
+    for (size_t p = 0; p + 1 < k; p++)
+        for (size_t q = p + 1; q < k; q++) {
+            vec a[PARTS], b[PARTS], c[PARTS], cosine[PARTS], sine[PARTS];
+            for (size_t h = 0; h < PARTS; h += 2) { /* two at a time, for enough independent sums */
+                const vec *x = f + h * square + p * k, *y = f + h * square + q * k;
+                vec a0 = {0}, b0 = {0}, c0 = {0}, a1 = {0}, b1 = {0}, c1 = {0};
+                for (size_t i = 0; i < k; i++) {
+                    a0 += x[i] * x[i], b0 += y[i] * y[i], c0 += x[i] * y[i];
+                    a1 += x[square + i] * x[square + i], b1 += y[square + i] * y[square + i];
+                    c1 += x[square + i] * y[square + i];
+                }
+                a[h] = a0, b[h] = b0, c[h] = c0, a[h + 1] = a1, b[h + 1] = b1, c[h + 1] = c1;
+            }
+            if (!NAME(angle)((REAL *)a, (REAL *)b, (REAL *)c, (REAL *)cosine, (REAL *)sine, tolerance)) continue;
+            rotated = 1;
+            for (size_t h = 0; h < PARTS; h++) {
+                NAME(rotate)(f + h * square + p * k, f + h * square + q * k, cosine[h], sine[h], k);
+                if (v) NAME(rotate)(v + h * square + p * k, v + h * square + q * k, cosine[h], sine[h], k);
+            }
+        }
+    return rotated;
+}
+
+/* Squared length of a column. */
+INLINE vec NAME(length)(const vec *x, size_t k)
+{
+    vec sum = {0};
+    for (size_t i = 0; i < k; i++) sum += x[i] * x[i];
+    return sum;
+}
+
+/* Scale columns to length one; their lengths times scale are s.  good is cleared for lanes with columns that are too short
+ * or not finite. */
+static void NAME(lengths)(vec *f, vec *s, vec scale, size_t k, int *good)
+{
+    for (size_t p = 0; p < k; p++, f += k) {
+        const vec square = NAME(length)(f, k);
+        for (size_t l = 0; l < VEC; l++) good[l] &= square[l] > SMALLEST && square[l] <= (REAL)(4 * k * k);
+        vec length = NAME(root)(square), inverse = 1 / length;
+        s[p] = length * scale;
+        for (size_t i = 0; i < k; i++) f[i] *= inverse;
+    }
+}
+
+/* f = u diag(s) v^T, of a block.  u replaces f.  What is in v before: FRESH, nothing, it will be v; COMPANION, any
+ * matrix, turned along with f.  v NULL: not wanted.  good is cleared for the lanes that are singular or not finite. */
+static void NAME(decompose)(vec *f, vec *v, vec *s, size_t k, int before, REAL tolerance, int *good)
+{
+    const REAL rounding = EPSILON * SQRT((REAL)k);
+    vec scale[PARTS];
+    NAME(normalise)(f, scale, k, PARTS);
+    if (v && before == FRESH) NAME(identity)(v, k, PARTS);
+    int sweeps = 0, rotated = 1;
+    while (rotated && sweeps++ < MAX_SWEEPS) rotated = NAME(sweep)(f, v, k, tolerance > rounding ? tolerance : rounding);
+    if (rotated) EACH_LANE good[l] = 0;
+    for (size_t h = 0; h < PARTS; h++) NAME(lengths)(f + h * k * k, s + h * k, scale[h], k, good + h * VEC);
+}
+
+/* ------------------------------------------------------------------------------------------------- the way to a mean */
+
+/* With m = u^T n^T b nearly diagonal, the skew omega for which u (1 + omega) turns it symmetric, to first order.  Returns
+ * the sum of its squares; error is the sum weighted with the squared lengths of the columns of b: what the turn does to
+ * b u^T.  least is the smallest number on the diagonal. */
+static vec NAME(skew)(const vec *m, const vec *lengths, vec *omega, size_t k, vec *error, vec *least)
+{
+    vec square = {0}, weighted = {0}, most = NAME(all)(-INFINITY);
+    for (size_t p = 0; p < k; p++) {
+        const vec diagonal = m[p * k + p];
+        most = NAME(larger)(-diagonal, most);
+        omega[p * k + p] = (vec){0};
+        for (size_t i = 0; i < p; i++) {
+            vec x = (m[p * k + i] - m[i * k + p]) / (m[i * k + i] + diagonal);
+            omega[p * k + i] = x;
+            omega[i * k + p] = -x;
+            square += x * x;
+            weighted += (lengths[i] + lengths[p]) * (x * x);
+        }
+    }
+    *error = weighted;
+    *least = -most;
+    return 2 * square;
+}
+
+/* Turn u by omega + sqrt(1 + omega^2), which is orthogonal: as many terms of the root, lane by lane, as leave less than
+ * enough; what is left is added to defect.  x, y are scratch, omega is overwritten. */
+static void NAME(turn)(vec *u, vec *omega, vec square, vec *defect, REAL enough, vec *x, vec *y, size_t k)
+{
+    vec second, fourth;
+    for (size_t l = 0; l < VEC; l++) {
+        const REAL o = square[l], quartic = o * o / 4;
+        second[l] = o > enough ? (REAL)-0.5 : 0; /* of omega^T omega */
+        fourth[l] = quartic > enough ? (REAL)-0.125 : 0;
+        (*defect)[l] += o <= enough ? o : quartic <= enough ? quartic : o * quartic / 2;
+    }
+    if (NAME(exceeds)(square, enough)) {
+        NAME(symmetric_inner)(omega, omega, x, k);
+        NAME(add)(x, &second, omega, k, 1);
+        if (NAME(exceeds)(square * square / 4, enough)) {
+            NAME(symmetric_inner)(x, x, y, k);
+            NAME(add)(y, &fourth, omega, k, 1);
+        }
+    }
+    const vec one = NAME(all)(1);
+    NAME(multiply)(u, omega, x, k, 1);
+    NAME(add)(x, &one, u, k, 1);
+}
+
+/* u <- u (3 - u^T u) / 2 in the lanes whose defect, the distance from orthogonality, is more than enough. */
+static void NAME(straighten)(vec *u, vec *defect, REAL enough, vec *x, vec *y, size_t k)
+{
+    vec half;
+    for (size_t l = 0; l < VEC; l++) {
+        half[l] = (*defect)[l] > enough ? (REAL)0.5 : 0;
+        if (half[l] > 0) (*defect)[l] *= (*defect)[l];
+    }
+    NAME(symmetric_inner)(u, u, x, k);
+    for (size_t i = 0; i < k * k; i++) x[i] = -x[i];
+    for (size_t p = 0; p < k; p++) x[p * k + p] += NAME(all)(1);
+    NAME(multiply)(u, x, y, k, 1);
+    NAME(add)(y, &half, u, k, 1);
+}
+
+/* Anderson's method with one past step: n <- the combination of the last two steps that would make their move smallest if
+ * the problem were linear.  move and new are those of the step before, and then of this one. */
+static void NAME(mix)(vec *n, const vec *next, vec *move, vec *new, size_t k, int first)
+{
+    vec along = {0}, length = {0}, gamma = {0};
+    for (size_t i = 0; !first && i < k * k; i++) {
+        vec f = next[i] - n[i], change = f - move[i];
+        along += change * f;
+        length += change * change;
+    }
+    for (size_t l = 0; l < VEC; l++) gamma[l] = length[l] > 0 ? along[l] / length[l] : 0;
+    for (size_t i = 0; i < k * k; i++) {
+        move[i] = next[i] - n[i];
+        n[i] = next[i];
+        if (!first) n[i] -= gamma * (next[i] - new[i]);
+        new[i] = next[i];
+    }
+}
+
+/* VEC problems on their way. */
+typedef struct {
+    vec *n, *next, *move, *new, *x, *y, *z; /* iterate, the step from it, the last step's move and end, scratch */
+    vec *u, *b, *lengths;                   /* (m) frames, points and squared lengths of the points' columns (k) */
+    vec *weights, *defect;                  /* (m) */
+    size_t k, m;
+    REAL enough; /* distance from orthogonality that is as good as none */
+} NAME(way);
+
+/* The step from n in the frames u, which follow.  Returns the norm of what they were turned by, as the next iterate feels
+ * it; fit is cleared for the lanes where the turn was too large for a correction, crooked is the largest defect. */
+static vec NAME(stride)(const NAME(way) *a, int *fit, vec *crooked)
+{
+    const size_t k = a->k;
+    vec error = {0};
+    *crooked = (vec){0};
+    memset(a->next, 0, sizeof(vec) * k * k);
+    for (size_t j = 0; j < a->m; j++) {
+        vec *u = a->u + j * k * k, *b = a->b + j * k * k, *defect = a->defect + j, part, least;
+        if (NAME(exceeds)(*defect, a->enough)) NAME(straighten)(u, defect, a->enough, a->x, a->y, k);
+        NAME(inner)(a->n, b, a->x, k, 1);
+        NAME(inner)(u, a->x, a->y, k, 1);
+        const vec square = NAME(skew)(a->y, a->lengths + j * k, a->x, k, &part, &least);
+        for (size_t l = 0; l < VEC; l++) fit[l] &= least[l] > 0 && square[l] < 1; /* false for NaN */
+        NAME(turn)(u, a->x, square, defect, a->enough, a->y, a->z, k);
+        NAME(outer)(b, u, a->y, k, 1);
+        NAME(add)(a->y, a->weights + j, a->next, k, 1);
+        error += a->weights[j] * part;
+        *crooked = NAME(larger)(*defect, *crooked);
+    }
+    return NAME(root)(error);
+}
+
+/* ------------------------------------------------------------------------------------------- the derivative of a mean */
+
+/* Solve scale * (sum of w u (h * (u^T e u)) u^T) = right with e = scale * z, by conjugate gradients in each lane; right is
+ * replaced by the residual, z by e; good is cleared for the lanes that did not get there. */
+typedef struct {
+    const vec *u, *h, *w; /* (m) matrices, `stride` vectors apart, (m) matrices, (m) vectors */
+    const vec *scale;
+    vec *p, *q, *x, *y; /* scratch */
+    size_t k, m, stride;
+} NAME(equation);
+
+static void NAME(apply)(const NAME(equation) *e, vec *spare)
+{
+    const size_t k = e->k;
+    NAME(times)(e->scale, e->p, spare, k);
+    memset(e->q, 0, sizeof(vec) * k * k);
+    for (size_t j = 0; j < e->m; j++) {
+        const vec *u = e->u + j * e->stride;
+        NAME(multiply)(spare, u, e->x, k, 1);
+        NAME(symmetric_inner)(u, e->x, e->y, k);
+        NAME(times)(e->y, e->h + j * k * k, e->x, k);
+        NAME(multiply)(u, e->x, e->y, k, 1);
+        NAME(symmetric_outer)(e->y, u, e->x, k);
+        NAME(add)(e->x, e->w + j, e->q, k, 1);
+    }
+    NAME(times)(e->q, e->scale, e->q, k);
+}
+
+static void NAME(conjugate)(const NAME(equation) *e, vec *right, vec *z, vec *spare, REAL tolerance, int *good)
+{
+    const size_t k = e->k;
+    vec unit;
+    NAME(times)(right, e->scale, right, k);
+    NAME(normalise)(right, &unit, k, 1);
+    memcpy(e->p, right, sizeof(vec) * k * k);
+    memset(z, 0, sizeof(vec) * k * k);
+    vec rr = NAME(dot)(right, right, k), target = tolerance * tolerance * rr;
+    for (size_t iteration = 0; iteration < 4 * k + 20 && NAME(exceeds)(rr - target, 0); iteration++) {
+        NAME(apply)(e, spare);
+        const vec pq = NAME(dot)(e->p, e->q, k);
+        vec step, minus, ratio;
+        for (size_t l = 0; l < VEC; l++) step[l] = rr[l] > target[l] && pq[l] > 0 ? rr[l] / pq[l] : 0;
+        minus = -step;
+        NAME(add)(e->p, &step, z, k, 1);
+        NAME(add)(e->q, &minus, right, k, 1);
+        const vec now = NAME(dot)(right, right, k);
+        for (size_t l = 0; l < VEC; l++) {
+            ratio[l] = rr[l] > target[l] ? now[l] / rr[l] : 0;
+            rr[l] = rr[l] > target[l] ? now[l] : rr[l];
+        }
+        memcpy(spare, right, sizeof(vec) * k * k);
+        NAME(add)(e->p, &ratio, spare, k, 1);
+        memcpy(e->p, spare, sizeof(vec) * k * k);
+    }
+    for (size_t l = 0; l < VEC; l++) good[l] &= rr[l] <= target[l];
+    for (size_t i = 0; i < k * k; i++) z[i] *= unit * e->scale[i];
+}
+
+/* x_ij -> (x_ij + x_ji) factor */
+static void NAME(symmetrise)(vec *x, size_t k, REAL factor)
+{
+    for (size_t p = 0; p < k; p++)
+        for (size_t i = 0; i <= p; i++) x[p * k + i] = x[i * k + p] = (x[p * k + i] + x[i * k + p]) * factor;
+}
+
+/* out_ij = a_i a_j / (a_i + a_j), which is the curvature, or, with the factor a_i left out, the response to a point */
+static void NAME(harmonic)(const vec *a, vec *out, size_t k, int response)
+{
+    for (size_t p = 0; p < k; p++)
+        for (size_t i = 0; i <= p; i++) {
+            vec inverse = 1 / (a[i] + a[p]);
+            out[p * k + i] = a[p] * inverse;
+            out[i * k + p] = a[i] * inverse;
+            if (!response) out[p * k + i] *= a[i], out[i * k + p] = out[p * k + i]; /* a_i a_j may leave the range */
+        }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the jobs */
+
+/* A thread's memory, so many matrices and vectors, then block after block; lanes beyond the last item repeat it. */
+#define BEGIN(job, matrices, vectors)                                                                                \
+    static void *NAME(job)(void *argument)                                                                           \
+    {                                                                                                                \
+        task *t = (task *)argument;                                                                                  \
+        const size_t k = t->k, m = t->m, square = k * k, size = square * PARTS;                                      \
+        char *raw = malloc(((matrices) * square + (vectors)) * sizeof(vec) + ALIGNMENT);                             \
+        t->out_of_memory = raw == NULL;                                                                              \
+        if (!raw) return NULL;                                                                                       \
+        vec *buffer = (vec *)(((uintptr_t)raw + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);                             \
+        vec *s = buffer + (matrices) * square;                                                                       \
+        (void)m, (void)s, (void)size;                                                                                \
+        for (size_t start = t->first; start < t->last; start += LANES) {                                             \
+            const size_t count = t->last - start < LANES ? t->last - start : LANES;                                  \
+            const REAL *from[LANES];                                                                                 \
+            REAL *to[LANES];                                                                                         \
+            int good[LANES];                                                                                         \
+            (void)to;                                                                                                \
+            EACH_LANE good[l] = 1;
+#define END                                                                                                          \
+            for (size_t l = 0; l < count; l++) t->failed[start + l] = !good[l];                                      \
+        }                                                                                                            \
+        free(raw);                                                                                                   \
+        return NULL;                                                                                                 \
+    }
+#define BLOCK(i) (buffer + (i) * size)
+#define ITEM(l) (start + ((l) < count ? (l) : count - 1))
+#define LOAD(x, index, to)                                                                                           \
+    do {                                                                                                             \
+        EACH_LANE from[l] = (const REAL *)(x) + (index) * square;                                                    \
+        NAME(load)(from, to, k, PARTS);                                                                              \
+    } while (0)
+#define STORE(x, index, where)                                                                                       \
+    do {                                                                                                             \
+        EACH_LANE to[l] = (REAL *)(where) + (index) * square;                                                        \
+        NAME(store)(x, to, k, count);                                                                                \
+    } while (0)
+
+BEGIN(svd, 2 * PARTS, PARTS * k)
+    vec *f = BLOCK(0), *v = t->v ? BLOCK(1) : NULL;
+    LOAD(t->a, ITEM(l), f);
+    NAME(decompose)(f, v, s, k, FRESH, 0, good);
+    STORE(f, ITEM(l), t->u);
+    if (v) STORE(v, ITEM(l), t->v);
+    for (size_t l = 0; l < count; l++)
+        for (size_t p = 0; p < k; p++) ((REAL *)t->s)[(start + l) * k + p] = s[l / VEC * k + p][l % VEC];
+END
+
+BEGIN(pairs, 6 * PARTS, PARTS * k)
+    vec *a = BLOCK(0), *b = BLOCK(1), *f = BLOCK(2), *v = BLOCK(3), *q = BLOCK(4), *bq = BLOCK(5);
+    LOAD(t->a, (size_t)t->ia[ITEM(l)], a);
+    LOAD(t->b, (size_t)t->ib[ITEM(l)], b);
+    NAME(inner)(b, a, f, k, PARTS);
+    NAME(decompose)(f, v, s, k, FRESH, 0, good);
+    NAME(outer)(f, v, q, k, PARTS);
+    NAME(multiply)(b, q, bq, k, PARTS);
+    for (size_t h = 0; h < PARTS; h++) {
+        vec value = NAME(distance)(a + h * square, bq + h * square, k);
+        for (size_t l = h * VEC; l < (h + 1) * VEC && l < count; l++) ((REAL *)t->value)[start + l] = value[l % VEC];
+    }
+    if (t->out) STORE(q, ITEM(l), t->out);
+END
+
+BEGIN(frames, 5 * PARTS, PARTS * k)
+    vec *n = BLOCK(0), *b = BLOCK(1), *f = BLOCK(2), *v = BLOCK(3), *x = BLOCK(4);
+    LOAD(t->a, ITEM(l) / m, n);
+    LOAD(t->b, ITEM(l), b);
+    NAME(inner)(n, b, f, k, PARTS);
+    NAME(decompose)(f, v, s, k, FRESH, 0, good);
+    STORE(f, ITEM(l), t->u);
+    STORE(v, ITEM(l), t->v);
+    NAME(multiply)(b, v, x, k, PARTS);
+    STORE(x, ITEM(l), t->turned);
+    NAME(outer)(x, f, b, k, PARTS);
+    STORE(b, ITEM(l), t->out);
+END
+
+BEGIN(steps, 5 * PARTS, PARTS * k)
+    vec *n = BLOCK(0), *b = BLOCK(1), *f = BLOCK(2), *aligned = BLOCK(3), *next = BLOCK(4);
+    vec weight[PARTS];
+    LOAD(t->a, ITEM(l), n);
+    memset(next, 0, sizeof(vec) * size);
+    for (size_t j = 0; j < m; j++) { /* points are only known up to rotations of their columns, and come back turned */
+        EACH_LANE ((REAL *)weight)[l] = ((const REAL *)t->w)[ITEM(l) * m + j];
+        LOAD(t->b, ITEM(l) * m + j, b);
+        NAME(inner)(n, b, f, k, PARTS);
+        NAME(decompose)(f, b, s, k, COMPANION, (REAL)t->tolerance, good);
+        NAME(outer)(b, f, aligned, k, PARTS);
+        NAME(add)(aligned, weight, next, k, PARTS);
+        STORE(b, ITEM(l) * m + j, t->turned);
+    }
+    STORE(next, ITEM(l), t->out);
+    for (size_t h = 0; h < PARTS; h++) {
+        vec change = NAME(distance)(next + h * square, n + h * square, k);
+        vec length = NAME(dot)(n + h * square, n + h * square, k), value = NAME(root)(change / length);
+        for (size_t l = h * VEC; l < (h + 1) * VEC && l < count; l++) ((REAL *)t->value)[start + l] = value[l % VEC];
+    }
+END
+
+/* All steps to a mean, in frames of a common start: the points are turned so that u^T n^T b is nearly diagonal, and stay so;
+ * u follows n.  Where that does not lead to the mean fast, the lane is given up. */
+BEGIN(walks, 7 + 2 * m, m * k + 2 * m)
+    NAME(way) a = {.n = buffer, .next = buffer + square, .move = buffer + 2 * square, .new = buffer + 3 * square,
+                   .x = buffer + 4 * square, .y = buffer + 5 * square, .z = buffer + 6 * square, .u = buffer + 7 * square,
+                   .b = buffer + (7 + m) * square, .lengths = s, .weights = s + m * k, .defect = s + m * k + m, .k = k,
+                   .m = m, .enough = (REAL)t->tolerance / 10 > EPSILON ? (REAL)t->tolerance / 10 : EPSILON};
+    for (size_t first = 0; first < count; first += VEC) { /* one vector of problems at a time */
+        REAL last[VEC], before[VEC], doubt[VEC]; /* residuals of the last step and of the one before */
+        int fit[VEC], open[VEC], left = 0;
+        for (size_t l = 0; l < VEC; l++) {
+            left += open[l] = fit[l] = first + l < count;
+            last[l] = before[l] = doubt[l] = INFINITY;
+            from[l] = (const REAL *)t->a + ITEM(first + l) * square;
+        }
+        NAME(load)(from, a.n, k, 1);
+        for (size_t j = 0; j < m; j++) {
+            for (size_t l = 0; l < VEC; l++) a.weights[j][l] = ((const REAL *)t->w)[ITEM(first + l) * m + j];
+            for (size_t l = 0; l < VEC; l++) from[l] = (const REAL *)t->u + (ITEM(first + l) / t->q * m + j) * square;
+            NAME(load)(from, a.u + j * square, k, 1);
+            for (size_t l = 0; l < VEC; l++) from[l] = (const REAL *)t->b + (ITEM(first + l) / t->q * m + j) * square;
+            NAME(load)(from, a.b + j * square, k, 1);
+            for (size_t p = 0; p < k; p++) a.lengths[j * k + p] = NAME(length)(a.b + j * square + p * k, k);
+            a.defect[j] = (vec){0};
+        }
+        for (size_t taken = 0; left; taken++) {
+            vec crooked, error = NAME(stride)(&a, fit, &crooked);
+            vec change = NAME(root)(NAME(distance)(a.next, a.n, k)), norm = NAME(root)(NAME(dot)(a.n, a.n, k));
+            for (size_t l = 0; l < VEC; l++) {
+                if (!open[l]) continue;
+                /* frames converge at least as fast as the turns have: what they may still be wrong by counts, too */
+                const REAL rate = error[l] < doubt[l] ? error[l] / doubt[l] : 1;
+                const REAL residual = (change[l] + rate * error[l]) / norm[l], slow = SLOW * before[l];
+                before[l] = last[l], last[l] = residual, doubt[l] = error[l];
+                const size_t item = start + first + l;
+                good[first + l] = fit[l] && residual <= (REAL)t->tolerance && crooked[l] <= a.enough;
+                if (fit[l] && !good[first + l] && taken < t->max_steps && residual <= slow) continue;
+                for (size_t i = 0; i < k; i++) /* as far as it got, if it can be trusted */
+                    for (size_t p = 0; p < k; p++)
+                        ((REAL *)t->out)[(item * k + i) * k + p] =
+                            fit[l] ? a.n[p * k + i][l] : ((const REAL *)t->a)[(item * k + i) * k + p];
+                ((REAL *)t->value)[item] = residual;
+                t->steps[item] = (int64_t)taken;
+                open[l] = 0, left--;
+            }
+            NAME(mix)(a.n, a.next, a.move, a.new, k, taken == 0);
+        }
+    }
+END
+
+/* The derivative of a mean, for a factor with nearly orthogonal columns, in which the equation is nearly diagonal: N turned
+ * by an orthogonal matrix is a factor of the same mean.  The frame of the first point is a good start. */
+BEGIN(adjoints, PARTS * (4 + 2 * m) + 8 + m, PARTS * (m + 1) * k + m)
+    vec *n = BLOCK(0), *b = BLOCK(1), *turn = BLOCK(2), *grad = BLOCK(3), *u = BLOCK(4), *v = BLOCK(4 + m);
+    vec *h = BLOCK(4 + 2 * m), *right = h + m * square, *z = right + square, *scale = z + square, *spare = scale + square;
+    vec *x = spare + square, *y = x + square, *p = y + square, *q = p + square;
+    vec *values = s + PARTS * k, *weights = values + PARTS * m * k;
+    LOAD(t->a, ITEM(l), n);
+    for (size_t j = 0; j < m; j++) {
+        LOAD(t->b, ITEM(l) / t->q * m + j, b);
+        NAME(inner)(n, b, u + j * size, k, PARTS);
+        NAME(decompose)(u + j * size, v + j * size, values + j * PARTS * k, k, FRESH, (REAL)t->tolerance, good);
+        if (j > 0) continue;
+        memcpy(turn, u, sizeof(vec) * size);
+        NAME(multiply)(n, turn, b, k, PARTS);
+        NAME(decompose)(b, turn, s, k, COMPANION, (REAL)0.01, good);
+        for (size_t i = 0; i < size; i++) n[i] = b[i] * s[i / k];
+        NAME(inner)(turn, u, b, k, PARTS);
+        memcpy(u, b, sizeof(vec) * size);
+        LOAD(t->grad, ITEM(l), b); /* the derivative in the mean */
+        NAME(multiply)(b, turn, grad, k, PARTS);
+    }
+    for (size_t part = 0; part * VEC < count; part++) {
+        const size_t at = part * square, lanes = count - part * VEC < VEC ? count - part * VEC : VEC;
+        vec *squares = s + part * k;
+        NAME(inner)(n + at, grad + at, right, k, 1);
+        NAME(symmetrise)(right, k, (REAL)0.25);
+        for (size_t i = 0; i < k; i++) squares[i] *= squares[i];
+        NAME(harmonic)(squares, scale, k, 0);
+        for (size_t i = 0; i < square * VEC; i++) ((REAL *)scale)[i] = 1 / SQRT(((REAL *)scale)[i]);
+        for (size_t j = 0; j < m; j++) {
+            for (size_t l = 0; l < VEC; l++) weights[j][l] = ((const REAL *)t->w)[ITEM(part * VEC + l) * m + j];
+            NAME(harmonic)(values + (j * PARTS + part) * k, h + j * square, k, 0);
+        }
+        NAME(equation) system = {.u = u + at, .h = h, .w = weights, .scale = scale, .p = p, .q = q, .x = x, .y = y,
+                                 .k = k, .m = m, .stride = size};
+        NAME(conjugate)(&system, right, z, spare, (REAL)t->tolerance, good + part * VEC);
+        NAME(symmetrise)(z, k, (REAL)0.5);
+        for (size_t j = 0; j < m; j++) {
+            const vec *value = values + (j * PARTS + part) * k, *uj = u + j * size + at, twice = 2 * weights[j];
+            vec sum = {0};
+            NAME(multiply)(z, uj, x, k, 1);
+            NAME(symmetric_inner)(uj, x, y, k);
+            for (size_t i = 0; i < k; i++) sum += y[i * k + i] * value[i];
+            NAME(harmonic)(value, h, k, 1);
+            for (size_t i = 0; i < square; i++) x[i] = twice * y[i] * h[i];
+            NAME(multiply)(n + at, uj, y, k, 1);
+            NAME(multiply)(y, x, spare, k, 1);
+            NAME(outer)(spare, v + j * size + at, y, k, 1);
+            for (size_t l = 0; l < lanes; l++) {
+                const size_t item = (start + part * VEC + l) * m + j;
+                ((REAL *)t->value)[item] = sum[l];
+                to[l] = (REAL *)t->out + item * square;
+            }
+            NAME(store)(y, to, k, lanes);
+        }
+    }
+END
+
+#undef BEGIN
+#undef END
+#undef BLOCK
+#undef ITEM
+#undef LOAD
+#undef STORE
+#undef VEC
+#undef PARTS
+#undef vec
+#undef mask
+#undef DOUBLE
+#undef REAL
+#undef INTEGER
+#undef EPSILON
+#undef SMALLEST
+#undef SQRT
+#undef NAME
+#undef NOT_ORTHOGONAL
+#undef ROTATION
