@@ -317,7 +317,13 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="an eighth of the batch, two rounds")
     parser.add_argument("--tasks", nargs="+", choices=["distances", "means"], default=["distances", "means"])
-    parser.add_argument("--threads", type=int, nargs="+", default=[1], help="torch threads, a section for each")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        nargs="+",
+        default=[torch.get_num_threads()],
+        help="torch threads, a section for each (default: torch's own, %(default)s)",
+    )
     parser.add_argument("--rounds", type=int, default=5, help="show the shortest of these (default: %(default)s)")
     parser.add_argument("--budget", type=float, default=0.5, help="seconds per call (default: %(default)s)")
     parser.add_argument("--peers", nargs="+", metavar="NAME", help="only these libraries")

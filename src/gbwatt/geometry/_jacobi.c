@@ -62,9 +62,13 @@ typedef struct {
 
 /* One binary for every machine: on x86 the algorithms are compiled twice, and the best is picked when the module is loaded.
  * Vectors are as wide as the processor's: wider ones would be taken apart number by number. */
-#if defined(__x86_64__) && !defined(__clang__)
+#ifdef __x86_64__
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
+#endif
 #define ARCHITECTURE(x) x##_avx2
 #define BYTES 32
 #define DOUBLE 0
@@ -73,7 +77,11 @@ typedef struct {
 #include "_jacobi.h"
 #undef ARCHITECTURE
 #undef BYTES
+#ifdef __clang__
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 #endif
 
 #define ARCHITECTURE(x) x
@@ -91,7 +99,7 @@ static workers in_float = WORKERS(f32), in_double = WORKERS(f64);
 
 static void find_best(void)
 {
-#if defined(__x86_64__) && !defined(__clang__)
+#ifdef __x86_64__
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         in_float = (workers)WORKERS(f32_avx2);
         in_double = (workers)WORKERS(f64_avx2);
