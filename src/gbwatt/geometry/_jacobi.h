@@ -645,11 +645,12 @@ BEGIN(adjoints, PARTS * (4 + 2 * m) + 8 + m, PARTS * (m + 1) * k + m)
     vec *h = BLOCK(4 + 2 * m), *right = h + m * square, *z = right + square, *scale = z + square, *spare = scale + square;
     vec *x = spare + square, *y = x + square, *p = y + square, *q = p + square;
     vec *values = s + PARTS * k, *weights = values + PARTS * m * k;
+    const REAL exactness = (REAL)t->tolerance / 100; /* of frames: ill-conditioned points multiply its effect */
     LOAD(t->a, ITEM(l), n);
     for (size_t j = 0; j < m; j++) {
         LOAD(t->b, ITEM(l) / t->q * m + j, b);
         NAME(inner)(n, b, u + j * size, k, PARTS);
-        NAME(decompose)(u + j * size, v + j * size, values + j * PARTS * k, k, FRESH, (REAL)t->tolerance, good);
+        NAME(decompose)(u + j * size, v + j * size, values + j * PARTS * k, k, FRESH, exactness, good);
         if (j > 0) continue;
         memcpy(turn, u, sizeof(vec) * size);
         NAME(multiply)(n, turn, b, k, PARTS);
