@@ -6,6 +6,7 @@ package.
 
 from __future__ import annotations
 
+import difflib
 from typing import NoReturn
 
 import torch
@@ -212,7 +213,15 @@ def finite(**numbers: Tensor | float) -> None:
             raise ParameterError(f"{name}={value} must be finite.")
 
 
+def at_least(name: str, value: int, least: int) -> None:
+    """Require a whole number that is not too small."""
+    if value != int(value) or value < least:
+        raise ParameterError(f"{name}={value} must be a whole number, {least} or more.")
+
+
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Require one of the allowed names."""
     if value not in allowed:
-        raise ParameterError(f"{name}={value!r} is not known; it is one of {', '.join(map(repr, allowed))}.")
+        close = difflib.get_close_matches(str(value), allowed, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ParameterError(f"{name}={value!r} is not known; it is one of {', '.join(map(repr, allowed))}.{hint}")

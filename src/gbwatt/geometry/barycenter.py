@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gbwatt import checks
 from gbwatt.geometry._autograd import apply, differentiable_once
-from gbwatt.geometry.flows import Flow, Found, each_query
+from gbwatt.geometry.flows import FLOWS, Flow, Found, each_query
 from gbwatt.geometry.linalg import svd
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def barycenter(
     solver = Solver(default_tolerance(points.dtype) if tol is None else tol, max_steps, differentiate)
     factors = metric.chart(points, "points")
     found = metric.space.barycenter(factors, rows, solver)
-    if not bool(found.converged.all()):
+    if not torch.compiler.is_compiling() and not bool(found.converged.all()):
         _warn(metric, points, found, solver)
     value = metric.chart.inverse(found.value)
     if rows is weights:
@@ -172,10 +172,25 @@ def fixed_point(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
     w = w.expand(*batch, *w.shape[-2:])
     if solver.differentiate == "unrolled":
         return _unrolled(flow, b, w, solver)
+    if torch.compiler.is_exporting():
+        value = torch.ops.gbwatt.fixed_point(b, w, type(flow).__name__, solver.tol, solver.max_steps)
+        unknown = torch.zeros_like(w[..., 0])
+        return Barycenter(value, unknown.long(), unknown, unknown == 0)
     report: list[Tensor] = []
     value = apply(_Implicit, b, w, flow, solver, report)
     steps, residual, converged = report
     return Barycenter(value, steps, residual, converged)
+
+
+@torch.library.custom_op("gbwatt::fixed_point", mutates_args=())
+def _exported(b: Tensor, w: Tensor, flow: str, tol: float, max_steps: int) -> Tensor:
+    """The fixed point as one operation of an exported program, which has no loops that look at values."""
+    return _solve_all(FLOWS[flow], b, w, Solver(tol, max_steps))[0].n.reshape(*w.shape[:-1], *b.shape[-2:])
+
+
+@_exported.register_fake
+def _(b: Tensor, w: Tensor, flow: str, tol: float, max_steps: int) -> Tensor:
+    return b.new_empty(*w.shape[:-1], *b.shape[-2:])
 
 
 def _unrolled(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
@@ -189,6 +204,11 @@ def _unrolled(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
             break
         n = flow.step(n, b, w)
     return Barycenter(n, torch.full_like(converged, taken, dtype=torch.long), residual, converged)
+
+
+def _solve_all(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> tuple[Found, Tensor, Tensor | None]:
+    """:func:`_solve` for any batch axes, (..., m, k, k) and (..., q, m)."""
+    return _solve(flow, b.reshape(-1, *b.shape[-3:]), w.reshape(-1, *w.shape[-2:]), solver)
 
 
 def _solve(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> tuple[Found, Tensor, Tensor | None]:
@@ -309,20 +329,19 @@ class _Implicit(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, b: Tensor, w: Tensor, flow: Flow, solver: Solver, report: list[Tensor]) -> Tensor:
         shape, k = w.shape, b.shape[-1]
-        b, w = b.reshape(-1, *b.shape[-3:]), w.reshape(-1, *shape[-2:])
-        found, turned, v = _solve(flow, b, w, solver)
+        found, turned, v = _solve_all(flow, b, w, solver)
         report.extend(x.reshape(shape[:-1]) for x in (found.steps, found.residual, found.converged))
-        ctx.save_for_backward(found.n, turned, w, v)
+        ctx.save_for_backward(found.n, turned, w, v, b)
         ctx.flow, ctx.tol, ctx.shape = flow, solver.tol, shape
         return found.n.reshape(*shape[:-1], k, k)
 
     @staticmethod
     @differentiable_once("a Fréchet mean")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        n, b, w, v = ctx.saved_tensors
+        n, b, w, v, _ = ctx.saved_tensors
         tolerance = max(ctx.tol, 10 * torch.finfo(grad.dtype).eps)
-        in_points, in_weights = ctx.flow.gradients(n, b, w.flatten(0, 1), grad.reshape(n.shape), tolerance)
-        in_points = in_points.reshape(*w.shape, *n.shape[1:]).sum(1)
+        in_points, in_weights = ctx.flow.gradients(n, b, w.reshape(len(n), -1), grad.reshape(n.shape), tolerance)
+        in_points = in_points.reshape(-1, *w.shape[-2:], *n.shape[1:]).sum(1)
         if v is not None:
             in_points = in_points @ v.mT
         shape = ctx.shape

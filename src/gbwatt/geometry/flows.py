@@ -341,3 +341,6 @@ class KarcherFlow(Flow):
 
     def precondition(self, g: Tensor) -> Tensor:
         return torch.ones_like(g[..., :, None] + g[..., None, :])
+
+
+FLOWS: dict[str, Flow] = {type(flow).__name__: flow for flow in (BuresFlow(), KarcherFlow())}

@@ -183,6 +183,10 @@ def _reeig_quotient(a: Tensor, b: Tensor, p: Tensor) -> Tensor:
     return torch.where(mixed, rise / torch.where(a == b, 1, a - b), ((a > p) & (b > p)).to(a.dtype))
 
 
+def _log_reeig_quotient(a: Tensor, b: Tensor, p: Tensor) -> Tensor:
+    return _log_quotient(torch.maximum(a, p), torch.maximum(b, p), p) * _reeig_quotient(a, b, p)
+
+
 LOG = SpectralFunction("the matrix logarithm", lambda x, _: x.log(), _log_quotient, domain="definite")
 EXP = SpectralFunction("the matrix exponential", lambda x, _: x.exp(), _exp_quotient)
 SQRT = SpectralFunction(
@@ -202,6 +206,9 @@ POWER = SpectralFunction(
 )
 INVERSE_POWER = SpectralFunction("the matrix power", POWER.value, POWER.quotient, POWER.slope, domain="definite")
 REEIG = SpectralFunction("ReEig", torch.maximum, _reeig_quotient)
+LOG_REEIG = SpectralFunction(
+    "the logarithm of rectified eigenvalues", lambda x, p: torch.maximum(x, p).log(), _log_reeig_quotient
+)
 
 
 def _loewner(f: SpectralFunction, values: Tensor, p: Tensor) -> Tensor:

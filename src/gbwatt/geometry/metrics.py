@@ -89,7 +89,8 @@ class Metric(ABC):
         a, b = self.chart(x, "x"), self.chart(y, "y")
         square = self.scale * self.space.sqdist(a, b)
         resolution = self.scale**0.5 * self.space.resolution(a.detach(), b.detach())
-        if bool((x[..., 0, 0] == y[..., 0, 0]).any()):  # only then can matrices be equal
+        # without one equal entry no matrices can be equal; a graph cannot ask for it
+        if torch.compiler.is_compiling() or bool((x[..., 0, 0] == y[..., 0, 0]).any()):
             square = square.masked_fill((x == y).all(-1).all(-1), 0)
         return square, resolution
 
@@ -143,6 +144,21 @@ class Metric(ABC):
         checks.symmetric(base=base, u=u, v=v)
         push = self.chart.push
         return self.scale * self.space.inner(self.chart(base, "base"), push(base, u), push(base, v))
+
+    def coordinates(self, x: Tensor) -> Tensor:
+        """Logarithm at the origin of the metric, as symmetric matrices (..., k, k) with the Frobenius inner product.
+
+        The origin is what the chart maps to the identity, or to 0 if it is a logarithm: I for all metrics here, but
+        M^(1/θ) for the generalised one.  Bures-Wasserstein coordinates are ``X^½ - I``; their norm is the distance
+        from the origin.
+        """
+        checks.symmetric(x=x)
+        return self.scale**0.5 * self.space.coordinates(self.chart(x, "x"))
+
+    def point(self, c: Tensor) -> Tensor:
+        """Matrices with these :meth:`coordinates`, shape (..., k, k)."""
+        checks.symmetric(c=c)
+        return self.chart.inverse(self.space.point(c / self.scale**0.5))
 
     def mean(self, points: Tensor, weights: Tensor | None = None) -> Tensor:
         """Weighted Fréchet mean: points (..., m, k, k) and weights (..., q, m) -> (..., q, k, k).

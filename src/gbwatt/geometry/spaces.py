@@ -21,6 +21,7 @@ from gbwatt.geometry.linalg import (
     EXP,
     LOG,
     POWER,
+    SQRT,
     congruence,
     lyapunov,
     solve,
@@ -35,6 +36,10 @@ Interval = tuple[Tensor, Tensor]
 
 def _square_norm(x: Tensor) -> Tensor:
     return x.square().sum((-2, -1))
+
+
+def _eye(a: Tensor) -> Tensor:
+    return torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
 
 
 class Space(ABC):
@@ -71,6 +76,14 @@ class Space(ABC):
     @abstractmethod
     def barycenter(self, points: Tensor, weights: Tensor, solver: Solver) -> Barycenter:
         """Weighted Fréchet mean: (..., m, k, k) and (..., q, m) -> (..., q, k, k)."""
+
+    @abstractmethod
+    def coordinates(self, a: Tensor) -> Tensor:
+        """Logarithm at the origin, as a symmetric matrix whose Frobenius norm is the distance from there."""
+
+    @abstractmethod
+    def point(self, c: Tensor) -> Tensor:
+        """Point with these coordinates."""
 
 
 def _everywhere(a: Tensor) -> Interval:
@@ -118,6 +131,12 @@ class Symmetric(Space):
         zero = torch.zeros(value.shape[:-2], dtype=value.dtype, device=value.device)
         return Barycenter(sym(value), zero.long(), zero, zero == 0)
 
+    def coordinates(self, a: Tensor) -> Tensor:
+        return a
+
+    def point(self, c: Tensor) -> Tensor:
+        return c
+
 
 @dataclass(frozen=True)
 class Cone(Symmetric):
@@ -126,6 +145,12 @@ class Cone(Symmetric):
     def interval(self, a: Tensor, w: Tensor) -> Interval:
         root = torch.linalg.cholesky(a)
         return _reach(whiten(root, w))
+
+    def coordinates(self, a: Tensor) -> Tensor:
+        return a - _eye(a)
+
+    def point(self, c: Tensor) -> Tensor:
+        return c + _eye(c)
 
 
 @dataclass(frozen=True)
@@ -168,6 +193,12 @@ class Factors(Space):
     def barycenter(self, points: Tensor, weights: Tensor, solver: Solver) -> Barycenter:
         return fixed_point(BuresFlow(), points, weights, solver)
 
+    def coordinates(self, a: Tensor) -> Tensor:
+        return spectral(a, SQRT, gram=True) - _eye(a)
+
+    def point(self, c: Tensor) -> Tensor:
+        return c + _eye(c)
+
 
 @dataclass(frozen=True)
 class Invariant(Space):
@@ -201,6 +232,12 @@ class Invariant(Space):
 
     def barycenter(self, points: Tensor, weights: Tensor, solver: Solver) -> Barycenter:
         return fixed_point(KarcherFlow(), points, weights, solver)
+
+    def coordinates(self, a: Tensor) -> Tensor:
+        return spectral(a, LOG, gram=True)
+
+    def point(self, c: Tensor) -> Tensor:
+        return spectral(c / 2, EXP)
 
 
 def outside(times: Tensor, interval: Interval, what: str) -> None:

@@ -1,0 +1,144 @@
+r"""Subspaces as points of the Grassmann manifold: orthonormal bases (..., n, p), equal up to a rotation of the basis.
+
+What GDLNet needs of it.  Batch axes lead, matrices are the last two axes.
+
+References
+----------
+.. [1] A. Edelman, T. A. Arias, S. T. Smith, "The geometry of algorithms with orthogonality constraints", SIAM J.
+   Matrix Anal. Appl. 20(2), 1998.
+.. [2] R. Wang, C. Hu, Z. Chen, X.-J. Wu, X. Song, "A Grassmannian manifold self-attention network for signal
+   classification", IJCAI 2024.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gbwatt import checks
+from gbwatt.geometry._autograd import apply, differentiable_once
+from gbwatt.geometry.linalg import sym
+from gbwatt.geometry.metrics import smooth_root
+
+
+class _LeadingSubspace(torch.autograd.Function):
+    """Top eigenvectors, with the derivative of the subspace: rotations inside it have none."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, p: int) -> Tensor:
+        values, vectors = torch.linalg.eigh(x)  # ascending
+        ctx.save_for_backward(x, values, vectors)
+        ctx.p = p
+        lead: Tensor = vectors[..., -p:].flip(-1)
+        return lead
+
+    @staticmethod
+    @differentiable_once("the leading subspace of a symmetric matrix")
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        _, values, vectors = ctx.saved_tensors
+        cut = values.shape[-1] - ctx.p
+        rest, lead = vectors[..., :cut], vectors[..., cut:]
+        gap = values[..., None, cut:] - values[..., :cut, None]  # (..., n - p, p), not negative
+        floor = checks.rounding(values.dtype) * values.abs().amax(-1)[..., None, None]
+        floor = floor.masked_fill(floor < torch.finfo(values.dtype).tiny, torch.inf)  # zero matrices: no gradient
+        inner = rest.mT @ grad.flip(-1) / gap.maximum(floor)
+        return sym(rest @ inner @ lead.mT), None
+
+
+def leading_subspace(x: Tensor, p: int) -> Tensor:
+    r"""Orthonormal eigenvectors of the p largest eigenvalues, largest first.
+
+    With :math:`X = U Λ U^⊤ + U_⊥ Λ_⊥ U_⊥^⊤` the subspace moves by
+
+    .. math:: dU = U_⊥ (K ∘ U_⊥^⊤ dX\, U), \qquad K_{ji} = 1 / (λ_i - λ_j^⊥).
+
+    The derivative is right for functions of the subspace, those that depend on :math:`U U^⊤` alone.  It divides by gaps
+    between the subspace and the rest only, so that eigenvalues may repeat on either side; gaps below the rounding of
+    the largest eigenvalue, where the subspace is not defined, count as that rounding.
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., n, n)
+        Symmetric matrices.
+    p : int
+        Dimension of the subspace, 1 to n.
+
+    Returns
+    -------
+    Tensor, shape (..., n, p)
+
+    Examples
+    --------
+    >>> leading_subspace(torch.diag(torch.tensor([1.0, 3.0, 2.0])), 2).abs()
+    tensor([[0., 0.],
+            [1., 0.],
+            [0., 1.]])
+    """
+    checks.symmetric(x=x)
+    if not 1 <= p <= x.shape[-1]:
+        raise checks.ParameterError(f"p={p} must be between 1 and {x.shape[-1]}, the size of 'x' {tuple(x.shape)}.")
+    return apply(_LeadingSubspace, x, p)
+
+
+def orthonormalise(y: Tensor) -> Tensor:
+    r"""The factor Q of :math:`Y = Q R` with a diagonal of R that is not negative: an orthonormal basis of the columns.
+
+    Parameters
+    ----------
+    y : Tensor, shape (..., n, p)
+        Linearly independent columns, p ≤ n.
+
+    Returns
+    -------
+    Tensor, shape (..., n, p)
+
+    Examples
+    --------
+    >>> orthonormalise(torch.tensor([[-3.0], [4.0]]))
+    tensor([[-0.6000],
+            [ 0.8000]])
+    """
+    checks.same_kind(y=y)
+    if y.ndim < 2 or not 1 <= y.shape[-1] <= y.shape[-2]:
+        raise checks.ShapeError(f"'y' {tuple(y.shape)} does not hold bases; (..., n, p) with 1 ≤ p ≤ n is needed.")
+    q: Tensor
+    q, r = torch.linalg.qr(y)
+    diagonal = r.detach().diagonal(dim1=-2, dim2=-1)
+    return q * torch.where(diagonal < 0, -1.0, 1.0).to(q.dtype)[..., None, :]
+
+
+def projection_distance(q: Tensor, k: Tensor) -> Tensor:
+    r"""Projection distance of two subspaces, from orthonormal bases of them.
+
+    .. math:: d(Q, K) = ‖Q Q^⊤ - K K^⊤‖_F = \sqrt 2\, ‖K - Q (Q^⊤ K)‖_F = \sqrt{2 \sum_i \sin^2 θ_i}
+
+    with the principal angles θ.  The second form is computed: it needs no n×n matrix, and nothing cancels as in
+    :math:`2 p - 2 ‖Q^⊤ K‖_F^2`.  At equal subspaces the gradient is 0, see
+    :func:`~gbwatt.geometry.metrics.smooth_root`.
+
+    Parameters
+    ----------
+    q, k : Tensor, shape (..., n, p)
+        Orthonormal columns; the batch axes broadcast.
+
+    Returns
+    -------
+    Tensor, shape (...)
+
+    Examples
+    --------
+    >>> projection_distance(torch.eye(3)[:, :1], torch.eye(3)[:, 1:2])
+    tensor(1.4142)
+    """
+    checks.same_kind(q=q, k=k)
+    if q.ndim < 2 or k.ndim < 2 or q.shape[-2:] != k.shape[-2:]:
+        raise checks.ShapeError(
+            f"'q' {tuple(q.shape)} and 'k' {tuple(k.shape)} do not hold bases of one size; (..., n, p) is needed."
+        )
+    checks.broadcastable(q=q, k=k)
+    square = 2 * (k - q @ (q.mT @ k)).square().sum((-2, -1))
+    square = square.masked_fill((q == k).all(-1).all(-1), 0)
+    rounding = 4 * torch.finfo(q.dtype).eps * q.shape[-1] ** 0.5
+    return smooth_root(square, torch.full_like(square.detach(), rounding))

@@ -1,0 +1,97 @@
+"""Sequences of covariance matrices (SPDM, Section 3.1 of the paper)."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from gbwatt import checks
+from gbwatt.geometry.linalg import sym
+
+Shrinkage = float | Literal["oas", "learnt"]
+START = 0.1  # of a learnt shrinkage
+
+
+class SegmentCovariance(nn.Module):
+    r"""Trace-one covariances of consecutive windows, (batch, branches, n, times) -> (batch, branches * m, n, n).
+
+    Each window is centred, :math:`Σ = \mathrm{cov} / \mathrm{tr}\, \mathrm{cov}`, shrunk to
+    :math:`(1 - ρ) Σ + ρ I / n`, and lifted by :math:`ε I`.  The first windows are one sample longer where the times
+    cannot be divided by their number.
+
+    Parameters
+    ----------
+    n_segments : int
+        Windows m in each branch.
+    eps : float
+        Added to the diagonal of the trace-one matrix.
+    shrinkage : float in [0, 1), "oas" or "learnt"
+        ρ: a number; the estimate for Gaussian samples [1]_, for large n as in scikit-learn; or a parameter that is
+        trained with the rest, the same for all windows.
+
+    References
+    ----------
+    .. [1] Y. Chen, A. Wiesel, Y. C. Eldar, A. O. Hero, "Shrinkage algorithms for MMSE covariance estimation", IEEE
+       Trans. Signal Process. 58(10), 2010.
+    """
+
+    undecayed = ("shrinkage_logit",)
+
+    def __init__(self, n_segments: int, eps: float = 1e-5, shrinkage: Shrinkage = 0.0) -> None:
+        super().__init__()
+        checks.at_least("n_segments", n_segments, 1)
+        if not (math.isfinite(eps) and eps >= 0):
+            raise checks.ParameterError(f"eps={eps} must be a number, 0 or more.")
+        if isinstance(shrinkage, str):
+            checks.one_of("shrinkage", shrinkage, ("oas", "learnt"))
+        elif not 0 <= shrinkage < 1:
+            raise checks.ParameterError(f"shrinkage={shrinkage} must be in [0, 1), or 'oas', or 'learnt'.")
+        self.n_segments, self.eps, self.shrinkage = n_segments, eps, shrinkage
+        if shrinkage == "learnt":
+            self.shrinkage_logit = nn.Parameter(torch.tensor(math.log(START / (1 - START))))
+
+    def extra_repr(self) -> str:
+        """What repr shows."""
+        return f"n_segments={self.n_segments}, eps={self.eps:g}, shrinkage={self.shrinkage!r}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Covariances of features (batch, branches, n, times)."""
+        return torch.cat([self._covariance(part) for part in self._windows(x)], dim=2).flatten(1, 2)
+
+    def _windows(self, x: Tensor) -> list[Tensor]:
+        """Windows (batch, branches, windows, n, length): the longer ones, if any, and the rest."""
+        length, longer = divmod(x.shape[-1], self.n_segments)
+        if length < 2:
+            raise checks.ShapeError(
+                f"{x.shape[-1]} samples make {self.n_segments} windows of {length}; a covariance needs 2 samples or "
+                "more: lower n_segments or give longer epochs."
+            )
+        cut = longer * (length + 1)
+        parts = [x[..., cut:].unflatten(-1, (-1, length))]
+        if longer:
+            parts.insert(0, x[..., :cut].unflatten(-1, (longer, length + 1)))
+        return [part.transpose(-3, -2) for part in parts]
+
+    def _covariance(self, x: Tensor) -> Tensor:
+        n, samples = x.shape[-2:]
+        x = x - x.mean(-1, keepdim=True)
+        # to unit size first: amplitudes may be anything, and squares of volts are small for float32
+        x = x / x.detach().abs().amax((-2, -1), keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
+        product = sym(x @ x.mT)
+        trace = product.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+        cov = product / trace.clamp_min(torch.finfo(x.dtype).tiny)  # a silent window gives 0, and then eps I
+        rho = self._rho(cov, samples)
+        eye = torch.eye(n, dtype=x.dtype, device=x.device)
+        return (1 - rho) * cov + (rho / n + self.eps) * eye
+
+    def _rho(self, cov: Tensor, samples: int) -> Tensor | float:
+        if self.shrinkage == "learnt":
+            return self.shrinkage_logit.sigmoid()
+        if self.shrinkage == "oas":
+            n, square = cov.shape[-1], cov.square().sum((-2, -1), keepdim=True)  # tr Σ², for trace one
+            above = (square - 1 / n).clamp_min(torch.finfo(cov.dtype).tiny)
+            return ((square + 1) / ((samples + 1) * above)).clamp_max(1)
+        return float(self.shrinkage)

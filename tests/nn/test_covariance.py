@@ -1,0 +1,99 @@
+"""Sequences of covariance matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.covariance import oas
+
+from gbwatt.checks import ParameterError, ShapeError
+from gbwatt.nn import SegmentCovariance
+
+from ..geometry.conftest import assert_close
+
+
+def features(*shape: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def test_windows_are_centred_normalised_and_lifted():
+    """Lengths T // m, the first T % m windows one sample longer."""
+    x = features(2, 1, 3, 23)
+    found = SegmentCovariance(4, eps=1e-3)(x)
+    assert found.shape == (2, 4, 3, 3)
+    for trial in range(2):
+        for window, (start, stop) in enumerate([(0, 6), (6, 12), (12, 18), (18, 23)]):
+            cov = np.cov(x[trial, 0, :, start:stop].numpy())
+            expected = cov / np.trace(cov) + 1e-3 * np.eye(3)
+            assert_close(found[trial, window], torch.from_numpy(expected), 1e-13)
+
+
+def test_branches_follow_one_another():
+    x = features(2, 3, 4, 20)
+    together = SegmentCovariance(2)(x)
+    assert together.shape == (2, 6, 4, 4)
+    for branch in range(3):
+        assert_close(together[:, 2 * branch : 2 * branch + 2], SegmentCovariance(2)(x[:, [branch]]), 1e-13)
+
+
+def test_fixed_shrinkage_moves_towards_the_identity():
+    x = features(2, 1, 3, 20)
+    plain, shrunk = SegmentCovariance(1, eps=0)(x), SegmentCovariance(1, eps=0, shrinkage=0.25)(x)
+    assert_close(shrunk, 0.75 * plain + 0.25 * torch.eye(3, dtype=torch.float64) / 3, 1e-13)
+    assert_close(shrunk.diagonal(dim1=-2, dim2=-1).sum(-1), torch.ones(2, 1, dtype=torch.float64), 1e-13)
+
+
+@pytest.mark.parametrize("samples", [5, 12, 100])
+def test_oas_is_that_of_scikit_learn(samples):
+    x = features(1, 1, 6, samples) * torch.arange(1, 7)[:, None]
+    x = x - x.mean(-1, keepdim=True)
+    expected, _ = oas(x[0, 0].numpy().T, assume_centered=True)
+    found = SegmentCovariance(1, eps=0, shrinkage="oas")(x)[0, 0]
+    assert_close(found, torch.from_numpy(expected / np.trace(expected)), 1e-12)
+
+
+def test_learnt_shrinkage_is_trained():
+    layer = SegmentCovariance(1, shrinkage="learnt").double()
+    found = layer(features(4, 1, 3, 20))
+    found[..., 0, 1].sum().backward()
+    assert layer.shrinkage_logit.grad.abs() > 0
+    assert layer.shrinkage_logit.sigmoid().item() == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1e-6, 1e6, 1e-18, 1e18])
+def test_amplitudes_do_not_matter(scale, dtype):
+    x = features(2, 1, 4, 30).to(dtype)
+    layer = SegmentCovariance(3)
+    assert_close(layer(scale * x), layer(x), 100 * torch.finfo(dtype).eps)
+
+
+def test_a_silent_window_gives_the_lifted_zero_and_no_nan():
+    x = features(1, 1, 3, 20)
+    x[..., :10] = 7.0
+    x.requires_grad_()
+    found = SegmentCovariance(2, eps=1e-4)(x)
+    assert_close(found[0, 0], 1e-4 * torch.eye(3, dtype=torch.float64), 1e-12)
+    found.sum().backward()
+    assert torch.isfinite(x.grad).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_segments": 0}, "n_segments=0"),
+        ({"n_segments": 2, "eps": -1.0}, "eps=-1.0"),
+        ({"n_segments": 2, "shrinkage": 1.0}, "shrinkage=1.0"),
+        ({"n_segments": 2, "shrinkage": "oass"}, "Did you mean 'oas'"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ParameterError, match=message):
+        SegmentCovariance(**arguments)
+
+
+def test_epochs_that_are_too_short_are_refused():
+    with pytest.raises(ShapeError, match="9 samples make 5 windows of 1"):
+        SegmentCovariance(5)(features(1, 1, 3, 9))
