@@ -35,4 +35,6 @@ def test_coordinates_have_closed_forms(spd):
 def test_coordinates_are_differentiable(spd, name):
     metric, x = make_metric(name, 3), spd(2, k=3).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: metric.coordinates((x + x.mT) / 2), x)
-    assert torch.autograd.gradcheck(lambda c: metric.point((c + c.mT) / 2), metric.coordinates(x.detach()).requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda c: metric.point((c + c.mT) / 2), metric.coordinates(x.detach()).requires_grad_()
+    )

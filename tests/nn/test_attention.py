@@ -15,8 +15,7 @@ from gbwatt.nn.aggregation import AGGREGATIONS
 from gbwatt.nn.manifolds import RiemannianAdam
 from gbwatt.nn.metric import METRICS
 from gbwatt.nn.score import SCORES, Gaussian, InverseLog
-
-from ..geometry.conftest import assert_close
+from tests.geometry.conftest import assert_close
 
 BW = BuresWasserstein()
 

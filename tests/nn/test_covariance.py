@@ -9,8 +9,7 @@ from sklearn.covariance import oas
 
 from gbwatt.checks import ParameterError, ShapeError
 from gbwatt.nn import SegmentCovariance
-
-from ..geometry.conftest import assert_close
+from tests.geometry.conftest import assert_close
 
 
 def features(*shape: int) -> torch.Tensor:

@@ -10,8 +10,7 @@ from torch import nn
 
 from gbwatt.checks import ParameterError
 from gbwatt.nn import SpatioTemporalFeatures
-
-from ..geometry.conftest import assert_close
+from tests.geometry.conftest import assert_close
 
 
 def plainly(layer: SpatioTemporalFeatures, x: torch.Tensor) -> torch.Tensor:

@@ -9,8 +9,7 @@ from gbwatt.checks import ParameterError
 from gbwatt.geometry import AffineInvariant, logm, reeig, vech
 from gbwatt.nn import BiMap, Embedding, LogEig, ReEig, SPDBatchNorm
 from gbwatt.nn.manifolds import RiemannianAdam, on_manifold
-
-from ..geometry.conftest import assert_close
+from tests.geometry.conftest import assert_close
 
 AIM = AffineInvariant()
 

@@ -189,7 +189,7 @@ def _exported(b: Tensor, w: Tensor, flow: str, tol: float, max_steps: int) -> Te
 
 
 @_exported.register_fake
-def _(b: Tensor, w: Tensor, flow: str, tol: float, max_steps: int) -> Tensor:
+def _(b: Tensor, w: Tensor, flow: str, tol: float, max_steps: int) -> Tensor:  # noqa: ARG001
     return b.new_empty(*w.shape[:-1], *b.shape[-2:])
 
 

@@ -1,0 +1,19 @@
+"""Models for epochs (batch, n_chans, n_times), by class or by name."""
+
+from gbwatt.models.convnets import MBEEGSE, TCNetFusion
+from gbwatt.models.gbwatt import Details, GBWAtt
+from gbwatt.models.gdlnet import GDLNet
+from gbwatt.models.registry import create, entry, list_models
+from gbwatt.models.spdnet import SPDNet
+
+__all__ = [
+    "MBEEGSE",
+    "Details",
+    "GBWAtt",
+    "GDLNet",
+    "SPDNet",
+    "TCNetFusion",
+    "create",
+    "entry",
+    "list_models",
+]

@@ -1,0 +1,326 @@
+"""Trained models as folders: ``config.json``, ``model.safetensors`` and a model card.  Nothing in them is executed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+import gbwatt
+from gbwatt.models import registry
+
+FORMAT = 1
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+_PENDING = CONFIG + ".new"  # a configuration whose weights may be in place already
+_KEYS = ("format", "model", "arguments", "class_names", "preprocessing", "extra", "weights_sha256")
+
+
+class ModelFileError(ValueError):
+    """A model cannot be written, or a file of one is missing, damaged, or of another version."""
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A model as it was loaded, in evaluation mode, and what was saved beside it."""
+
+    model: nn.Module
+    name: str  # in the registry
+    arguments: Mapping[str, Any]  # that it was built with
+    class_names: tuple[Any, ...] | None
+    preprocessing: Any
+    extra: Mapping[str, Any]
+
+
+# ------------------------------------------------------------------------------------------------------------- saving
+
+
+def save_pretrained(
+    model: nn.Module,
+    folder: str | Path,
+    *,
+    class_names: Sequence[Any] | None = None,
+    preprocessing: Any = None,
+    extra: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a model into a folder, from which :func:`load_pretrained` builds it again.
+
+    A file is replaced only when its successor is complete, and a save that is interrupted leaves either the old model
+    or the new one.  A model that could not be loaded again is refused here.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A model of the registry.
+    folder : path
+        Made if it does not exist; other files in it are left alone.
+    class_names : sequence of str, int, ..., optional
+        In the order of the outputs.
+    preprocessing, extra : optional
+        What else belongs to the model, as JSON.
+    name, arguments : optional
+        How :func:`~gbwatt.models.create` builds the model.  Needed if its class is not named as in the registry, or
+        has no attribute ``config``.
+    """
+    name = _registered_name(model) if name is None else name
+    arguments = getattr(model, "config", None) if arguments is None else arguments
+    if arguments is None:
+        raise ModelFileError(
+            f"{type(model).__name__} has no attribute 'config' that says how it was built; give arguments={{...}}."
+        )
+    if class_names is not None:
+        class_names = [plain(x) for x in class_names]
+    tensors = plain_tensors(model.state_dict())
+    _check_tensors(_build(name, arguments, "the model"), tensors, f"the model of arguments={dict(arguments)}")
+    weights = save(tensors)
+    config = {
+        "format": FORMAT,
+        "model": name,
+        "arguments": dict(arguments),
+        "class_names": class_names,
+        "preprocessing": preprocessing,
+        "extra": dict(extra or {}),
+        "n_parameters": sum(p.numel() for p in model.parameters()),
+        "versions": {"gbwatt": gbwatt.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+    }
+    _write(Path(folder), config, weights)
+
+
+def _write(folder: Path, config: dict[str, Any], weights: bytes) -> None:
+    text = to_json(config).encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / _PENDING, text)  # found beside the new weights should the next lines not be reached
+    write_atomically(folder / WEIGHTS, weights)
+    (folder / _PENDING).replace(folder / CONFIG)
+    write_atomically(folder / CARD, model_card(config).encode())
+
+
+def _registered_name(model: nn.Module) -> str:
+    name = type(model).__name__.lower()
+    if name not in registry.list_models():
+        raise ModelFileError(f"{type(model).__name__} is not the name of a registered model; give name='...'.")
+    return name
+
+
+def plain(value: Any) -> Any:
+    """A NumPy scalar or string as Python's own."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def to_json(value: Any) -> str:
+    """JSON text of what has an exact form in it; an error names what has none."""
+    try:
+        return json.dumps(value, indent=2, ensure_ascii=False, default=_no_json)
+    except (TypeError, ValueError) as error:  # a key that is no text, a circular reference
+        raise ModelFileError(f"this cannot be written as JSON: {error}.") from None
+
+
+def _no_json(value: Any) -> Any:
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        return value.item()
+    raise ModelFileError(
+        f"{value!r} ({type(value).__name__}) cannot be written as JSON; numbers, texts, lists and dicts can."
+    )
+
+
+def plain_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies on the CPU, contiguous, none of a subclass and none sharing memory: what safetensors takes."""
+    return {
+        name: x.detach().as_subclass(Tensor).to("cpu", copy=True, memory_format=torch.contiguous_format)
+        for name, x in tensors.items()
+    }
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that whoever reads it, at any moment, sees the old content or the new, complete."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+# ------------------------------------------------------------------------------------------------------------ loading
+
+
+def load_pretrained(folder: str | Path) -> Pretrained:
+    """Read what :func:`save_pretrained` wrote; all of it, or a :class:`ModelFileError` that says what is wrong."""
+    folder = Path(folder)
+    content = _read(folder / WEIGHTS)
+    tensors = parse_safetensors(folder / WEIGHTS, content)
+    config, match = _matching_config(folder, hashlib.sha256(content).hexdigest())
+    model = _build(config["model"], config["arguments"], str(folder / CONFIG))
+    hint = "" if match else f" The file is not the one that {CONFIG} was written with."
+    _check_tensors(model, tensors, f"{folder / WEIGHTS}", hint)
+    if not match:
+        raise ModelFileError(
+            f"{folder / WEIGHTS} was changed since {CONFIG} was written: its SHA-256 differs from 'weights_sha256'. "
+            "Copy both files anew, or save the model again."
+        )
+    _copy_into(model, tensors)
+    names = config["class_names"]
+    return Pretrained(
+        model.eval(),
+        config["model"],
+        config["arguments"],
+        None if names is None else tuple(names),
+        config["preprocessing"],
+        config["extra"],
+    )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelFileError(
+            f"{path} cannot be read ({error.strerror}); a folder with {CONFIG} and {WEIGHTS}, as save_pretrained "
+            "writes it, is needed."
+        ) from None
+
+
+def parse_safetensors(path: Path, content: bytes) -> dict[str, Tensor]:
+    """The tensors of a safetensors file."""
+    try:
+        tensors: dict[str, Tensor] = load(content)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise ModelFileError(
+            f"{path} ({len(content)} bytes) is truncated or no safetensors file ({error}); copy it again, or save anew."
+        ) from None
+    return tensors
+
+
+def _matching_config(folder: Path, digest: str) -> tuple[dict[str, Any], bool]:
+    """The configuration that belongs to the weights, and whether it does.
+
+    The pending one does if a save was interrupted between its two files.
+    """
+    if (folder / _PENDING).exists():
+        config = read_config(folder / _PENDING)
+        if config["weights_sha256"] == digest:
+            return config, True
+    config = read_config(folder / CONFIG)
+    return config, config["weights_sha256"] == digest
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The content of a ``config.json``, checked for version and completeness."""
+    try:
+        config = json.loads(_read(path))
+    except ValueError as error:  # also bytes that are no text
+        raise ModelFileError(f"{path} is damaged: {error}. Copy it again, or save the model anew.") from None
+    if not isinstance(config, dict) or not isinstance(config.get("format"), int):
+        raise ModelFileError(f"{path} is no configuration of a gbwatt model: it has no number 'format'.")
+    if config["format"] > FORMAT:
+        raise ModelFileError(
+            f"{path} has format {config['format']}; gbwatt {gbwatt.__version__} reads formats up to {FORMAT}: "
+            "install a newer gbwatt."
+        )
+    missing = [key for key in _KEYS if key not in config]
+    kinds = {"model": str, "arguments": dict, "class_names": list | None, "extra": dict, "weights_sha256": str}
+    wrong = [key for key, kind in kinds.items() if key in config and not isinstance(config[key], kind)]
+    if missing or wrong:
+        raise ModelFileError(f"{path} lacks {missing} and has values of a wrong type for {wrong}; save the model anew.")
+    return config
+
+
+def _build(name: str, arguments: Mapping[str, Any], source: str) -> nn.Module:
+    """A new model, without a trace in the random numbers of the caller."""
+    if name not in registry.list_models():
+        raise ModelFileError(
+            f"{source} names the model {name!r}, but gbwatt {gbwatt.__version__} has "
+            f"{', '.join(registry.list_models())}. Install the version that wrote it, or register the model first."
+        )
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return registry.create(name, **arguments)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ModelFileError(
+            f"{source} has arguments that {name!r} of gbwatt {gbwatt.__version__} does not take: {error} "
+            "Install the version that wrote it."
+        ) from error
+
+
+def _check_tensors(model: nn.Module, tensors: Mapping[str, Tensor], source: str, hint: str = "") -> None:
+    """Require exactly the names, shapes and kinds of numbers that the model has."""
+    wanted = model.state_dict()
+    faults = [f"{name!r} is missing" for name in wanted if name not in tensors]
+    faults += [f"{name!r} is not of this model" for name in tensors if name not in wanted]
+    for name in wanted.keys() & tensors.keys():
+        got, want = tensors[name], wanted[name]
+        if got.shape != want.shape or got.is_floating_point() != want.is_floating_point():
+            faults.append(f"{name!r} is {got.dtype} {tuple(got.shape)} and should be {want.dtype} {tuple(want.shape)}")
+    if faults:
+        shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
+        raise ModelFileError(f"{source} does not fit the model that {CONFIG} describes: {shown}.{hint}")
+
+
+@torch.no_grad()
+def _copy_into(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Set all parameters and buffers, in the precision in which they were saved."""
+    for name, x in model.state_dict(keep_vars=True).items():
+        x.data = x.data.to(tensors[name].dtype)
+        x.copy_(tensors[name])
+
+
+# --------------------------------------------------------------------------------------------------------- model card
+
+
+def model_card(config: Mapping[str, Any]) -> str:
+    """A README for the folder of a model."""
+    arguments = config["arguments"]
+    shape = f"(batch, {arguments.get('n_chans', 'n_chans')}, {arguments.get('n_times', 'n_times')})"
+    rate = f" at {arguments['sfreq']:g} Hz" if arguments.get("sfreq") else ""
+    lines = [
+        f"# {config['model']}",
+        "",
+        f"{_summary(config['model'])}, {config['n_parameters']} parameters.",
+        "",
+        f"- **Input:** EEG epochs {shape}{rate}.",
+        f"- **Classes:** {_classes(config)}.",
+        *([f"- **Preprocessing:** `{_line(config['preprocessing'])}`"] if config["preprocessing"] is not None else []),
+        *(f"- **{key.capitalize()}:** `{_line(value)}`" for key, value in config["extra"].items() if _short(value)),
+        f"- **Written by:** {', '.join(f'{what} {version}' for what, version in config['versions'].items())}.",
+        "",
+        "```python",
+        "from gbwatt.models.files import load_pretrained",
+        "",
+        'loaded = load_pretrained("path/to/this/folder")',
+        "logits = loaded.model(epochs)",
+        "```",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _summary(name: str) -> str:
+    text = registry.entry(name).summary
+    return text[:1].upper() + text[1:]
+
+
+def _classes(config: Mapping[str, Any]) -> str:
+    names = config["class_names"]
+    return f"{config['arguments'].get('n_outputs', '?')}, not named" if names is None else ", ".join(map(str, names))
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _short(value: Any) -> bool:
+    return len(_line(value)) < 300

@@ -1,0 +1,192 @@
+"""GDLNet: self-attention of subspaces, on the Grassmann manifold."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import Any
+
+from torch import Tensor, nn
+
+from gbwatt import checks
+from gbwatt.geometry.grassmann import leading_subspace, orthonormalise, projection_distance
+from gbwatt.geometry.linalg import sym
+from gbwatt.models.epochs import as_epochs
+from gbwatt.models.presets import Architecture, Split, Task, Training, architecture_for
+from gbwatt.models.registry import register
+from gbwatt.models.signal import Signal
+from gbwatt.nn.attention import Attended
+from gbwatt.nn.covariance import SegmentCovariance
+from gbwatt.nn.embedding import Embedding
+from gbwatt.nn.features import SpatioTemporalFeatures
+from gbwatt.nn.manifolds import stiefel
+
+#: Filters for the tasks of the paper; k is the size after the full-rank map.  Those for SSVEP and ERN are GDLNet's own,
+#: three groups of temporal filters on common spatial ones.  It has none for MI: there the filters are GBWAtt's, in
+#: three groups likewise, and the map takes away two dimensions, as it does for the others.
+ARCHITECTURES = MappingProxyType(
+    {
+        "mi": Architecture(22, 20, 12, "shared", 3, 18),
+        "ssvep": Architecture(125, 21, 64, "shared", 3, 19),
+        "ern": Architecture(14, 16, 64, "shared", 3, 14),
+    }
+)
+
+#: As the released programs have it.
+TRAINING = MappingProxyType({"ssvep": Training(5e-3, 64, 150, 5e-2), "ern": Training(4e-2, 30, 130, 1e-2)})
+
+
+class FullRankMap(nn.Module):
+    r"""Subspaces mapped by a full-rank matrix, :math:`U ↦ \mathrm{qf}(W^⊤ U)`, (..., n, p) -> (..., n_out, p) [1]_.
+
+    W (n, n_out) has orthonormal columns, which keeps its rank; qf is the orthonormal factor of the QR decomposition.
+
+    References
+    ----------
+    .. [1] Z. Huang, J. Wu, L. Van Gool, "Building deep networks on Grassmann manifolds", AAAI 2018.
+    """
+
+    def __init__(self, n: int, n_out: int) -> None:
+        super().__init__()
+        self.weight = stiefel(n, n_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map orthonormal bases (..., n, p)."""
+        return orthonormalise(self.weight.mT @ x)
+
+
+class GrassmannSelfAttention(nn.Module):
+    r"""Self-attention of a sequence of subspaces, (batch, m, n, p) -> (batch, m, n_out, n_out).
+
+    With queries, keys and values by :class:`FullRankMap`, the score of a query and a key is
+    :math:`1 / (1 + \log(1 + d))`, d their projection distance, and what a query sees is :math:`\sum_j a_j V_j V_j^⊤`
+    with the softmax a of its scores: the mean of the projectors, of which the mean subspace is the leading one.
+    """
+
+    def __init__(self, n: int, n_out: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value = FullRankMap(n, n_out), FullRankMap(n, n_out), FullRankMap(n, n_out)
+
+    def forward(self, x: Tensor) -> Attended:
+        """Attend to bases (batch, m, n, p)."""
+        q, k, v = self.query(x), self.key(x), self.value(x)
+        distance = projection_distance(q[..., :, None, :, :], k[..., None, :, :, :])  # (batch, m, m)
+        weights = (1 / (1 + distance.log1p())).softmax(-1)
+        projectors = sym(v @ v.mT)
+        return Attended((weights @ projectors.flatten(-2)).unflatten(-1, projectors.shape[-2:]), weights)
+
+
+class GDLNet(nn.Module):
+    """Self-attention of the leading subspaces of covariances [1]_, (batch, n_chans, n_times) -> (batch, n_outputs).
+
+    The filters are :class:`~gbwatt.nn.SpatioTemporalFeatures`, as in all models here that have covariances, without
+    the activation functions of the original.  The half vectors of the projectors are classified; the original repeats
+    their lower halves.
+
+    Parameters
+    ----------
+    n_chans, n_outputs, n_times : int
+    sfreq : float, optional
+        Sets the length of the kernel where it is not given.
+    n_spatial, n_temporal, kernel, split, n_segments
+        Filters and what makes the sequence (:class:`~gbwatt.models.presets.Architecture`); by default three groups of
+        temporal filters on common spatial ones, of the sizes of the rule for any epochs.
+    n_out : int, optional
+        Dimension after the full-rank map; two less than ``n_temporal`` by default.
+    p : int, optional
+        Dimension of the subspaces, below ``n_out``; half of it by default.  A hyper-parameter to choose on validation
+        data.
+
+    Notes
+    -----
+    The covariances need no regularisation: a multiple of the identity, or shrinkage towards one, moves all eigenvalues
+    alike and leaves the leading subspace where it is.
+
+    References
+    ----------
+    .. [1] R. Wang, C. Hu, Z. Chen, X.-J. Wu, X. Song, "A Grassmannian manifold self-attention network for signal
+       classification", IJCAI 2024.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = GDLNet(n_chans=8, n_outputs=5, n_times=125)
+    >>> model(torch.randn(4, 8, 125)).shape
+    torch.Size([4, 5])
+    """
+
+    def __init__(
+        self,
+        n_chans: int,
+        n_outputs: int,
+        n_times: int,
+        *,
+        sfreq: float | None = None,
+        n_spatial: int | None = None,
+        n_temporal: int | None = None,
+        kernel: int | None = None,
+        split: Split = "shared",
+        n_segments: int = 3,
+        n_out: int | None = None,
+        p: int | None = None,
+    ) -> None:
+        super().__init__()
+        checks.one_of("split", split, ("time", "grouped", "shared"))
+        rule = architecture_for(Signal.infer(n_chans, n_outputs, n_times, sfreq))
+        sizes = {
+            "n_spatial": n_spatial or rule.n_spatial,
+            "n_temporal": n_temporal or rule.n_temporal,
+            "kernel": kernel or rule.kernel,
+        }
+        n = sizes["n_temporal"]
+        n_out, p = _dimensions(n, n_out, p)
+        self.config: dict[str, Any] = {
+            "n_chans": n_chans,
+            "n_outputs": n_outputs,
+            "n_times": n_times,
+            "sfreq": sfreq,
+            **sizes,
+            "split": split,
+            "n_segments": n_segments,
+            "n_out": n_out,
+            "p": p,
+        }
+        self.p = p
+        branches = 1 if split == "time" else n_segments
+        self.features = SpatioTemporalFeatures(n_chans, **sizes, branches=branches, shared=split == "shared")
+        self.covariances = SegmentCovariance(n_segments // branches)
+        self.attention = GrassmannSelfAttention(n, n_out)
+        self.embedding = Embedding(logarithm=False)
+        self.final_layer = nn.Linear(n_segments * n_out * (n_out + 1) // 2, n_outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of epochs (batch, n_chans, n_times), or (batch, 1, n_chans, n_times)."""
+        x = as_epochs(x, self.config["n_chans"], self.config["n_times"])
+        x = self.covariances(self.features(x))  # (batch, m, n, n)
+        x = leading_subspace(x, self.p)  # (batch, m, n, p)
+        x = self.attention(x).value  # (batch, m, n_out, n_out)
+        logits: Tensor = self.final_layer(self.embedding(x))
+        return logits
+
+
+def _dimensions(n: int, n_out: int | None, p: int | None) -> tuple[int, int]:
+    """Dimensions after the map and of the subspaces: 1 ≤ p < n_out ≤ n."""
+    if n < 2:
+        raise checks.ParameterError(f"n_temporal={n} must be 2 or more: a line has no subspaces to tell apart.")
+    n_out = max(2, n - 2) if n_out is None else n_out
+    if not 2 <= n_out <= n:
+        raise checks.ParameterError(f"n_out={n_out} must be between 2 and n_temporal={n}.")
+    p = n_out // 2 if p is None else p
+    if not 1 <= p < n_out:
+        raise checks.ParameterError(
+            f"p={p} must be between 1 and {n_out - 1}: in n_out={n_out} dimensions all larger subspaces are the same."
+        )
+    return n_out, p
+
+
+@register("gdlnet", "self-attention of subspaces on the Grassmann manifold (Wang et al. 2024)", training=TRAINING)
+def _gdlnet(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
+    sizes = {} if task is None else asdict(ARCHITECTURES[task.name])
+    if sizes:
+        sizes["n_out"] = sizes.pop("k")
+    return GDLNet(**{**asdict(signal), **sizes, **options})

@@ -1,0 +1,114 @@
+"""All models by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from gbwatt import checks
+from gbwatt.models.presets import TASKS, Training, find_task
+from gbwatt.models.signal import Signal
+
+Build = Callable[..., nn.Module]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model: how it is built, ``build(signal, task or None, **options)``, and how it is trained on each task."""
+
+    name: str
+    build: Build
+    summary: str
+    training: Mapping[str, Training] = field(default_factory=dict)  # by task, where not the task's own
+    extra: str | None = None  # what has to be installed for it: gbwatt[extra]
+
+    def training_for(self, name: str | None) -> Training:
+        """How to train on a task, or on data of one's own."""
+        if name is None:
+            return OWN_DATA
+        return self.training.get(name, TASKS[name].training)
+
+
+#: For recordings that are none of the paper's.
+OWN_DATA = Training(lr=1e-3, batch_size=64, max_epochs=150, weight_decay=1e-2)
+
+_MODELS: dict[str, Entry] = {}
+
+
+def register(
+    name: str, summary: str, *, training: Mapping[str, Training] | None = None, extra: str | None = None
+) -> Callable[[Build], Build]:
+    """Decorate a function ``build(signal, task, **options)`` that makes a model."""
+
+    def decorate(build: Build) -> Build:
+        if name in _MODELS:
+            raise checks.ParameterError(f"a model named {name!r} is registered already: {_MODELS[name].summary}.")
+        _MODELS[name] = Entry(name, build, summary, dict(training or {}), extra)
+        return build
+
+    return decorate
+
+
+def list_models() -> tuple[str, ...]:
+    """Names of all models, sorted.
+
+    Examples
+    --------
+    >>> from gbwatt.models import list_models
+    >>> "gbwatt" in list_models()
+    True
+    """
+    return tuple(sorted(_MODELS))
+
+
+def entry(name: str) -> Entry:
+    """What is registered under a name; an error suggests the closest."""
+    checks.one_of("model", name, list_models())
+    return _MODELS[name]
+
+
+def create(
+    name: str,
+    *,
+    n_chans: int | None = None,
+    n_outputs: int | None = None,
+    n_times: int | None = None,
+    sfreq: float | None = None,
+    chs_info: Sequence[Any] | None = None,
+    input_window_seconds: float | None = None,
+    task: str | None = None,
+    **options: Any,
+) -> nn.Module:
+    """Build a model for epochs (batch, n_chans, n_times).
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`list_models`.
+    n_chans, n_outputs, n_times, sfreq, chs_info, input_window_seconds
+        The input, as in braindecode.  What a task says need not be given.
+    task : "mi", "ssvep" or "ern", optional
+        Take the architecture that the paper uses for it.
+    **options
+        Further arguments of the model.
+
+    Examples
+    --------
+    >>> from gbwatt.models import create
+    >>> model = create("matt", n_chans=22, n_outputs=4, n_times=438, task="mi")
+    >>> sum(p.numel() for p in model.parameters())
+    9026
+    """
+    found = entry(name)
+    preset = None if task is None else find_task(task)
+    if preset is not None:
+        n_outputs = preset.signal.n_outputs if n_outputs is None else n_outputs
+        if n_chans is None and chs_info is None:
+            n_chans = preset.signal.n_chans
+        if n_times is None and input_window_seconds is None:
+            n_times, sfreq = preset.signal.n_times, preset.signal.sfreq if sfreq is None else sfreq
+    signal = Signal.infer(n_chans, n_outputs, n_times, sfreq, chs_info, input_window_seconds)
+    return found.build(signal, preset, **options)

@@ -1,0 +1,91 @@
+"""SPDNet and SPDNetBN: one covariance, no attention."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from torch import Tensor, nn
+
+from gbwatt.models.epochs import as_epochs
+from gbwatt.models.presets import Task, architecture_for
+from gbwatt.models.registry import register
+from gbwatt.models.signal import Signal
+from gbwatt.nn import BiMap, Embedding, SegmentCovariance, SPDBatchNorm
+from gbwatt.nn.covariance import Shrinkage
+from gbwatt.nn.features import SpatioTemporalFeatures
+
+
+class SPDNet(nn.Module):
+    """Filters, one covariance, a bilinear map and its logarithm: (batch, n_chans, n_times) -> (batch, n_outputs) [1]_.
+
+    The filters are those of :class:`~gbwatt.models.GBWAtt`, so that what follows them is compared.
+
+    Parameters
+    ----------
+    n_chans, n_outputs, n_times : int
+    sfreq : float, optional
+    n_spatial, n_temporal, kernel, k : int, optional
+        Filters and the size after the bilinear map; by default those of the rule for any epochs.
+    batchnorm : bool
+        Riemannian batch normalisation after the map [2]_.
+    momentum : float
+        Of the batch normalisation.
+    eps, shrinkage
+        Of the covariance (:class:`~gbwatt.nn.SegmentCovariance`).
+    reeig : float
+        Threshold of the rectification of eigenvalues.
+
+    References
+    ----------
+    .. [1] Z. Huang, L. Van Gool, "A Riemannian network for SPD matrix learning", AAAI 2017.
+    .. [2] D. Brooks et al., "Riemannian batch normalization for SPD neural networks", NeurIPS 2019.
+    """
+
+    def __init__(
+        self,
+        n_chans: int,
+        n_outputs: int,
+        n_times: int,
+        *,
+        sfreq: float | None = None,
+        n_spatial: int | None = None,
+        n_temporal: int | None = None,
+        kernel: int | None = None,
+        k: int | None = None,
+        batchnorm: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+        shrinkage: Shrinkage = 0.0,
+        reeig: float = 1e-4,
+    ) -> None:
+        super().__init__()
+        self.n_chans, self.n_times = n_chans, n_times
+        rule = architecture_for(Signal.infer(n_chans, n_outputs, n_times, sfreq))
+        n_spatial, n_temporal = n_spatial or rule.n_spatial, n_temporal or rule.n_temporal
+        kernel, k = kernel or rule.kernel, k or min(rule.k, n_temporal)
+        self.features = SpatioTemporalFeatures(n_chans, n_spatial, n_temporal, kernel)
+        self.covariance = SegmentCovariance(1, eps, shrinkage)
+        self.bimap = BiMap(n_temporal, k)
+        self.norm = SPDBatchNorm(k, momentum) if batchnorm else nn.Identity()
+        self.embedding = Embedding(eps=reeig)
+        self.final_layer = nn.Linear(k * (k + 1) // 2, n_outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of epochs (batch, n_chans, n_times), or (batch, 1, n_chans, n_times)."""
+        x = self.features(as_epochs(x, self.n_chans, self.n_times))
+        x = self.norm(self.bimap(self.covariance(x)))
+        logits: Tensor = self.final_layer(self.embedding(x))
+        return logits
+
+
+@register("spdnet", "one covariance and its logarithm (Huang and Van Gool 2017)")
+def _spdnet(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
+    sizes = {} if task is None else asdict(task.architecture_for("time"))
+    own = {name: value for name, value in sizes.items() if name not in ("split", "n_segments")}
+    return SPDNet(**{**asdict(signal), **own, **options})
+
+
+@register("spdnetbn", "SPDNet with Riemannian batch normalisation (Brooks et al. 2019)")
+def _spdnetbn(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
+    return _spdnet(signal, task, **{"batchnorm": True, **options})

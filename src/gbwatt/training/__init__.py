@@ -1,0 +1,8 @@
+"""Training: scikit-learn classifiers that wrap a skorch net."""
+
+from gbwatt.training.checkpoints import CheckpointError
+from gbwatt.training.classifier import GBWAttClassifier
+from gbwatt.training.diagnosis import NonFiniteLossError
+from gbwatt.training.estimator import EEGDecoder
+
+__all__ = ["CheckpointError", "EEGDecoder", "GBWAttClassifier", "NonFiniteLossError"]

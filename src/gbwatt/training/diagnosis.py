@@ -1,0 +1,108 @@
+"""Why a loss is not a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gbwatt import checks
+
+#: What a forward or backward pass may raise when numbers have left their range.
+NUMERICAL_ERRORS = (
+    checks.NotFiniteError,
+    checks.NotSPDError,
+    checks.NotSymmetricError,
+    torch.linalg.LinAlgError,  # type: ignore[attr-defined]
+)
+
+
+class NonFiniteLossError(RuntimeError):
+    """The loss, or its gradient, is NaN or infinite: training was stopped before the weights were touched.
+
+    Attributes
+    ----------
+    epoch, batch : int
+        Where, both counted from 1.
+    culprit : str
+        The first thing that is not finite.
+    """
+
+    def __init__(self, epoch: int, batch: int, culprit: str, remedy: str, training: bool = True) -> None:
+        self.epoch, self.batch, self.culprit = epoch, batch, culprit
+        phase = "training" if training else "validation"
+        super().__init__(
+            f"the {phase} loss is not finite in epoch {epoch}, batch {batch}: {culprit}. {remedy} "
+            "The estimator keeps the best weights so far."
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:  # an error has to reach the parent of a worker process
+        return _rebuild, (self.epoch, self.batch, self.culprit, str(self))
+
+
+def _rebuild(epoch: int, batch: int, culprit: str, message: str) -> NonFiniteLossError:
+    error = NonFiniteLossError(epoch, batch, culprit, "")
+    error.args = (message,)
+    return error
+
+
+def finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether all entries of all tensors are finite, with one look at the device."""
+    found = [torch.isfinite(x).all() for x in tensors]
+    return not found or bool(torch.stack(found).all())
+
+
+def first_not_finite(named: Iterable[tuple[str, Tensor | None]]) -> str | None:
+    """Name of the first tensor with NaN or infinite entries."""
+    return next((name for name, x in named if x is not None and not finite([x])), None)
+
+
+def find_culprit(model: nn.Module, x: Tensor) -> tuple[str, str] | None:
+    """What is not finite, input, parameter, output or gradient, and what to do; None if all are."""
+    slower = "Take a smaller lr"
+    if not finite([x]):
+        return "the input has NaN or infinite samples", "Clean the data."
+    name = first_not_finite(model.named_parameters()) or first_not_finite(model.named_buffers())
+    if name:
+        return f"parameter or buffer {name!r} is not finite after the step before", f"{slower}."
+    module = first_bad_module(model, x)
+    if module:
+        return (
+            f"the output of {module} is not finite",
+            f"{slower}, scale the input to about unit variance, or regularise the covariances (shrinkage, eps).",
+        )
+    name = first_not_finite((name, p.grad) for name, p in model.named_parameters())
+    if name:
+        return f"the gradient of {name!r} is not finite", f"{slower}, or regularise the covariances (shrinkage, eps)."
+    return None
+
+
+@torch.no_grad()
+def first_bad_module(model: nn.Module, x: Tensor) -> str | None:
+    """Run a batch again and name the first module whose output is not finite, or that refuses its input."""
+    found: list[str] = []
+
+    def watch(name: str, module: nn.Module) -> Any:
+        def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
+            if not found and not finite(_floats(output)):
+                found.append(f"{name!r} ({type(module).__name__})")
+
+        return module.register_forward_hook(hook)
+
+    handles = [watch(name or "the model", module) for name, module in model.named_modules()]
+    try:
+        model(x)
+    except NUMERICAL_ERRORS:
+        pass
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else None
+
+
+def _floats(output: Any) -> list[Tensor]:
+    if isinstance(output, Tensor):
+        return [output] if output.is_floating_point() else []
+    return [x for part in output for x in _floats(part)] if isinstance(output, (tuple, list)) else []

@@ -1,0 +1,305 @@
+"""Any model of the registry as a scikit-learn classifier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+from skorch.callbacks import EpochTimer
+from torch import Tensor, nn
+
+from gbwatt import checks
+from gbwatt.models.presets import Training, find_task
+from gbwatt.models.registry import create, entry
+from gbwatt.models.signal import Signal
+from gbwatt.training import callbacks, checkpoints, inputs, randomness, storage
+from gbwatt.training.inputs import Array, Sets, Trials
+from gbwatt.training.net import Net
+
+
+class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Classifier of EEG epochs (n, n_chans, n_times) by a model of the registry.
+
+    Trains with Riemannian Adam on the cross entropy, and keeps the weights of the epoch with the lowest validation
+    loss.  The same seed and data give the same weights, whatever the random numbers of the caller, which are not
+    touched.
+
+    Parameters
+    ----------
+    model : str
+        One of :func:`gbwatt.models.list_models`.
+    task : "mi", "ssvep" or "ern", optional
+        Architecture and training as the paper has them for it.
+    model_options : dict, optional
+        Further arguments of the model.
+    lr, batch_size, max_epochs, weight_decay : optional
+        What is not given is as registered for the model and the task.  A batch has at least 2 trials: if one would be
+        left over for the last batch, it joins the batch before.  Parameters on manifolds do not decay.
+    validation : float, indices, (X_valid, y_valid) or None
+        A fraction drawn from each class with ``seed``, trials of ``X``, other trials, or none: then the weights of the
+        last epoch are kept.
+    early_stopping : int, optional
+        Stop when that many epochs in a row have not lowered the validation loss.
+    class_weight : "balanced" or dict, optional
+        Weights of the classes in the loss, inverse to their frequency or by label.
+    seed : int
+        Of initial weights, validation split, order of trials and dropout.
+    device : str
+        As in torch.
+    sfreq : float, optional
+        Sampling rate in Hz, for models that use it; epochs of MNE know it.
+    checkpoint : path, optional
+        Folder to write the state into after every epoch.  If it holds the state of the same training, ``fit``
+        continues there, and ends with the very weights of an uninterrupted one.  ``max_epochs`` may be raised.
+    log : path, optional
+        Table (CSV) of losses, accuracy, learning rate and duration of each epoch.
+    tensorboard : path, optional
+        Folder for TensorBoard.
+    verbose : int
+        1 shows a progress bar.
+
+    Attributes
+    ----------
+    classes_ : array (n_classes,)
+        Labels, in the order of the columns of :meth:`predict_proba`.
+    net_ : skorch.NeuralNet
+        With the trained module, ``net_.module_``.
+    signal_ : Signal
+        The input that the model was built for.
+    history_ : list of dict
+        Losses and validation accuracy of each epoch.
+    best_epoch_ : int
+        Number of the epoch, from 1, that the weights are from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.standard_normal((40, 4, 64)), np.repeat(["left", "right"], 20)
+    >>> X[20:, 0] *= 5  # the classes differ in the power of a channel
+    >>> decoder = EEGDecoder("gbwatt", max_epochs=15, lr=1e-2, validation=None).fit(X, y)
+    >>> bool(decoder.score(X, y) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        model: str = "gbwatt",
+        *,
+        task: str | None = None,
+        model_options: dict[str, Any] | None = None,
+        lr: float | None = None,
+        batch_size: int | None = None,
+        max_epochs: int | None = None,
+        weight_decay: float | None = None,
+        validation: Any = 0.2,
+        early_stopping: int | None = None,
+        class_weight: Any = None,
+        seed: int = 0,
+        device: str = "cpu",
+        sfreq: float | None = None,
+        checkpoint: str | Path | None = None,
+        log: str | Path | None = None,
+        tensorboard: str | Path | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.model = model
+        self.task = task
+        self.model_options = model_options
+        self.lr = lr
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.weight_decay = weight_decay
+        self.validation = validation
+        self.early_stopping = early_stopping
+        self.class_weight = class_weight
+        self.seed = seed
+        self.device = device
+        self.sfreq = sfreq
+        self.checkpoint = checkpoint
+        self.log = log
+        self.tensorboard = tensorboard
+        self.verbose = verbose
+
+    # ---- training
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on epochs (n, n_chans, n_times) with labels (n,)."""
+        training = self._training()
+        x, sfreq = inputs.read_epochs(X)
+        classes, codes = inputs.encode_labels(y, len(x))
+        sets = inputs.split(x, codes, classes, self.validation, self.seed)
+        signal = Signal(x.shape[1], len(classes), x.shape[2], self._sampling_rate(sfreq))
+        with randomness.isolated(torch.device(self.device)):
+            module = self._build(signal)
+            sets = sets.to(_precision(module))
+            weights = inputs.weigh_classes(self.class_weight, classes, sets.train.y.numpy())
+            net = self._net(module, training, weights, sets)
+            self.classes_, self.signal_, self.net_ = classes, signal, net
+            net.learn(sets)
+        return self
+
+    def _training(self) -> Training:
+        """Hyper-parameters: those that were given, else those of the registry."""
+        usual = entry(self.model).training_for(None if self.task is None else find_task(self.task).name)
+        names = ("lr", "batch_size", "max_epochs", "weight_decay")
+        chosen = {name: getattr(usual if getattr(self, name) is None else self, name) for name in names}
+        _require(chosen | {"seed": self.seed}, self.early_stopping, self.validation)
+        return Training(**chosen)
+
+    def _sampling_rate(self, known: float | None) -> float | None:
+        if self.sfreq is not None and known is not None and abs(self.sfreq - known) > 1e-6 * known:
+            raise checks.ParameterError(
+                f"sfreq={self.sfreq} contradicts the epochs, sampled at {known:g} Hz; leave it out."
+            )
+        return known if self.sfreq is None else float(self.sfreq)
+
+    def _options(self) -> dict[str, Any]:
+        """Arguments of the model beyond the signal and the task."""
+        return dict(self.model_options or {})
+
+    def _arguments(self, signal: Signal) -> dict[str, Any]:
+        task = {} if self.task is None else {"task": self.task}
+        return {**vars(signal), **task, **self._options()}
+
+    def _build(self, signal: Signal) -> nn.Module:
+        randomness.start_epoch(self.seed, 0, torch.device(self.device))
+        return create(self.model, **self._arguments(signal))
+
+    def _net(self, module: nn.Module, training: Training, weights: Tensor | None, sets: Sets) -> Net:
+        """A net that is ready to learn, from the beginning or from a checkpoint."""
+        best = callbacks.KeepBest()
+        watchers = [EpochTimer(), callbacks.Scores(), best]
+        if self.log is not None:
+            watchers.append(callbacks.CSVLog(self.log))
+        if self.tensorboard is not None:
+            watchers.append(callbacks.TensorBoardLog(self.tensorboard))
+        if self.verbose:
+            watchers.append(callbacks.Progress())
+        fingerprint: dict[str, Any] = {}
+        if self.checkpoint is not None:
+            fingerprint = self._fingerprint(training, weights, sets)
+            watchers.append(checkpoints.Checkpoint(self.checkpoint, fingerprint, best))
+        if self.early_stopping is not None:
+            watchers.append(callbacks.EarlyStopping(self.early_stopping))
+        net = self._initialized(module, training, weights, watchers)
+        if self.checkpoint is not None:
+            checkpoints.resume(net, best, self.checkpoint, fingerprint)
+        return net
+
+    def _initialized(self, module: nn.Module, training: Training, weights: Tensor | None, watchers: list[Any]) -> Net:
+        net = Net(
+            module,
+            lr=training.lr,
+            batch_size=training.batch_size,
+            max_epochs=training.max_epochs,
+            weight_decay=training.weight_decay,
+            class_weights=None if weights is None else weights.to(_precision(module)),
+            seed=self.seed,
+            device=self.device,
+            callbacks=watchers,
+            verbose=0,
+        )
+        return net.initialize()  # type: ignore[no-any-return]
+
+    def _fingerprint(self, training: Training, weights: Tensor | None, sets: Sets) -> dict[str, Any]:
+        """All that the weights depend on, except for ``max_epochs``: more epochs continue fewer."""
+        return {
+            "model": self.model,
+            "task": self.task,
+            "options of the model": self._options(),
+            "lr": training.lr,
+            "batch_size": training.batch_size,
+            "weight_decay": training.weight_decay,
+            "early_stopping": self.early_stopping,
+            "class weights": None if weights is None else weights.tolist(),
+            "seed": self.seed,
+            "device": str(self.device),
+            "sfreq": self.sfreq,
+            **checkpoints.describe_data(sets),
+        }
+
+    # ---- prediction
+
+    def _logits(self, X: Any) -> Tensor:
+        check_is_fitted(self, "net_")
+        x, _ = inputs.read_epochs(X)
+        inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X")
+        epochs = torch.from_numpy(np.ascontiguousarray(x)).to(_precision(self.net_.module_))
+        with randomness.isolated(torch.device(self.device)):
+            logits: Tensor = self.net_.forward(Trials(epochs, torch.zeros(len(epochs), dtype=torch.int64)))
+        return logits.double()
+
+    def decision_function(self, X: Any) -> Array:
+        """Logits (n, n_classes); for two classes, as usual in scikit-learn, the second minus the first (n,)."""
+        logits = self._logits(X).numpy()
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities (n, n_classes), in the order of ``classes_``."""
+        return self._logits(X).softmax(-1).numpy()
+
+    def predict(self, X: Any) -> Array:
+        """Labels (n,)."""
+        numbers = self._logits(X).argmax(-1).numpy()
+        labels: Array = self.classes_[numbers]
+        return labels
+
+    @property
+    def history_(self) -> list[dict[str, Any]]:
+        """Losses and validation accuracy of each epoch."""
+        check_is_fitted(self, "net_")
+        return [callbacks.values(row) for row in self.net_.history]
+
+    @property
+    def best_epoch_(self) -> int:
+        """Number of the epoch, from 1, that the weights are from; 0 if none was completed."""
+        return callbacks.best_epoch(self.history_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
+        return tags
+
+    # ---- files
+
+    def save_pretrained(self, folder: str | Path, *, preprocessing: Any = None) -> None:
+        """Write the trained estimator into a folder; see :func:`gbwatt.models.files.save_pretrained`.
+
+        Paths, the device and separate validation data are not saved.
+        """
+        check_is_fitted(self, "net_")
+        storage.save(self, folder, preprocessing)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, *, device: str = "cpu") -> Self:
+        """Read what :meth:`save_pretrained` wrote, ready to predict."""
+        return storage.load(cls, folder, device)
+
+
+def _precision(module: nn.Module) -> torch.dtype:
+    """The dtype of a model's parameters, to which its input has to be converted."""
+    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+
+
+def _require(numbers: dict[str, Any], patience: int | None, validation: Any) -> None:
+    """Check the hyper-parameters; the loop itself would fail late and obscurely."""
+    least = {"lr": 0, "weight_decay": 0, "batch_size": 2, "max_epochs": 1, "seed": 0}
+    for name, value in numbers.items():
+        whole = name in ("batch_size", "max_epochs", "seed")
+        kind = (int, np.integer) if whole else (int, float, np.number)
+        if isinstance(value, bool) or not isinstance(value, kind) or not least[name] <= value < 2**32:
+            what = "a whole number" if whole else "a number"
+            raise checks.ParameterError(f"{name}={value!r} must be {what}, {least[name]} or more.")
+    if patience is None:
+        return
+    if patience < 1:
+        raise checks.ParameterError(f"early_stopping={patience!r} must be a number of epochs, 1 or more, or None.")
+    if validation is None:
+        raise checks.ParameterError(
+            f"early_stopping={patience} looks at the validation loss; validation=None has none."
+        )

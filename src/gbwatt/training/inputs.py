@@ -1,0 +1,189 @@
+"""From what users have, arrays or epochs of MNE and any labels, to checked trials for training and validation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.model_selection import train_test_split
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from gbwatt import checks
+
+Array = NDArray[Any]
+
+
+class Trials(Dataset[tuple[Tensor, Tensor]]):
+    """Epochs (n, n_chans, n_times) and their class numbers (n,)."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: Any) -> tuple[Tensor, Tensor]:
+        return self.x[index], self.y[index]
+
+    def to(self, dtype: torch.dtype) -> Trials:
+        """The same in another precision."""
+        return Trials(self.x.to(dtype), self.y)
+
+
+@dataclass(frozen=True)
+class Sets:
+    """What a model learns from and what it is selected on."""
+
+    train: Trials
+    valid: Trials | None
+
+    def to(self, dtype: torch.dtype) -> Sets:
+        """The same in another precision."""
+        return Sets(self.train.to(dtype), None if self.valid is None else self.valid.to(dtype))
+
+
+def read_epochs(X: Any, name: str = "X") -> tuple[Array, float | None]:
+    """Check epochs (n, n_chans, n_times): a floating array, and the sampling rate if the object knows it.
+
+    ``X`` is an array, nested lists, or an object like ``mne.Epochs`` with ``get_data()`` and ``info["sfreq"]``.
+    """
+    sfreq = None
+    if hasattr(X, "get_data"):
+        sfreq = float(X.info["sfreq"])
+        X = X.get_data()
+    try:
+        x = np.asarray(X)
+        x = x if x.dtype in (np.float32, np.float64) else x.astype(np.float32, casting="same_kind")
+    except (TypeError, ValueError) as error:
+        raise checks.MismatchError(
+            f"'{name}' is no array of real numbers ({error}); (n, n_chans, n_times) is."
+        ) from None
+    if x.ndim != 3 or 0 in x.shape:
+        hint = f" A single epoch needs an axis: {name}[None]." if x.ndim == 2 else ""
+        raise checks.ShapeError(f"'{name}' {x.shape} does not hold epochs; (n, n_chans, n_times) is needed.{hint}")
+    _require_finite(x, name)
+    return x, sfreq
+
+
+def _require_finite(x: Array, name: str) -> None:
+    bad = ~np.isfinite(x.astype(np.float32, copy=False)).all(axis=2)  # (n, n_chans); float32: as models see it
+    if bad.any():
+        trial, channel = np.argwhere(bad)[0]
+        raise checks.NotFiniteError(
+            f"'{name}' {x.shape} has NaN or infinite samples, first in trial {trial}, channel {channel}; "
+            f"{len(set(np.nonzero(bad)[0]))} trials are affected. Drop or interpolate them."
+        )
+
+
+def encode_labels(y: Any, n: int) -> tuple[Array, Array]:
+    """Sorted classes, and the number of each label (n,) among them."""
+    labels = read_labels(y, n, "y")
+    check_classification_targets(labels)
+    classes, codes = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise checks.ParameterError(f"'y' has one class only, {classes[0]!r}; at least two are needed.")
+    return classes, codes
+
+
+def read_labels(y: Any, n: int, name: str) -> Array:
+    """Labels as an array (n,)."""
+    labels = np.asarray(y)
+    if y is None or labels.shape != (n,):
+        got = None if y is None else labels.shape
+        raise checks.ShapeError(f"'{name}' {got} does not match {n} epochs; ({n},) is needed, a label for each.")
+    return labels
+
+
+def split(x: Array, codes: Array, classes: Array, validation: Any, seed: int) -> Sets:
+    """Set apart the validation trials.
+
+    ``validation`` is a fraction, drawn in the same proportion from each class; indices into ``x``, or a mask; a tuple
+    of other epochs and their labels; or None.
+    """
+    if validation is None:
+        return Sets(_trials(x, codes), None)
+    if isinstance(validation, tuple):
+        return Sets(_trials(x, codes), _separate(validation, classes, x.shape))
+    held_out = _held_out(codes, validation, seed)
+    missing = np.setdiff1d(np.arange(len(classes)), codes[~held_out])
+    if missing.size:
+        raise checks.ParameterError(f"validation leaves no training trial of class {classes[missing[0]]!r}.")
+    return Sets(_trials(x[~held_out], codes[~held_out]), _trials(x[held_out], codes[held_out]))
+
+
+def _trials(x: Array, codes: Array) -> Trials:
+    return Trials(torch.from_numpy(np.array(x, order="C")), torch.from_numpy(codes.astype(np.int64)))
+
+
+def _separate(validation: tuple[Any, ...], classes: Array, shape: tuple[int, ...]) -> Trials:
+    if len(validation) != 2:
+        raise checks.ParameterError(
+            f"validation is a tuple of {len(validation)}; (X_valid, y_valid) is allowed, or indices as a list or array."
+        )
+    x, _ = read_epochs(validation[0], "X_valid")
+    same_signal(x, shape[1:], "X_valid")
+    labels = read_labels(validation[1], len(x), "y_valid")
+    unknown = sorted(set(labels.tolist()) - set(classes.tolist()), key=str)
+    if unknown:
+        raise checks.ParameterError(f"'y_valid' has {unknown[0]!r}, which is not among the classes {classes.tolist()}.")
+    return _trials(x, np.searchsorted(classes, labels))
+
+
+def same_signal(x: Array, signal: tuple[int, ...], name: str) -> None:
+    """Require the channels and samples that a model was made for."""
+    if x.shape[1:] != signal:
+        raise checks.ShapeError(f"'{name}' {x.shape} does not match the model's input: (n, {signal[0]}, {signal[1]}).")
+
+
+def _held_out(codes: Array, validation: Any, seed: int) -> NDArray[np.bool_]:
+    """A mask of the trials for validation."""
+    n = len(codes)
+    if isinstance(validation, (int, float)):
+        chosen = _fraction(codes, validation, seed)
+    else:
+        chosen = np.asarray(validation)
+        if chosen.dtype == bool and chosen.shape == (n,):
+            chosen = np.flatnonzero(chosen)
+    inside = chosen.ndim == 1 and chosen.dtype.kind in "iu" and chosen.size and chosen.min() >= 0 and chosen.max() < n
+    if not inside or len(np.unique(chosen)) != len(chosen):
+        raise checks.ParameterError(
+            f"validation={validation!r} must be a fraction, different indices from 0 to {n - 1}, a mask, a tuple "
+            "(X_valid, y_valid) or None."
+        )
+    mask = np.zeros(n, dtype=bool)
+    mask[chosen] = True
+    return mask
+
+
+def _fraction(codes: Array, fraction: float, seed: int) -> Array:
+    if not 0 < fraction < 1:
+        raise checks.ParameterError(f"validation={fraction} must be between 0 and 1; None is no validation.")
+    try:
+        _, chosen = train_test_split(np.arange(len(codes)), test_size=fraction, stratify=codes, random_state=seed)
+    except ValueError as error:
+        raise checks.ParameterError(
+            f"validation={fraction} of {len(codes)} trials leaves a class out ({error}) Give more trials or None."
+        ) from None
+    return np.sort(chosen)
+
+
+def weigh_classes(class_weight: Any, classes: Array, codes: Array) -> Tensor | None:
+    """Weight of each class in the loss: None, "balanced" (inverse to its training trials), or by label, else 1."""
+    if class_weight is None:
+        return None
+    if isinstance(class_weight, str):
+        checks.one_of("class_weight", class_weight, ("balanced",))
+        return torch.from_numpy(compute_class_weight("balanced", classes=np.arange(len(classes)), y=codes))
+    known = classes.tolist()
+    wrong = [label for label, weight in class_weight.items() if label not in known or not 0 < weight < np.inf]
+    if wrong:
+        raise checks.ParameterError(
+            f"class_weight has {wrong[0]!r}: {class_weight[wrong[0]]!r}; positive weights of {known} are allowed."
+        )
+    return torch.tensor([float(class_weight.get(label, 1)) for label in known], dtype=torch.float64)

@@ -1,0 +1,129 @@
+"""skorch's training loop with our optimiser, batches, random numbers and watch over the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from skorch import NeuralNet
+from torch import Tensor, nn
+
+from gbwatt.training import diagnosis, randomness
+from gbwatt.training.batches import Batches
+from gbwatt.training.inputs import Sets, Trials
+from gbwatt.training.optim import parameter_groups
+
+
+class StopTraining(Exception):
+    """Raised by a callback at the end of an epoch: the training has done enough."""
+
+
+class Net(NeuralNet):  # type: ignore[misc]
+    """A classifier's module, its optimiser and its training.
+
+    ``class_weights`` (n_classes,) weigh the cross entropy.  ``seed`` and the number of an epoch determine all that is
+    random in it.  The other arguments are skorch's.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        seed: int = 0,
+        weight_decay: float = 0.0,
+        class_weights: Tensor | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, criterion=nn.CrossEntropyLoss, **kwargs)
+        self.seed = seed
+        self.weight_decay = weight_decay
+        self.class_weights = class_weights
+
+    # ---- what skorch asks for
+
+    def get_default_callbacks(self) -> list[Any]:
+        """None: all are given."""
+        return []
+
+    def initialize_criterion(self) -> Net:
+        """Cross entropy of logits."""
+        self.criterion_ = nn.CrossEntropyLoss(weight=self.class_weights)
+        return self
+
+    def get_params_for_optimizer(self, prefix: str, named_parameters: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:  # noqa: ARG002
+        """Two groups of parameters, with weight decay and without."""
+        return (parameter_groups(self.module_, self.weight_decay),), {"lr": self.lr}
+
+    def get_split_datasets(self, X: Sets, y: None = None, **_: Any) -> tuple[Trials, Trials | None]:  # noqa: ARG002
+        """The sets as they are: the split was made before."""
+        return X.train, X.valid
+
+    def get_iterator(self, dataset: Trials, training: bool = False) -> Batches:
+        """Batches, shuffled for training."""
+        return Batches(dataset, self.batch_size, shuffle=training)
+
+    def on_epoch_begin(self, net: Any, dataset_train: Any = None, dataset_valid: Any = None, **kwargs: Any) -> None:
+        """Open a row of the history, and set the random numbers."""
+        super().on_epoch_begin(net, dataset_train=dataset_train, dataset_valid=dataset_valid, **kwargs)
+        randomness.start_epoch(self.seed, len(self.history), torch.device(self.device))
+
+    # ---- training
+
+    def learn(self, sets: Sets) -> None:
+        """Train for the epochs that the history lacks, to the end or until a callback stops it.
+
+        Whatever ends it, callbacks see the end, and the history has complete epochs only.
+        """
+        self.notify("on_train_begin", X=sets)
+        try:
+            self.fit_loop(sets, epochs=self.max_epochs - len(self.history))
+        except StopTraining:
+            pass
+        finally:
+            while self.history and "train_loss" not in self.history[-1]:
+                del self.history[-1]
+            self.notify("on_train_end", X=sets)
+
+    def train_step(self, batch: Any, **params: Any) -> Any:
+        """One step of the optimiser, if the numbers are finite."""
+        with self._watched(batch, training=True):
+            return super().train_step(batch, **params)
+
+    def validation_step(self, batch: Any, **params: Any) -> Any:
+        """The loss of a batch in evaluation mode."""
+        with self._watched(batch, training=False):
+            return super().validation_step(batch, **params)
+
+    def get_loss(self, y_pred: Tensor, y_true: Tensor, X: Tensor, training: bool = False) -> Tensor:
+        """The loss, which has to be finite."""
+        loss: Tensor = super().get_loss(y_pred, y_true, X=X, training=training)
+        if not diagnosis.finite([loss.detach()]):
+            raise self._explained(X, training)
+        return loss
+
+    def on_grad_computed(self, net: Any, named_parameters: Any, batch: Any = None, **kwargs: Any) -> None:
+        """Require finite gradients before the optimiser uses them."""
+        super().on_grad_computed(net, named_parameters, batch=batch, **kwargs)
+        if not diagnosis.finite(p.grad for p in self.module_.parameters() if p.grad is not None):
+            raise self._explained(batch[0], training=True)
+
+    @contextmanager
+    def _watched(self, batch: Any, training: bool) -> Iterator[None]:
+        """Say where it was, if the numbers were such that a matrix function refused them."""
+        try:
+            yield
+        except diagnosis.NUMERICAL_ERRORS as error:
+            if diagnosis.find_culprit(self.module_, batch[0].to(self.device)) is not None:
+                raise self._explained(batch[0], training) from error
+            error.add_note(f"This was in epoch {len(self.history)}, batch {self._batch()}.")
+            raise
+
+    def _batch(self) -> int:
+        return len(self.history[-1]["batches"])
+
+    def _explained(self, x: Tensor, training: bool) -> diagnosis.NonFiniteLossError:
+        found = diagnosis.find_culprit(self.module_, x.to(self.device))
+        culprit, remedy = found or ("all outputs are finite, but too large for the loss", "Take a smaller lr.")
+        remedy = remedy.replace("a smaller lr", f"a smaller lr than {self.lr:g}")
+        return diagnosis.NonFiniteLossError(len(self.history), self._batch(), culprit, remedy, training)

@@ -1,0 +1,91 @@
+"""Trained estimators as folders: a model's files with the estimator's own state beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from gbwatt.models.files import ModelFileError, Pretrained, load_pretrained, plain, save_pretrained
+from gbwatt.models.signal import Signal
+from gbwatt.training.inputs import Array
+
+if TYPE_CHECKING:
+    from gbwatt.training.estimator import EEGDecoder
+
+D = TypeVar("D", bound="EEGDecoder")
+
+#: Of the machine and not of the model.
+_LOCAL = ("device", "checkpoint", "log", "tensorboard", "verbose")
+
+
+def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any) -> None:
+    """Write a fitted estimator."""
+    module = decoder.net_.module_
+    history = decoder.history_
+    estimator = {
+        "class": type(decoder).__name__,
+        "parameters": _writable(decoder.get_params(deep=False)),
+        "classes_dtype": decoder.classes_.dtype.str,
+        "signal": vars(decoder.signal_),
+        "history": history,
+    }
+    training = {
+        **{name: getattr(decoder.net_, name) for name in ("lr", "batch_size", "weight_decay", "seed")},
+        "epochs": len(history),
+        "best_epoch": decoder.best_epoch_,
+        **({} if not history else {"at_best_epoch": history[decoder.best_epoch_ - 1]}),
+    }
+    save_pretrained(
+        module,
+        folder,
+        class_names=decoder.classes_.tolist(),
+        preprocessing=preprocessing,
+        extra={"training": training, "estimator": estimator},
+        name=decoder.model,
+        arguments=getattr(module, "config", None) or decoder._arguments(decoder.signal_),
+    )
+
+
+def _writable(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters in a form that JSON keeps: weights by label as pairs, indices as a list, no data."""
+    kept = {name: plain(value) for name, value in parameters.items() if name not in _LOCAL and name != "validation"}
+    if isinstance(kept["class_weight"], dict):
+        kept["class_weight"] = [[plain(label), plain(weight)] for label, weight in kept["class_weight"].items()]
+    validation = parameters["validation"]
+    if not isinstance(validation, tuple):
+        kept["validation"] = validation if np.isscalar(validation) else np.asarray(validation).tolist()
+    return kept
+
+
+def load(cls: type[D], folder: str | Path, device: str) -> D:
+    """Read a fitted estimator."""
+    found = load_pretrained(folder)
+    saved = found.extra.get("estimator")
+    if saved is None:
+        raise ModelFileError(f"{folder} has a model without an estimator; use gbwatt.models.files.load_pretrained.")
+    try:
+        return _restored(cls, found, saved, device)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ModelFileError(f"{folder} has an estimator that this version cannot build ({error!r}).") from error
+
+
+def _restored(cls: type[D], found: Pretrained, saved: dict[str, Any], device: str) -> D:
+    if saved["class"] != cls.__name__:
+        raise ModelFileError(f"the estimator is a {saved['class']}; use {saved['class']}.from_pretrained.")
+    parameters = dict(saved["parameters"])
+    if isinstance(parameters["class_weight"], list):
+        parameters["class_weight"] = dict(parameters["class_weight"])
+    decoder = cls(**parameters, device=device)
+    decoder.classes_ = _labels(found.class_names or (), saved["classes_dtype"])
+    decoder.signal_ = Signal(**saved["signal"])
+    decoder.net_ = decoder._initialized(found.model, decoder._training(), None, [])
+    decoder.net_.history.extend({**row, "dur": row["duration"]} for row in saved["history"])
+    return decoder
+
+
+def _labels(names: tuple[Any, ...], dtype: str) -> Array:
+    if np.dtype(dtype).kind not in "biufUO":
+        raise TypeError(f"labels of dtype {dtype!r}")
+    return np.array(names, dtype=dtype)

@@ -1,0 +1,200 @@
+"""GDLNet: attention of subspaces, presets, shapes, gradients, options."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from gbwatt.checks import ParameterError, ShapeError
+from gbwatt.models import registry
+from gbwatt.models.gdlnet import ARCHITECTURES, FullRankMap, GDLNet, GrassmannSelfAttention
+from gbwatt.models.presets import TASKS
+from gbwatt.nn import SegmentCovariance
+
+SMALL = {"n_chans": 3, "n_outputs": 2, "n_times": 80, "sfreq": 40.0}
+
+
+def build(**changes):
+    torch.manual_seed(0)
+    return GDLNet(**{**SMALL, **changes})
+
+
+def epochs(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def bases(*shape, seed=0):
+    return torch.linalg.qr(epochs(*shape, seed=seed).double())[0]
+
+
+# ---------------------------------------------------------------------------------------------------------- attention
+
+
+@pytest.fixture
+def attention():
+    torch.manual_seed(0)
+    return GrassmannSelfAttention(6, 5).double()
+
+
+def test_attention_by_its_definition(attention):
+    x = bases(2, 3, 6, 2)
+
+    def span(layer, u):
+        y = layer.weight.mT @ u
+        return y @ torch.linalg.inv(y.mT @ y) @ y.mT  # the projector, without a basis
+
+    for item, value, weights in zip(x, *attention(x), strict=True):
+        q, k, v = ([span(layer, u) for u in item] for layer in (attention.query, attention.key, attention.value))
+        score = torch.stack([torch.stack([1 / (1 + torch.log(1 + torch.dist(a, b))) for b in k]) for a in q])
+        assert torch.allclose(weights, score.softmax(-1))
+        want = torch.stack([sum(w * b for w, b in zip(row, v, strict=True)) for row in score.softmax(-1)])
+        assert torch.allclose(value, want)
+
+
+def test_attention_depends_on_subspaces_and_not_on_their_bases(attention, orthogonal):
+    x = bases(2, 3, 6, 2)
+    for got, want in zip(attention(x @ orthogonal(2, seed=1)), attention(x), strict=True):
+        assert torch.allclose(got, want)
+
+
+def test_attention_is_equivariant_to_the_order_of_the_sequence(attention):
+    x, order = bases(2, 4, 6, 2), torch.tensor([2, 0, 3, 1])
+    value, weights = attention(x)
+    permuted = attention(x[:, order])
+    assert torch.allclose(permuted.value, value[:, order])
+    assert torch.allclose(permuted.weights, weights[:, order][..., order])
+
+
+def test_what_a_query_sees_is_a_mean_of_projectors(attention):
+    value, weights = attention(bases(2, 4, 6, 2))
+    assert torch.allclose(weights.sum(-1), torch.ones(2, 4).double())
+    assert torch.allclose(value.diagonal(dim1=-2, dim2=-1).sum(-1), torch.full((2, 4), 2.0).double())
+    eigenvalues = torch.linalg.eigvalsh(value.detach())
+    assert float(eigenvalues.min()) > -1e-12
+    assert float(eigenvalues.max()) < 1 + 1e-12
+
+
+def test_full_rank_map_gives_orthonormal_bases():
+    u = FullRankMap(6, 4).double()(bases(2, 6, 3))
+    assert u.shape == (2, 4, 3)
+    assert torch.allclose(u.mT @ u, torch.eye(3).double().expand(2, 3, 3))
+
+
+# -------------------------------------------------------------------------------------------------------------- model
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_logits_for_every_task(task):
+    signal, sizes = TASKS[task].signal, ARCHITECTURES[task]
+    model = registry.create("gdlnet", task=task)
+    assert model.attention.query.weight.shape == (sizes.n_temporal, sizes.k)
+    logits = model(epochs(2, signal.n_chans, signal.n_times))
+    assert logits.shape == (2, signal.n_outputs)
+    assert torch.isfinite(logits).all()
+
+
+@pytest.mark.parametrize("task, spatial, temporal, maps", [("ssvep", 125, 21, 19), ("ern", 14, 16, 14)])
+def test_presets_are_those_of_gdlnet(task, spatial, temporal, maps):
+    """Three groups of temporal filters on common spatial ones."""
+    model = registry.create("gdlnet", task=task)
+    assert model.features.spatial.out_channels == spatial
+    assert model.features.temporal.out_channels == 3 * temporal
+    assert model.final_layer.in_features == 3 * maps * (maps + 1) // 2
+
+
+def test_options_go_before_the_preset():
+    assert registry.create("gdlnet", task="ssvep", p=4, n_out=10).config["n_out"] == 10
+    assert registry.create("gdlnet", task="ssvep", p=4).p == 4
+
+
+def test_a_singleton_axis_is_accepted():
+    model, x = build().eval(), epochs(2, 3, 80)
+    assert torch.equal(model(x), model(x[:, None]))
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 80), (2, 3, 81), (3, 80), (2, 2, 3, 80)])
+def test_epochs_of_another_shape_are_refused(shape):
+    with pytest.raises(ShapeError, match=r"epochs \(batch, 3, 80\)"):
+        build()(epochs(*shape))
+
+
+@pytest.mark.parametrize("split", ["shared", "grouped", "time"])
+def test_gradients_reach_every_parameter(split):
+    """But for offsets, which batch normalisation and the centring of covariances take away."""
+    model = build(split=split).double()
+    torch.nn.functional.cross_entropy(model(epochs(8, 3, 80).double()), torch.arange(8) % 2).backward()
+    silent = {key for key, p in model.named_parameters() if not float(p.grad.abs().max()) > 1e-12}
+    assert silent == {"features.spatial.bias", "features.temporal.bias", "features.temporal_norm.bias"}
+
+
+def test_gradients_are_finite_for_silent_channels_and_constant_epochs():
+    model = build()
+    x = epochs(4, 3, 80)
+    x[:, 1], x[2] = 0, 1
+    model(x).sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+def test_state_dict_and_config_make_the_same_model():
+    model, x = build(), epochs(4, 3, 80)
+    model(x)  # moves the running statistics
+    other = registry.create("gdlnet", **model.config)
+    assert not torch.allclose(other.eval()(x), model.eval()(x))
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(x), model(x))
+    assert torch.equal(copy.deepcopy(model)(x), model(x))
+
+
+OPTIONS = {
+    "n_spatial": 4,
+    "n_temporal": 8,
+    "kernel": 5,
+    "split": "grouped",
+    "n_segments": 2,
+    "n_out": 9,
+    "p": 2,
+    "sfreq": 20.0,
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_changes_the_model(option):
+    x = epochs(4, 3, 80)
+    logits, changed = build()(x), build(**{option: OPTIONS[option]})(x)
+    assert torch.equal(logits, build()(x))
+    assert not torch.allclose(logits, changed)
+
+
+def test_every_option_is_in_the_test_above():
+    assert OPTIONS.keys() == build().config.keys() - {"n_chans", "n_outputs", "n_times"}
+
+
+def test_regularised_covariances_have_the_same_leading_subspaces():
+    """Why the model has no option for it."""
+    model, x = build().double().eval(), epochs(4, 3, 80).double()
+    logits = model(x)
+    model.covariances = SegmentCovariance(1, eps=1e-2, shrinkage=0.5)
+    assert torch.allclose(model(x), logits)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"n_temporal": 1}, "n_temporal=1"),
+        ({"n_temporal": 8, "n_out": 9}, "n_out=9 must be between 2 and n_temporal=8"),
+        ({"n_out": 1}, "n_out=1"),
+        ({"n_out": 6, "p": 6}, "p=6 must be between 1 and 5"),
+        ({"p": 0}, "p=0"),
+        ({"split": "times"}, "Did you mean 'time'"),
+    ],
+)
+def test_impossible_options_are_refused(options, message):
+    with pytest.raises(ParameterError, match=message):
+        build(**options)
+
+
+def test_epochs_too_short_for_their_windows_are_refused():
+    with pytest.raises(ShapeError, match="lower n_segments"):
+        build(n_times=8, kernel=3, split="time", n_segments=6)(epochs(2, 3, 8))

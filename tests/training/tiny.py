@@ -1,0 +1,44 @@
+"""A model that trains in milliseconds and has all that can go wrong: buffers, dropout, a manifold, an undecayed scale."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from gbwatt.models import registry
+from gbwatt.nn.manifolds import stiefel
+
+
+class Tiny(nn.Module):
+    """Log-power of orthonormal mixtures of the channels, normalised, with dropout, classified."""
+
+    undecayed = ("scale",)
+
+    def __init__(self, n_chans, n_outputs, width=3, dropout=0.2, task=None):
+        super().__init__()
+        self.task = task
+        self.mix = stiefel(n_chans, width)
+        self.norm = nn.BatchNorm1d(width)
+        self.dropout = nn.Dropout(dropout)
+        self.scale = nn.Parameter(torch.ones(()))
+        self.final_layer = nn.Linear(width, n_outputs)
+
+    def forward(self, x):  # (batch, n_chans, n_times) -> (batch, n_outputs)
+        power = (self.mix.mT @ x).square().mean(-1).log()
+        return self.scale * self.final_layer(self.dropout(self.norm(power)))
+
+
+def register_tiny() -> None:
+    registry.register("tiny", "a model for tests")(
+        lambda signal, task, **options: Tiny(signal.n_chans, signal.n_outputs, **options)
+    )
+
+
+def make_trials(n=40, n_chans=4, n_times=32, n_classes=2, seed=0):
+    """Classes that differ in the power of one channel each; labels are texts."""
+    rng = np.random.default_rng(seed)
+    codes = np.arange(n) % n_classes
+    x = rng.standard_normal((n, n_chans, n_times))
+    x[np.arange(n), codes] *= 3
+    return x, np.array(["left", "right", "feet", "tongue"])[codes]
