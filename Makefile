@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 VENV   ?= .venv
+ECOVENV ?= .venv-ecosystem
 # The version of torch stands in the lock; `make lock TORCH=torch==X.Y.Z` moves it.
 TORCH  ?= $(shell grep '^torch==' requirements.lock)
 
@@ -17,7 +18,7 @@ ARGS   ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test fallback slow peers lint format demo bench lock ci clean
+.PHONY: help setup test fallback slow peers ecosystem lint format demo bench lock ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -60,6 +61,15 @@ $(VENV)/.lint: $(DECLARED) | $(VENV)/.base
 	$(PIP) install --quiet --constraint requirements.lock --no-build-isolation --editable '.[lint]'
 	@touch $@
 
+# braindecode and MOABB pin what the lock pins otherwise, so they have an environment of their own. braindecode
+# requires torchaudio, whose wheel is built for CUDA: gbwatt.models.external puts aside what a CPU cannot load.
+$(ECOVENV)/.ecosystem: $(DECLARED) $(NATIVE)
+	$(call create_venv,$(ECOVENV))
+	$(ECOVENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet $(TORCH) 'setuptools>=77'
+	$(ECOVENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --no-build-isolation --editable '.[test,braindecode,moabb]'
+	$(ECOVENV)/bin/python -m gbwatt.models.external
+	@touch $@
+
 setup: $(VENV)/.base $(VENV)/.peers $(VENV)/.lint ## install everything for development into .venv
 
 # --- checks ----------------------------------------------------------------------------------------
@@ -75,6 +85,9 @@ slow: $(VENV)/.base ## the slow tests
 
 peers: $(VENV)/.base $(VENV)/.peers ## tests against other libraries
 	$(PYTEST) $(XDIST) -m peers $(ARGS)
+
+ecosystem: $(ECOVENV)/.ecosystem ## tests with braindecode and MOABB, in an environment of their own
+	$(ECOVENV)/bin/python -m pytest $(XDIST) -m ecosystem $(ARGS)
 
 lint: $(VENV)/.base $(VENV)/.lint ## ruff and mypy
 	$(BIN)/ruff check
@@ -118,6 +131,6 @@ lock: ## resolve the newest versions and write requirements.lock (Python 3.11)
 	@rm -rf $(LOCKENV)
 
 clean: ## remove .venv, caches and build products
-	rm -rf $(VENV) $(LOCKENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(ECOVENV) $(LOCKENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -exec rm -rf {} + 2>/dev/null || true
 	rm -f $(BINARIES)

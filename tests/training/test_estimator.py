@@ -103,7 +103,14 @@ def test_gbwatt_learns_with_every_argument_of_its_own(trials):
     base = weights(plain.fit(x, y))
     config = plain.net_.module_.config
     assert config["recipe"] == "best"
-    changes = {"recipe": "paper", "metric": "bures-wasserstein", "theta": 0.5, "shrinkage": 0.3, "n_segments": 2, "k": 3}
+    changes = {
+        "recipe": "paper",
+        "metric": "bures-wasserstein",
+        "theta": 0.5,
+        "shrinkage": 0.3,
+        "n_segments": 2,
+        "k": 3,
+    }
     for name, value in changes.items():
         other = clone(plain).set_params(**{name: value}).fit(x, y)
         assert other.net_.module_.config[name] == value != config[name]
@@ -138,7 +145,9 @@ def test_pipelines_cross_validation_and_grid_search(decoder):
     pipeline = make_pipeline(FunctionTransformer(lambda x: x * 1e-6), decoder(max_epochs=2))
     scores = cross_val_score(pipeline, x, y, cv=2, scoring="roc_auc", error_score="raise")
     assert ((scores >= 0) & (scores <= 1)).all()
-    search = GridSearchCV(decoder(max_epochs=2), {"model_options": [{"width": 1}, {"width": 3}]}, cv=2, error_score="raise")
+    search = GridSearchCV(
+        decoder(max_epochs=2), {"model_options": [{"width": 1}, {"width": 3}]}, cv=2, error_score="raise"
+    )
     best = search.fit(x, y).best_estimator_
     assert best.net_.module_.mix.shape[1] == best.model_options["width"]
 
@@ -199,11 +208,11 @@ def test_epochs_shuffle_and_drop_out_differently(decoder, trials):
 
 
 def test_the_weights_of_the_lowest_validation_loss_are_kept(decoder, trials):
-    fitted = decoder(lr=0.3, max_epochs=12).fit(*trials)
+    x, y = trials[0], np.random.default_rng(0).permutation(trials[1])  # nothing to learn: validation gets worse
+    fitted = decoder(lr=0.3, max_epochs=12).fit(x, y)
     best = fitted.best_epoch_
     assert losses(fitted)[best - 1] == min(losses(fitted))
     assert best < 12  # else this shows nothing
-    x, y = trials
     shorter = decoder(lr=0.3, max_epochs=best).fit(x, y)
     assert same(weights(fitted), weights(shorter))
 
@@ -242,27 +251,21 @@ def test_all_forms_of_validation_agree(decoder, trials):
         assert same(weights(by_index), weights(other))
 
 
-def test_a_fraction_is_drawn_from_each_class_by_the_seed():
-    from gbwatt.training.inputs import encode_labels, split
-
-    x, y = make_trials(n=60, n_classes=3)
-    classes, codes = encode_labels(y, 60)
-    sets = split(x, codes, classes, 0.2, seed=1)
-    assert sets.valid.y.bincount().tolist() == [4, 4, 4]
-    assert len(sets.train) == 48
-    assert not torch.equal(sets.valid.x, split(x, codes, classes, 0.2, seed=2).valid.x)
-
-
 def test_class_weights_move_the_decision(decoder):
     x, y = make_trials(n=60)
     x = np.random.default_rng(0).standard_normal(x.shape)  # nothing to learn but the prior
-    share = {w: (decoder(class_weight={"left": w}).fit(x, y).predict(x) == "left").mean() for w in (0.05, 1, 20.0)}
+    patient = decoder(max_epochs=40, validation=None)
+    share = {
+        w: (clone(patient).set_params(class_weight={"left": w}).fit(x, y).predict(x) == "left").mean()
+        for w in (0.05, 1, 20.0)
+    }
     assert share[0.05] < 0.2
     assert share[20.0] > 0.8
 
 
 def test_early_stopping_ends_after_its_patience(decoder, trials):
-    fitted = decoder(lr=0.5, max_epochs=60, early_stopping=3).fit(*trials)
+    y = np.random.default_rng(0).permutation(trials[1])
+    fitted = decoder(lr=0.3, max_epochs=60, early_stopping=3).fit(trials[0], y)
     assert len(fitted.history_) == fitted.best_epoch_ + 3 < 60
 
 
@@ -321,77 +324,6 @@ def test_a_missing_tensorboard_is_named_before_training(decoder, trials, monkeyp
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
     with pytest.raises(ModuleNotFoundError, match="pip install tensorboard"):
         decoder(tensorboard="tb").fit(*trials)
-
-
-# ---- errors
-
-
-def test_bad_trials_are_named(decoder, trials):
-    x, y = trials
-    broken = x.copy()
-    broken[7, 2, 5] = np.nan
-    with pytest.raises(checks.NotFiniteError, match="trial 7, channel 2"):
-        decoder().fit(broken, y)
-    with pytest.raises(checks.NotFiniteError, match="trial 7, channel 2"):
-        decoder().fit(x, y).predict(broken)
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        (lambda x, y: (x[0], y), r"\(4, 32\) does not hold epochs"),
-        (lambda x, y: (x[:0], y[:0]), r"\(0, 4, 32\) does not hold epochs"),
-        (lambda x, y: (x, y[:-1]), r"'y' \(39,\) does not match 40"),
-        (lambda x, y: (x, None), r"'y' None does not match 40"),
-        (lambda x, y: (x, np.zeros(40)), "one class only"),
-        (lambda x, y: (x, np.linspace(0, 1, 40)), "continuous"),
-        (lambda x, y: (x.astype(str), y), "real numbers"),
-        (lambda x, y: (x + 1j, y), "real numbers"),
-    ],
-)
-def test_wrong_data_are_refused(decoder, trials, change, message):
-    with pytest.raises(ValueError, match=message):
-        decoder().fit(*change(*trials))
-
-
-def test_prediction_needs_the_channels_and_samples_of_the_fit(decoder, trials):
-    fitted = decoder().fit(*trials)
-    with pytest.raises(checks.ShapeError, match=r"\(40, 3, 32\).*\(n, 4, 32\)"):
-        fitted.predict(trials[0][:, :3])
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"model": "tini"}, "Did you mean 'tiny'"),
-        ({"task": "mii"}, "Did you mean 'mi'"),
-        ({"lr": -1}, "lr=-1"),
-        ({"lr": float("nan")}, "lr=nan"),
-        ({"batch_size": 1}, "batch_size=1"),
-        ({"batch_size": 2.5}, "batch_size=2.5"),
-        ({"max_epochs": 0}, "max_epochs=0"),
-        ({"weight_decay": -0.1}, "weight_decay"),
-        ({"seed": -1}, "seed=-1"),
-        ({"seed": None}, "seed=None"),
-        ({"early_stopping": 0}, "early_stopping=0"),
-        ({"early_stopping": 3, "validation": None}, "early_stopping=3 needs"),
-        ({"validation": 1.5}, "between 0 and 1"),
-        ({"validation": 0.001}, "leaves a class out"),
-        ({"validation": [0, 0]}, "different indices"),
-        ({"validation": [40]}, "different indices from 0 to 39"),
-        ({"validation": "all"}, "different indices"),
-        ({"validation": list(range(0, 40, 2))}, "no training trial of class 'left'"),
-        ({"validation": (1, 2, 3)}, "tuple of 3"),
-        ({"validation": (np.zeros((1, 3, 32)), ["left"])}, r"\(1, 3, 32\) does not match"),
-        ({"validation": (np.zeros((1, 4, 32)), ["hand"])}, "'hand'"),
-        ({"class_weight": "ballanced"}, "Did you mean 'balanced'"),
-        ({"class_weight": {"hand": 1.0}}, "'hand'"),
-        ({"class_weight": {"left": -1.0}}, "positive weights"),
-    ],
-)
-def test_wrong_arguments_are_refused(decoder, trials, changes, message):
-    with pytest.raises(checks.InputError, match=message):
-        decoder(**changes).fit(*trials)
 
 
 def test_the_decoder_takes_its_model_first():

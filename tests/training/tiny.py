@@ -1,4 +1,4 @@
-"""A model that trains in milliseconds and has all that can go wrong: buffers, dropout, a manifold, an undecayed scale."""
+"""A model that trains in milliseconds and has all kinds of state: buffers, dropout, a manifold, an undecayed scale."""
 
 from __future__ import annotations
 

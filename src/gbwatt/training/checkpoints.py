@@ -104,8 +104,6 @@ def _pack(net: Net, best: Mapping[str, Tensor], fingerprint: Mapping[str, Any]) 
 def read(folder: str | Path) -> State | None:
     """What is in a folder of checkpoints; None if there is nothing yet."""
     path = Path(folder) / FILE
-    for leftover in Path(folder).glob(f".{FILE}.*.tmp"):  # of a killed process
-        leftover.unlink(missing_ok=True)
     if not path.exists():
         return None
     try:
@@ -121,6 +119,8 @@ def read(folder: str | Path) -> State | None:
 
 def resume(net: Net, best: KeepBest, folder: str | Path, fingerprint: Mapping[str, Any]) -> None:
     """Put an initialised net where the checkpoint in a folder, if there is one, left it."""
+    for leftover in Path(folder).glob(f".{FILE}.*.tmp"):  # of a killed process
+        leftover.unlink(missing_ok=True)
     state = read(folder)
     if state is None:
         return

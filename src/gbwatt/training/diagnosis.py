@@ -64,9 +64,9 @@ def find_culprit(model: nn.Module, x: Tensor) -> tuple[str, str] | None:
     slower = "Take a smaller lr"
     if not finite([x]):
         return "the input has NaN or infinite samples", "Clean the data."
-    name = first_not_finite(model.named_parameters()) or first_not_finite(model.named_buffers())
+    name = first_not_finite(model.named_parameters())
     if name:
-        return f"parameter or buffer {name!r} is not finite after the step before", f"{slower}."
+        return f"parameter {name!r} is not finite after the step before", f"{slower}."
     module = first_bad_module(model, x)
     if module:
         return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,8 @@ def read_epochs(X: Any, name: str = "X") -> tuple[Array, float | None]:
 
 
 def _require_finite(x: Array, name: str) -> None:
-    bad = ~np.isfinite(x.astype(np.float32, copy=False)).all(axis=2)  # (n, n_chans); float32: as models see it
+    with np.errstate(over="ignore"):  # as models see it, in float32
+        bad = ~np.isfinite(x.astype(np.float32, copy=False)).all(axis=2)  # (n, n_chans)
     if bad.any():
         trial, channel = np.argwhere(bad)[0]
         raise checks.NotFiniteError(
@@ -87,7 +89,7 @@ def encode_labels(y: Any, n: int) -> tuple[Array, Array]:
     check_classification_targets(labels)
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
-        raise checks.ParameterError(f"'y' has one class only, {classes[0]!r}; at least two are needed.")
+        raise checks.ParameterError(f"'y' has one class only, {classes.tolist()[0]!r}; at least two are needed.")
     return classes, codes
 
 
@@ -113,7 +115,7 @@ def split(x: Array, codes: Array, classes: Array, validation: Any, seed: int) ->
     held_out = _held_out(codes, validation, seed)
     missing = np.setdiff1d(np.arange(len(classes)), codes[~held_out])
     if missing.size:
-        raise checks.ParameterError(f"validation leaves no training trial of class {classes[missing[0]]!r}.")
+        raise checks.ParameterError(f"validation leaves no training trial of class {classes.tolist()[missing[0]]!r}.")
     return Sets(_trials(x[~held_out], codes[~held_out]), _trials(x[held_out], codes[held_out]))
 
 
@@ -144,8 +146,8 @@ def same_signal(x: Array, signal: tuple[int, ...], name: str) -> None:
 def _held_out(codes: Array, validation: Any, seed: int) -> NDArray[np.bool_]:
     """A mask of the trials for validation."""
     n = len(codes)
-    if isinstance(validation, (int, float)):
-        chosen = _fraction(codes, validation, seed)
+    if isinstance(validation, Real):
+        chosen = _fraction(codes, float(validation), seed)
     else:
         chosen = np.asarray(validation)
         if chosen.dtype == bool and chosen.shape == (n,):

@@ -1,0 +1,132 @@
+"""Models of braindecode: EEGNet, ShallowConvNet, SCCNet and FBCNet.
+
+braindecode is imported when one of them is built, not before.  It needs torchaudio; ``python -m
+gbwatt.models.external`` repairs one that was built for CUDA and does not load beside a torch without it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib import import_module
+from typing import Any
+
+from torch import Tensor, nn
+
+from gbwatt import checks
+from gbwatt.models.epochs import as_epochs
+from gbwatt.models.presets import Task
+from gbwatt.models.registry import register
+from gbwatt.models.signal import Signal
+
+INSTALL = "pip install 'gbwatt[braindecode]'"
+REPAIR = "python -m gbwatt.models.external"
+
+
+class PackageError(ImportError):
+    """An optional package is missing or cannot be loaded."""
+
+
+def _braindecode() -> Any:
+    """The module ``braindecode.models``, or an error that says what to install or to repair."""
+    try:
+        return import_module("braindecode.models")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("braindecode", "torchaudio"):
+            raise
+        raise PackageError(f"{error.name} is not installed, and this model is braindecode's: {INSTALL}") from error
+    except (OSError, RuntimeError) as error:  # what torchaudio raises when its libraries do not load, or do not match
+        if "torchaudio" not in str(error).lower() and ".so" not in str(error):
+            raise
+        raise PackageError(
+            f"braindecode needs torchaudio, which cannot load its compiled libraries: {error}. Most likely torchaudio "
+            "was built for CUDA and torch was not. Install a torchaudio of the same build as torch; or set those "
+            f"libraries aside, which braindecode does without: {REPAIR}"
+        ) from error
+
+
+class BraindecodeModel(nn.Module):
+    """A network of braindecode with the input of the models here, (batch, n_chans, n_times) -> (batch, n_outputs).
+
+    Parameters
+    ----------
+    network : nn.Module
+    signal : Signal
+        What it was built for.
+    options : mapping
+        What else it was built with; part of ``config``.
+    """
+
+    def __init__(self, network: nn.Module, signal: Signal, options: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.network = network
+        self.config: dict[str, Any] = {**asdict(signal), **options}
+
+    @property
+    def final_layer(self) -> nn.Module:
+        """The classifier, a linear layer or what holds one."""
+        return self.network.get_submodule("final_layer")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of epochs (batch, n_chans, n_times), or (batch, 1, n_chans, n_times)."""
+        logits: Tensor = self.network(as_epochs(x, self.config["n_chans"], self.config["n_times"]))
+        return logits
+
+
+def _build(name: str, signal: Signal, presets: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
+    """Class ``name`` of braindecode with the presets of this module and the options of the caller."""
+    network_class = getattr(_braindecode(), name)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Time dimension .* not divisible")  # FBCNet says that it pads
+        try:
+            network = network_class(**asdict(signal), **{**presets, **options})
+        except (ValueError, RuntimeError, ZeroDivisionError) as error:
+            raise checks.ParameterError(
+                f"braindecode's {name} cannot be built for n_chans={signal.n_chans}, n_times={signal.n_times}, "
+                f"sfreq={signal.sfreq} and {dict(options)}; epochs may be too short for its kernels and pools. It says: {error}"
+            ) from error
+    return BraindecodeModel(network, signal, options)
+
+
+def _sfreq(signal: Signal, name: str) -> float:
+    if signal.sfreq is None:
+        raise checks.ParameterError(f"{name} has filters in seconds or Hz: give sfreq, the sampling rate in Hz.")
+    return signal.sfreq
+
+
+@register("eegnet", "EEGNet-8,2 (Lawhern et al. 2018)", extra="braindecode")
+def _eegnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
+    return _build("EEGNet", signal, {"final_layer_with_constraint": True}, options)
+
+
+@register("shallowconvnet", "ShallowConvNet (Schirrmeister et al. 2017)", extra="braindecode")
+def _shallow(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
+    # for 125 Hz: half the lengths that were made for 250 Hz
+    lengths = {"filter_time_length": 13, "pool_time_length": 35, "pool_time_stride": 7}
+    return _build("ShallowFBCSPNet", signal, lengths, options)
+
+
+@register("sccnet", "SCCNet, spatial component-wise convolutions (Wei et al. 2019)", extra="braindecode")
+def _sccnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
+    _sfreq(signal, "sccnet")
+    return _build("SCCNet", signal, {}, options)
+
+
+@register("fbcnet", "FBCNet, a filter bank and spatial filters (Mane et al. 2021)", extra="braindecode")
+def _fbcnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
+    return _build("FBCNet", signal, {"n_bands": filter_bands(_sfreq(signal, "fbcnet"))}, options)
+
+
+def filter_bands(sfreq: float) -> list[tuple[float, float]]:
+    """Bands of 4 Hz from 4 to 40 Hz, those below half the sampling rate.
+
+    Examples
+    --------
+    >>> filter_bands(25.0)
+    [(4.0, 8.0), (8.0, 12.0)]
+    """
+    bands = [(float(low), low + 4.0) for low in range(4, 40, 4) if low + 4 < sfreq / 2]
+    if not bands:
+        raise checks.ParameterError(f"sfreq={sfreq} leaves no band for fbcnet; more than 16 Hz is needed.")
+    return bands

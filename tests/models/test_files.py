@@ -1,0 +1,300 @@
+"""Models as files: what is saved comes back, and what is damaged says so."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from gbwatt.models import GBWAtt, create, files, registry
+from gbwatt.models.files import ModelFileError, load_pretrained, save_pretrained
+from gbwatt.training import EEGDecoder, GBWAttClassifier
+from tests.training.tiny import Tiny, make_trials, register_tiny
+
+ARGUMENTS = {"n_chans": 4, "n_outputs": 2, "n_times": 32}
+
+
+@pytest.fixture(autouse=True)
+def tiny():
+    register_tiny()
+    yield
+    registry._MODELS.pop("tiny", None)
+
+
+@pytest.fixture
+def model():
+    """With buffers that training has moved."""
+    made = Tiny(4, 2)
+    made(torch.randn(8, 4, 32, generator=torch.Generator().manual_seed(0)))
+    return made
+
+
+@pytest.fixture
+def folder(model, tmp_path):
+    save_pretrained(model, tmp_path / "model", name="tiny", arguments=ARGUMENTS, class_names=["left", "right"])
+    return tmp_path / "model"
+
+
+def same(a, b):
+    a, b = a.state_dict(), b.state_dict()
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) and a[k].dtype == b[k].dtype for k in a)
+
+
+def edit(folder, **changes):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+
+
+# ---- what is saved comes back
+
+
+def test_a_model_comes_back_with_parameters_buffers_and_metadata(model, tmp_path):
+    save_pretrained(
+        model,
+        tmp_path / "a" / "b",
+        name="tiny",
+        arguments=ARGUMENTS,
+        class_names=np.array([3, 5]),
+        preprocessing={"band": [4, 38]},
+        extra={"site": "Ulm"},
+    )
+    loaded = load_pretrained(tmp_path / "a" / "b")
+    assert same(loaded.model, model)
+    assert not loaded.model.training
+    assert (loaded.name, dict(loaded.arguments)) == ("tiny", ARGUMENTS)
+    assert (loaded.class_names, loaded.preprocessing, loaded.extra) == ((3, 5), {"band": [4, 38]}, {"site": "Ulm"})
+
+
+def test_gbwatt_saves_itself_by_its_configuration(tmp_path):
+    model = GBWAtt(4, 3, 64, sfreq=128, theta=0.5, shrinkage="oas", k=3)
+    model.save_pretrained(tmp_path, class_names=["a", "b", "c"])
+    loaded = GBWAtt.from_pretrained(tmp_path)
+    assert loaded.config == model.config
+    x = torch.randn(2, 4, 64)
+    assert torch.equal(loaded(x), model.eval()(x))
+
+
+def test_precision_and_manifolds_are_kept(model, tmp_path):
+    model = model.double()
+    save_pretrained(model, tmp_path, name="tiny", arguments=ARGUMENTS)
+    loaded = load_pretrained(tmp_path).model
+    assert same(loaded, model)
+    assert type(loaded.mix) is type(model.mix)
+    assert loaded.mix.requires_grad
+
+
+def test_the_random_numbers_of_the_caller_are_not_touched(folder):
+    before = torch.get_rng_state()
+    load_pretrained(folder)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_the_folder_says_what_it_is(folder, model):
+    config = json.loads((folder / "config.json").read_text())
+    assert config["format"] == files.FORMAT
+    assert config["model"] == "tiny"
+    assert config["n_parameters"] == sum(p.numel() for p in model.parameters())
+    assert set(config["versions"]) == {"gbwatt", "torch", "python"}
+    card = (folder / "README.md").read_text()
+    assert "(batch, 4, 32)" in card
+    assert "left, right" in card
+    assert "load_pretrained" in card
+    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "config.json", "model.safetensors"]
+
+
+def test_other_files_of_the_folder_stay(model, folder):
+    (folder / "notes.txt").write_text("mine")
+    save_pretrained(model, folder, name="tiny", arguments=ARGUMENTS)
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+# ---- what cannot be saved
+
+
+def test_a_model_that_could_not_be_loaded_is_not_saved(model, tmp_path):
+    cases = [
+        ({"name": "tiny"}, "no attribute 'config'"),
+        ({"name": "tiny", "arguments": {**ARGUMENTS, "width": 2}}, "'mix'"),
+        ({"name": "tiny", "arguments": {**ARGUMENTS, "wdth": 2}}, "wdth"),
+        ({"name": "tiny", "arguments": ARGUMENTS, "extra": {"x": object()}}, "cannot be written as JSON"),
+        ({"name": "tiny", "arguments": ARGUMENTS, "extra": {(1, 2): 3}}, "cannot be written as JSON"),
+        ({"name": "tinny", "arguments": ARGUMENTS}, "'tinny'"),
+    ]
+    for arguments, message in cases:
+        with pytest.raises(ModelFileError, match=message):
+            save_pretrained(model, tmp_path / "none", **arguments)
+    with pytest.raises(ModelFileError, match="give name"):
+        save_pretrained(torch.nn.Linear(2, 2), tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_interrupted_save_leaves_the_old_model_or_the_new(model, folder, monkeypatch):
+    """Whichever of the renames is the last that happens."""
+    old = {name: x.clone() for name, x in model.state_dict().items()}
+    replace, seen = Path.replace, set()
+    for last in range(5):
+        new = Tiny(4, 2)
+        count = [0]
+
+        def limited(self, target, last=last, count=count):
+            if count[0] == last:
+                raise KeyboardInterrupt
+            count[0] += 1
+            return replace(self, target)
+
+        save_pretrained(model, folder, name="tiny", arguments=ARGUMENTS, class_names=["old", "model"])
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", limited)
+            with contextlib.suppress(KeyboardInterrupt):
+                save_pretrained(new, folder, name="tiny", arguments=ARGUMENTS, class_names=["new", "model"])
+        loaded = load_pretrained(folder)
+        expected = {"old": old, "new": new.state_dict()}[loaded.class_names[0]]
+        assert all(torch.equal(x, expected[name]) for name, x in loaded.model.state_dict().items())
+        seen.add(loaded.class_names[0])
+    assert seen == {"old", "new"}
+
+
+# ---- damage
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_missing_file_is_named(folder, name):
+    (folder / name).unlink()
+    with pytest.raises(ModelFileError, match=f"{name} cannot be read"):
+        load_pretrained(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00" * 4, pickle.dumps({"a": 1}), None])
+def test_weights_that_are_truncated_or_foreign_are_refused(folder, content):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-7] if content is None else content)
+    with pytest.raises(ModelFileError, match=r"model\.safetensors .*truncated or no safetensors file"):
+        load_pretrained(folder)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"format": "one"}', "\udcff"])
+def test_a_damaged_configuration_is_refused(folder, text):
+    (folder / "config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ModelFileError, match=r"config\.json (is damaged|is no configuration)"):
+        load_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"format": 99}, "format 99.*newer gbwatt"),
+        ({"model": "tinier"}, "names the model 'tinier'"),
+        ({"model": 3}, "wrong type for .*model"),
+        ({"arguments": {**ARGUMENTS, "colour": 1}}, "colour"),
+        ({"arguments": {"n_chans": -4, "n_outputs": 2, "n_times": 32}}, "n_chans"),
+        ({"arguments": {**ARGUMENTS, "n_outputs": 3}}, r"'final_layer\..*should be"),
+    ],
+)
+def test_a_configuration_of_another_version_is_explained(folder, changes, message):
+    edit(folder, **changes)
+    with pytest.raises(ModelFileError, match=message):
+        load_pretrained(folder)
+
+
+def test_an_incomplete_configuration_is_refused(folder):
+    (folder / "config.json").write_text('{"format": 1, "model": "tiny"}')
+    with pytest.raises(ModelFileError, match=r"lacks .*arguments"):
+        load_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda t: t.pop("mix"), "'mix' is missing"),
+        (lambda t: t.update(other=torch.ones(1)), "'other' is not of this model"),
+        (lambda t: t.update(mix=torch.ones(3, 4)), r"'mix' is torch.float32 \(3, 4\) and should be .* \(4, 3\)"),
+        (lambda t: t.update(mix=torch.ones(4, 3, dtype=torch.int64)), "'mix' is torch.int64"),
+        (lambda t: t.update(mix=t["mix"] + 1), "was changed since"),
+    ],
+)
+def test_weights_of_another_model_are_refused(folder, change, message):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ModelFileError, match=message):
+        load_pretrained(folder)
+
+
+def test_another_class_is_refused(folder):
+    with pytest.raises(ModelFileError, match="Tiny, not a GBWAtt"):
+        GBWAtt.from_pretrained(folder)
+
+
+# ---- estimators
+
+
+@pytest.mark.parametrize("kind", ["text", "number", "object"])
+def test_an_estimator_comes_back_ready_to_predict(tmp_path, kind):
+    x, y = make_trials(n=30)
+    y = {"text": y, "number": np.where(y == "left", 4, 9), "object": y.astype(object)}[kind]
+    decoder = EEGDecoder(
+        "tiny",
+        max_epochs=3,
+        lr=0.05,
+        batch_size=8,
+        model_options={"width": 2},
+        validation=np.array([0, 1, 5]),
+        class_weight={y[0]: 2.0},
+        sfreq=128,
+        log=tmp_path / "log.csv",
+    ).fit(x, y)
+    decoder.save_pretrained(tmp_path / "model", preprocessing={"band": [1, 40]})
+    loaded = EEGDecoder.from_pretrained(tmp_path / "model")
+    assert np.array_equal(loaded.predict_proba(x), decoder.predict_proba(x))
+    assert np.array_equal(loaded.predict(x), decoder.predict(x))
+    assert loaded.classes_.dtype == decoder.classes_.dtype
+    assert loaded.history_ == decoder.history_
+    assert loaded.best_epoch_ == decoder.best_epoch_
+    assert loaded.signal_ == decoder.signal_
+    assert loaded.class_weight == {y[0]: 2.0}
+    assert loaded.validation == [0, 1, 5]
+    assert loaded.log is None
+    assert load_pretrained(tmp_path / "model").preprocessing == {"band": [1, 40]}
+    assert str(tmp_path) not in (tmp_path / "model" / "config.json").read_text()
+    assert "best_epoch" in (tmp_path / "model" / "README.md").read_text()
+    refitted = loaded.fit(x, y)
+    assert np.array_equal(refitted.predict_proba(x), decoder.predict_proba(x))
+
+
+def test_the_classifier_comes_back_as_itself(tmp_path):
+    x, y = make_trials(n=24, n_times=64)
+    fitted = GBWAttClassifier(max_epochs=2, theta=0.5, validation=(x[:6], y[:6])).fit(x, y)
+    fitted.save_pretrained(tmp_path)
+    loaded = GBWAttClassifier.from_pretrained(tmp_path)
+    assert loaded.theta == 0.5
+    assert np.array_equal(loaded.predict_proba(x), fitted.predict_proba(x))
+    with pytest.raises(ModelFileError, match=r"use GBWAttClassifier\.from_pretrained"):
+        EEGDecoder.from_pretrained(tmp_path)
+    assert torch.equal(load_pretrained(tmp_path).model.final_layer.bias, fitted.net_.module_.final_layer.bias)
+
+
+def test_models_made_for_a_task_are_saved_through_their_configuration(tmp_path):
+    model = create("bwatt", task="ssvep")
+    model.save_pretrained(tmp_path)
+    assert same(load_pretrained(tmp_path).model, model)
+
+
+def test_a_model_is_not_taken_for_an_estimator(folder):
+    with pytest.raises(ModelFileError, match="without an estimator"):
+        EEGDecoder.from_pretrained(folder)
+
+
+def test_an_estimator_of_another_version_is_explained(tmp_path):
+    x, y = make_trials(n=20)
+    EEGDecoder("tiny", max_epochs=1).fit(x, y).save_pretrained(tmp_path)
+    extra = json.loads((tmp_path / "config.json").read_text())["extra"]
+    extra["estimator"]["parameters"]["mood"] = "good"
+    edit(tmp_path, extra=extra)
+    with pytest.raises(ModelFileError, match="mood"):
+        EEGDecoder.from_pretrained(tmp_path)

@@ -1,0 +1,186 @@
+"""A training that was interrupted and continued is one that was not interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gbwatt.training import CheckpointError, EEGDecoder, callbacks, checkpoints
+from tests.training import killed
+from tests.training.test_estimator import losses, same, weights
+from tests.training.tiny import make_trials
+
+
+class Crash(Exception):
+    pass
+
+
+@pytest.fixture
+def crash_in(monkeypatch):
+    """Make the log, a callback before the checkpoint, raise at the end of an epoch."""
+
+    def at(epoch):
+        def on_epoch_end(self, net, **_):
+            if len(net.history) == epoch:
+                raise Crash
+
+        monkeypatch.setattr(callbacks.CSVLog, "on_epoch_end", on_epoch_end)
+
+    yield at
+    monkeypatch.undo()
+
+
+def without_durations(decoder):
+    return [{name: x for name, x in row.items() if name != "duration"} for row in decoder.history_]
+
+
+def assert_equal(a, b, x):
+    assert same(weights(a), weights(b))
+    assert without_durations(a) == without_durations(b)
+    assert a.best_epoch_ == b.best_epoch_
+    assert np.array_equal(a.predict_proba(x), b.predict_proba(x))
+
+
+def test_killed_and_continued_equals_not_killed(tmp_path):
+    """SIGKILL in the middle of an epoch, in a process of its own."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen([sys.executable, "-m", "tests.training.killed", str(tmp_path)], cwd=root, env=env)
+    try:
+        deadline = time.monotonic() + 120
+        while (state := checkpoints.read(tmp_path)) is None or len(state.history) < 3:
+            assert process.poll() is None, "it ended before it could be killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    done = len(checkpoints.read(tmp_path).history)
+    assert 3 <= done < 12
+    x, y = make_trials()
+    continued = EEGDecoder(**killed.SETTINGS, checkpoint=tmp_path, log=tmp_path / "log.csv").fit(x, y)
+    whole = EEGDecoder(**killed.SETTINGS).fit(x, y)
+    assert_equal(continued, whole, x)
+    rows = (tmp_path / "log.csv").read_text().splitlines()[1:]
+    assert [int(row.split(",")[0]) for row in rows] == list(range(1, 13))
+    assert [float(row.split(",")[1]) for row in rows] == losses(whole, "train_loss")
+
+
+@pytest.mark.parametrize("changes", [{}, {"validation": None}, {"early_stopping": 2, "lr": 0.3}])
+@pytest.mark.parametrize("epoch", [1, 4])
+def test_crashed_and_continued_equals_not_crashed(decoder, trials, tmp_path, crash_in, monkeypatch, changes, epoch):
+    x, y = trials[0], np.random.default_rng(0).permutation(trials[1])  # so that the best epoch is not the last
+    settings = {"max_epochs": 9, "log": tmp_path / "log.csv", **changes}
+    crash_in(epoch)
+    with pytest.raises(Crash):
+        decoder(checkpoint=tmp_path, **settings).fit(x, y)
+    monkeypatch.undo()
+    continued = decoder(checkpoint=tmp_path, **settings).fit(x, y)
+    assert_equal(continued, decoder(**settings).fit(x, y), x)
+
+
+def test_gbwatt_continues_exactly(tmp_path, crash_in, monkeypatch):
+    x, y = make_trials(n=24, n_times=64)
+    settings = {"max_epochs": 4, "batch_size": 8, "lr": 0.01, "log": tmp_path / "log.csv"}
+    crash_in(3)
+    with pytest.raises(Crash):
+        EEGDecoder(checkpoint=tmp_path, **settings).fit(x, y)
+    monkeypatch.undo()
+    assert_equal(EEGDecoder(checkpoint=tmp_path, **settings).fit(x, y), EEGDecoder(**settings).fit(x, y), x)
+
+
+def test_a_finished_training_is_only_read(decoder, trials, tmp_path, monkeypatch):
+    first = decoder(checkpoint=tmp_path).fit(*trials)
+    monkeypatch.setattr("gbwatt.training.net.Net.train_step", None)  # any step would fail
+    assert_equal(decoder(checkpoint=tmp_path).fit(*trials), first, trials[0])
+
+
+def test_more_epochs_continue_fewer(decoder, trials, tmp_path):
+    decoder(checkpoint=tmp_path, max_epochs=3).fit(*trials)
+    longer = decoder(checkpoint=tmp_path, max_epochs=7).fit(*trials)
+    assert_equal(longer, decoder(max_epochs=7).fit(*trials), trials[0])
+    with pytest.raises(CheckpointError, match="7 epochs, more than max_epochs=5"):
+        decoder(checkpoint=tmp_path, max_epochs=5).fit(*trials)
+
+
+def test_an_early_stopped_training_stays_stopped(decoder, trials, tmp_path):
+    settings = {"lr": 0.3, "max_epochs": 60, "early_stopping": 3, "checkpoint": tmp_path}
+    y = np.random.default_rng(0).permutation(trials[1])
+    first = decoder(**settings).fit(trials[0], y)
+    assert_equal(decoder(**settings).fit(trials[0], y), first, trials[0])
+    assert len(first.history_) < 60
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"lr": 0.5}, "lr is 0.02 there and 0.5 here"),
+        ({"seed": 1}, "seed is 0 there and 1 here"),
+        ({"model_options": {"width": 2}}, "options of the model"),
+        ({"batch_size": 8}, "batch_size"),
+        ({"weight_decay": 0.5}, "weight_decay"),
+        ({"class_weight": "balanced"}, "class weights"),
+        ({"early_stopping": 4}, "early_stopping"),
+        ({"validation": None}, "validation data"),
+        ({"validation": 0.3}, "training data"),
+    ],
+)
+def test_another_training_is_refused_and_told_apart(decoder, trials, tmp_path, changes, message):
+    decoder(checkpoint=tmp_path, max_epochs=2).fit(*trials)
+    with pytest.raises(CheckpointError, match=f"{message}.*another folder"):
+        decoder(checkpoint=tmp_path, **changes).fit(*trials)
+
+
+def test_other_data_are_refused(decoder, trials, tmp_path):
+    x, y = trials
+    decoder(checkpoint=tmp_path, max_epochs=2).fit(x, y)
+    changed = x.copy()
+    changed[0, 0, 0] += 1e-3
+    for data in ((changed, y), (x, np.roll(y, 1)), (x[:-2], y[:-2])):
+        with pytest.raises(CheckpointError, match="data is"):
+            decoder(checkpoint=tmp_path).fit(*data)
+
+
+def test_a_write_that_fails_at_any_step_leaves_the_old_checkpoint(decoder, trials, tmp_path, monkeypatch):
+    decoder(checkpoint=tmp_path, max_epochs=2).fit(*trials)
+    before = (tmp_path / checkpoints.FILE).read_bytes()
+
+    def fail(*_):
+        raise Crash
+
+    for target in ("os.fsync", "pathlib.Path.replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(target, fail)
+            with pytest.raises(Crash):
+                decoder(checkpoint=tmp_path).fit(*trials)
+        assert (tmp_path / checkpoints.FILE).read_bytes() == before
+        assert [path.name for path in tmp_path.iterdir()] == [checkpoints.FILE]
+
+
+def test_leftovers_of_a_killed_write_are_swept(decoder, trials, tmp_path):
+    leftover = tmp_path / f".{checkpoints.FILE}.12345.tmp"
+    leftover.write_bytes(b"half")
+    decoder(checkpoint=tmp_path, max_epochs=1).fit(*trials)
+    assert not leftover.exists()
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b"\x80\x04K\x01."])
+def test_a_damaged_checkpoint_is_named(decoder, trials, tmp_path, damage):
+    decoder(checkpoint=tmp_path, max_epochs=1).fit(*trials)
+    path = tmp_path / checkpoints.FILE
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(CheckpointError, match=r"damaged or no checkpoint.*delete it"):
+        decoder(checkpoint=tmp_path).fit(*trials)
+
+
+def test_the_memory_layout_of_the_optimiser_state_is_that_of_its_parameter():
+    parameter = torch.zeros(4, 3).mT
+    assert checkpoints._laid_out(torch.ones(3, 4), parameter).stride() == parameter.stride()
