@@ -16,7 +16,7 @@ import torch
 from gbwatt.training import CheckpointError, EEGDecoder, callbacks, checkpoints
 from tests.training import killed
 from tests.training.test_estimator import losses, same, weights
-from tests.training.tiny import make_trials
+from tests.training.tiny import make_trials, swapped
 
 
 class Crash(Exception):
@@ -74,17 +74,19 @@ def test_killed_and_continued_equals_not_killed(tmp_path):
     assert [float(row.split(",")[1]) for row in rows] == losses(whole, "train_loss")
 
 
-@pytest.mark.parametrize("changes", [{}, {"validation": None}, {"early_stopping": 2, "lr": 0.3}])
+@pytest.mark.parametrize("changes", [{}, {"validation": None}, {"validation": 0.2}, {"early_stopping": 4}])
 @pytest.mark.parametrize("epoch", [1, 4])
 def test_crashed_and_continued_equals_not_crashed(decoder, trials, tmp_path, crash_in, monkeypatch, changes, epoch):
-    x, y = trials[0], np.random.default_rng(0).permutation(trials[1])  # so that the best epoch is not the last
-    settings = {"max_epochs": 9, "log": tmp_path / "log.csv", **changes}
+    x, y = trials
+    settings = {"max_epochs": 9, "log": tmp_path / "log.csv", "validation": swapped(x, y), **changes}
     crash_in(epoch)
     with pytest.raises(Crash):
         decoder(checkpoint=tmp_path, **settings).fit(x, y)
     monkeypatch.undo()
     continued = decoder(checkpoint=tmp_path, **settings).fit(x, y)
-    assert_equal(continued, decoder(**settings).fit(x, y), x)
+    whole = decoder(**settings).fit(x, y)
+    assert_equal(continued, whole, x)
+    assert "validation" in changes or whole.best_epoch_ < len(whole.history_)  # both weights matter
 
 
 def test_gbwatt_continues_exactly(tmp_path, crash_in, monkeypatch):
@@ -95,6 +97,17 @@ def test_gbwatt_continues_exactly(tmp_path, crash_in, monkeypatch):
         EEGDecoder(checkpoint=tmp_path, **settings).fit(x, y)
     monkeypatch.undo()
     assert_equal(EEGDecoder(checkpoint=tmp_path, **settings).fit(x, y), EEGDecoder(**settings).fit(x, y), x)
+
+
+def test_the_state_of_the_optimiser_is_in_the_checkpoint_and_needed(decoder, trials, tmp_path, monkeypatch):
+    decoder(checkpoint=tmp_path, max_epochs=3).fit(*trials)
+    state = checkpoints.read(tmp_path)
+    assert "optimizer.0.exp_avg" in state.tensors
+    assert set(state.scalars.values()) == {6}  # steps: 2 batches in 3 epochs
+    monkeypatch.setattr(checkpoints, "_restore_optimizer", lambda net, state: None)
+    forgetful = decoder(checkpoint=tmp_path).fit(*trials)
+    assert losses(forgetful)[:3] == losses(decoder().fit(*trials))[:3]
+    assert losses(forgetful) != losses(decoder().fit(*trials))
 
 
 def test_a_finished_training_is_only_read(decoder, trials, tmp_path, monkeypatch):
@@ -112,10 +125,9 @@ def test_more_epochs_continue_fewer(decoder, trials, tmp_path):
 
 
 def test_an_early_stopped_training_stays_stopped(decoder, trials, tmp_path):
-    settings = {"lr": 0.3, "max_epochs": 60, "early_stopping": 3, "checkpoint": tmp_path}
-    y = np.random.default_rng(0).permutation(trials[1])
-    first = decoder(**settings).fit(trials[0], y)
-    assert_equal(decoder(**settings).fit(trials[0], y), first, trials[0])
+    settings = {"validation": swapped(*trials), "max_epochs": 60, "early_stopping": 3, "checkpoint": tmp_path}
+    first = decoder(**settings).fit(*trials)
+    assert_equal(decoder(**settings).fit(*trials), first, trials[0])
     assert len(first.history_) < 60
 
 

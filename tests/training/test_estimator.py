@@ -17,7 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 from gbwatt import checks
 from gbwatt.models.registry import OWN_DATA, TASKS
 from gbwatt.training import EEGDecoder, GBWAttClassifier
-from tests.training.tiny import make_trials
+from tests.training.tiny import make_trials, swapped
 
 
 def weights(decoder):
@@ -37,7 +37,7 @@ def losses(decoder, column="valid_loss"):
 
 def test_it_learns_what_distinguishes_the_classes(decoder):
     x, y = make_trials(n=90, n_classes=3)
-    fitted = decoder(max_epochs=25).fit(x[:60], y[:60])
+    fitted = decoder(max_epochs=25, lr=0.05).fit(x[:60], y[:60])
     assert fitted.score(x[60:], y[60:]) > 0.9
     assert losses(fitted)[-1] < losses(fitted)[0]
 
@@ -208,12 +208,12 @@ def test_epochs_shuffle_and_drop_out_differently(decoder, trials):
 
 
 def test_the_weights_of_the_lowest_validation_loss_are_kept(decoder, trials):
-    x, y = trials[0], np.random.default_rng(0).permutation(trials[1])  # nothing to learn: validation gets worse
-    fitted = decoder(lr=0.3, max_epochs=12).fit(x, y)
+    settings = {"lr": 0.1, "validation": swapped(*trials)}
+    fitted = decoder(**settings, max_epochs=12).fit(*trials)
     best = fitted.best_epoch_
     assert losses(fitted)[best - 1] == min(losses(fitted))
     assert best < 12  # else this shows nothing
-    shorter = decoder(lr=0.3, max_epochs=best).fit(x, y)
+    shorter = decoder(**settings, max_epochs=best).fit(*trials)
     assert same(weights(fitted), weights(shorter))
 
 
@@ -264,8 +264,7 @@ def test_class_weights_move_the_decision(decoder):
 
 
 def test_early_stopping_ends_after_its_patience(decoder, trials):
-    y = np.random.default_rng(0).permutation(trials[1])
-    fitted = decoder(lr=0.3, max_epochs=60, early_stopping=3).fit(trials[0], y)
+    fitted = decoder(validation=swapped(*trials), max_epochs=60, early_stopping=3).fit(*trials)
     assert len(fitted.history_) == fitted.best_epoch_ + 3 < 60
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from gbwatt.models import create
-from gbwatt.nn.manifolds import on_manifold
+from gbwatt.nn.manifolds import RiemannianAdam, on_manifold
 from gbwatt.training.optim import make_optimizer, parameter_groups
 from tests.training.tiny import Tiny
 
@@ -56,6 +56,15 @@ def test_weight_decay_shrinks_what_it_should_and_steps_stay_on_the_manifold():
     optimizer.step()
     assert not torch.allclose(model.mix, before["mix"], atol=1e-3)
     assert torch.allclose(model.mix.mT @ model.mix, torch.eye(3), atol=1e-5)
+
+
+def test_the_decoder_trains_with_riemannian_adam(decoder, trials):
+    net = decoder(lr=0.1).fit(*trials).net_
+    assert isinstance(net.optimizer_, RiemannianAdam)
+    state = net.optimizer_.state[net.module_.mix]
+    assert state["step"] == 6 * 2
+    assert torch.allclose(net.module_.mix.mT @ net.module_.mix, torch.eye(3), atol=1e-5)
+    assert not torch.allclose(net.module_.mix, decoder(lr=0.0).fit(*trials).net_.module_.mix, atol=1e-2)
 
 
 def test_the_decoder_passes_learning_rate_and_weight_decay_on(decoder, trials):

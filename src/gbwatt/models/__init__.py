@@ -1,5 +1,6 @@
 """Models for epochs (batch, n_chans, n_times), by class or by name."""
 
+from gbwatt.models import external as external  # registers its models
 from gbwatt.models.convnets import MBEEGSE, TCNetFusion
 from gbwatt.models.gbwatt import Details, GBWAtt
 from gbwatt.models.gdlnet import GDLNet

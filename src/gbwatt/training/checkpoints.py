@@ -141,13 +141,12 @@ def resume(net: Net, best: KeepBest, folder: str | Path, fingerprint: Mapping[st
 
 
 def _restore_optimizer(net: Net, state: State) -> None:
+    """Set the entries as they were: ``load_state_dict`` would make a float32 tensor of the number of steps."""
     parameters = [p for group in net.optimizer_.param_groups for p in group["params"]]
-    entries: dict[int, dict[str, Any]] = {}
     for key, value in {**state.part(_OPTIMIZER), **_strip(state.scalars)}.items():
         index, name = key.split(".", 1)
-        entries.setdefault(int(index), {})[name] = _laid_out(value, parameters[int(index)])
-    groups = net.optimizer_.state_dict()["param_groups"]
-    net.optimizer_.load_state_dict({"state": entries, "param_groups": groups})
+        parameter = parameters[int(index)]
+        net.optimizer_.state[parameter][name] = _laid_out(value, parameter)
 
 
 def _strip(scalars: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,11 @@ import torch
 from skorch import NeuralNet
 from torch import Tensor, nn
 
+from gbwatt.nn.manifolds import RiemannianAdam
 from gbwatt.training import diagnosis, randomness
 from gbwatt.training.batches import Batches
 from gbwatt.training.inputs import Sets, Trials
-from gbwatt.training.optim import parameter_groups
+from gbwatt.training.optim import make_optimizer
 
 
 class StopTraining(Exception):
@@ -35,7 +36,7 @@ class Net(NeuralNet):  # type: ignore[misc]
         class_weights: Tensor | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(*args, criterion=nn.CrossEntropyLoss, **kwargs)
+        super().__init__(*args, criterion=nn.CrossEntropyLoss, optimizer=RiemannianAdam, **kwargs)
         self.seed = seed
         self.weight_decay = weight_decay
         self.class_weights = class_weights
@@ -51,9 +52,10 @@ class Net(NeuralNet):  # type: ignore[misc]
         self.criterion_ = nn.CrossEntropyLoss(weight=self.class_weights)
         return self
 
-    def get_params_for_optimizer(self, prefix: str, named_parameters: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:  # noqa: ARG002
-        """Two groups of parameters, with weight decay and without."""
-        return (parameter_groups(self.module_, self.weight_decay),), {"lr": self.lr}
+    def initialize_optimizer(self, triggered_directly: None = None) -> Net:  # noqa: ARG002
+        """Riemannian Adam, with weight decay on Euclidean parameters."""
+        self.optimizer_ = make_optimizer(self.module_, self.lr, self.weight_decay)
+        return self
 
     def get_split_datasets(self, X: Sets, y: None = None, **_: Any) -> tuple[Trials, Trials | None]:  # noqa: ARG002
         """The sets as they are: the split was made before."""

@@ -84,7 +84,8 @@ def _build(name: str, signal: Signal, presets: Mapping[str, Any], options: Mappi
         except (ValueError, RuntimeError, ZeroDivisionError) as error:
             raise checks.ParameterError(
                 f"braindecode's {name} cannot be built for n_chans={signal.n_chans}, n_times={signal.n_times}, "
-                f"sfreq={signal.sfreq} and {dict(options)}; epochs may be too short for its kernels and pools. It says: {error}"
+                f"sfreq={signal.sfreq} and {dict(options)}; epochs may be too short for its kernels and pools. "
+                f"It says: {error}"
             ) from error
     return BraindecodeModel(network, signal, options)
 
