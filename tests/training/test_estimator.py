@@ -17,7 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 from gbwatt import checks
 from gbwatt.models.registry import OWN_DATA, TASKS
 from gbwatt.training import EEGDecoder, GBWAttClassifier
-from tests.training.tiny import make_trials, swapped
+from tests.training.tiny import Tiny, make_trials, swapped
 
 
 def weights(decoder):
@@ -187,21 +187,20 @@ def test_the_random_numbers_of_the_caller_are_not_touched(decoder, trials):
     assert np.array_equal(state, np.random.get_state()[1])  # noqa: NPY002
 
 
-def test_epochs_shuffle_and_drop_out_differently(decoder, trials):
-    from gbwatt.training import randomness
-    from gbwatt.training.batches import Batches
-    from gbwatt.training.inputs import Trials
+def test_every_epoch_has_an_order_and_a_dropout_of_its_own(decoder, trials, monkeypatch):
+    seen = []
 
-    batches = Batches(Trials(torch.arange(20), torch.arange(20)), 20, shuffle=True)
-    orders = []
-    for epoch in (1, 2, 1):
-        randomness.start_epoch(0, epoch, torch.device("cpu"))
-        orders.append(next(iter(batches))[0].tolist())
-    assert orders[0] == orders[2] != orders[1]
-    assert not same(
-        weights(decoder(model_options={"dropout": 0.0}).fit(*trials)),
-        weights(decoder(model_options={"dropout": 0.5}).fit(*trials)),
-    )
+    def forward(self, x, original=Tiny.forward):
+        if self.training:
+            seen.append((x[:, 0, 0].tolist(), self.dropout(torch.ones(50)).tolist()))
+        return original(self, x)
+
+    monkeypatch.setattr(Tiny, "forward", forward)
+    for seed in (0, 1):
+        decoder(validation=None, batch_size=40, max_epochs=3, seed=seed).fit(*trials)
+    orders, masks = zip(*seen, strict=True)
+    assert len(seen) == len(set(map(tuple, orders))) == len(set(map(tuple, masks))) == 6
+    assert len({tuple(sorted(order)) for order in orders}) == 1
 
 
 # ---- validation, selection, loss
