@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from torch import nn
@@ -87,6 +89,14 @@ def test_model_learns_a_tiny_set_by_heart(name, task):
         if accuracy == 1:
             break
     assert accuracy == 1
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_config_builds_the_model_again_and_can_be_written_down(name):
+    model, (x, _) = build(name, "ssvep").eval(), recordings("ssvep")
+    again = create(name, **json.loads(json.dumps(model.config))).eval()
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(again(x), model(x))
 
 
 def test_unknown_names_get_a_suggestion():

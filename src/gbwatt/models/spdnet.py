@@ -60,10 +60,22 @@ class SPDNet(nn.Module):
         reeig: float = 1e-4,
     ) -> None:
         super().__init__()
-        self.n_chans, self.n_times = n_chans, n_times
-        rule = architecture_for(Signal.infer(n_chans, n_outputs, n_times, sfreq))
+        signal = Signal.infer(n_chans, n_outputs, n_times, sfreq)
+        rule = architecture_for(signal)
         n_spatial, n_temporal = n_spatial or rule.n_spatial, n_temporal or rule.n_temporal
         kernel, k = kernel or rule.kernel, k or min(rule.k, n_temporal)
+        self.config: dict[str, Any] = {
+            **asdict(signal),
+            "n_spatial": n_spatial,
+            "n_temporal": n_temporal,
+            "kernel": kernel,
+            "k": k,
+            "batchnorm": batchnorm,
+            "momentum": momentum,
+            "eps": eps,
+            "shrinkage": shrinkage,
+            "reeig": reeig,
+        }
         self.features = SpatioTemporalFeatures(n_chans, n_spatial, n_temporal, kernel)
         self.covariance = SegmentCovariance(1, eps, shrinkage)
         self.bimap = BiMap(n_temporal, k)
@@ -73,7 +85,7 @@ class SPDNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of epochs (batch, n_chans, n_times), or (batch, 1, n_chans, n_times)."""
-        x = self.features(as_epochs(x, self.n_chans, self.n_times))
+        x = self.features(as_epochs(x, self.config["n_chans"], self.config["n_times"]))
         x = self.norm(self.bimap(self.covariance(x)))
         logits: Tensor = self.final_layer(self.embedding(x))
         return logits
