@@ -31,7 +31,7 @@ Attention = Literal["spd", "euclidean", "none"]
 RECIPES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "paper": MappingProxyType({"shrinkage": 0.0}),
-        "best": MappingProxyType({"shrinkage": 0.1}),
+        "best": MappingProxyType({"shrinkage": 0.2}),
     }
 )
 
