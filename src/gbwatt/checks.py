@@ -7,6 +7,8 @@ package.
 from __future__ import annotations
 
 import difflib
+import math
+from numbers import Integral, Real
 from typing import NoReturn
 
 import torch
@@ -213,10 +215,16 @@ def finite(**numbers: Tensor | float) -> None:
             raise ParameterError(f"{name}={value} must be finite.")
 
 
-def at_least(name: str, value: int, least: int) -> None:
+def number(name: str, value: object) -> None:
+    """Require a finite real number."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise ParameterError(f"{name}={value!r} must be a finite number.")
+
+
+def at_least(name: str, value: object, least: int) -> None:
     """Require a whole number that is not too small."""
-    if value != int(value) or value < least:
-        raise ParameterError(f"{name}={value} must be a whole number, {least} or more.")
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ParameterError(f"{name}={value!r} must be a whole number, {least} or more.")
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

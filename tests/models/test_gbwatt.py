@@ -277,3 +277,27 @@ def test_compiled_model_gives_the_same_and_can_be_trained(x):
         nn.functional.cross_entropy(candidate(x), torch.arange(6) % 3).backward()
     for (name, one), two in zip(model.named_parameters(), compiled.parameters(), strict=True):
         assert (one.grad - two.grad).abs().max() <= 1e-4 * one.grad.abs().max() + 1e-6, name
+
+
+@pytest.mark.parametrize(("task", "k"), [("mi", 18), ("ssvep", 6), ("ern", 8)])
+def test_raw_channels_have_a_size_of_their_own_for_each_task(task, k):
+    model = GBWAtt.for_task(task, features=False)
+    signal = TASKS[task].signal
+    assert model(torch.randn(2, signal.n_chans, signal.n_times), details=True).attended.shape[-1] == k
+    assert GBWAtt(8, 2, 125, features=False).config["k"] == 6
+
+
+def test_any_epochs_have_a_sequence_to_attend_to():
+    assert all(GBWAtt(4, 2, n).config["n_segments"] >= 2 for n in (8, 20, 63, 64, 100, 125, 127, 128, 1000))
+
+
+@pytest.mark.parametrize("attention", ["none", "euclidean"])
+def test_networks_without_matrices_have_no_condition_numbers(x, attention):
+    with pytest.raises(ParameterError, match="no condition numbers"):
+        small(attention=attention)(x, details=True).condition_numbers()
+
+
+@pytest.mark.parametrize(("name", "value"), [("n_segments", 2.5), ("k", "a"), ("kernel", 0), ("theta", "a")])
+def test_sizes_must_be_numbers(name, value):
+    with pytest.raises(ParameterError, match=f"{name}={value!r}"):
+        small(**{name: value})

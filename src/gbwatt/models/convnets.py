@@ -318,7 +318,7 @@ def _branch(index: int, values: Sequence[float]) -> Branch:
         )
     n_filters, kernel, dropout, ratio = values
     for name, value in (("n_filters", n_filters), ("kernel", kernel), ("ratio", ratio)):
-        checks.at_least(f"branches[{index}].{name}", value, 1)  # type: ignore[arg-type]
+        checks.at_least(f"branches[{index}].{name}", value, 1)
     return Branch(int(n_filters), int(kernel), _probability(dropout), int(ratio))
 
 

@@ -46,6 +46,8 @@ class Details(NamedTuple):
 
     def condition_numbers(self) -> tuple[Tensor, Tensor]:
         """Condition numbers (batch, m) of the matrices before attention and after it."""
+        if self.covariances.ndim != 4 or self.covariances.shape[-1] != self.covariances.shape[-2]:
+            raise checks.ParameterError("a network without attention of SPD matrices has no condition numbers.")
         before, after = (torch.linalg.eigvalsh(x.detach().double()) for x in (self.covariances, self.attended))
         return before[..., -1] / before[..., 0], after[..., -1] / after[..., 0]
 
@@ -143,7 +145,10 @@ class GBWAtt(nn.Module):
         checks.one_of("attention", attention, ("spd", "euclidean", "none"))
         checks.one_of("recipe", recipe, tuple(RECIPES))
         signal = Signal.infer(n_chans, n_outputs, n_times, sfreq, chs_info, input_window_seconds)
-        sizes = _complete(architecture_for(signal), n_spatial, n_temporal, kernel, split, n_segments, k)
+        rule = architecture_for(signal)
+        if not features:
+            rule = replace(rule, k=max(1, 3 * signal.n_chans // 4))
+        sizes = _complete(rule, n_spatial, n_temporal, kernel, split, n_segments, k)
         shrinkage = RECIPES[recipe]["shrinkage"] if shrinkage is None else shrinkage
         of_attention: dict[str, Any] = {
             "metric": metric,
@@ -223,7 +228,7 @@ class GBWAtt(nn.Module):
 
 def preset(task: Task, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Constructor arguments for a task, with changes."""
-    sizes = asdict(task.architecture_for(changes.get("split")))
+    sizes = asdict(task.architecture_for(changes.get("split"), changes.get("features", True)))
     signal = asdict(task.signal)
     if "chs_info" in changes:
         del signal["n_chans"]
@@ -250,6 +255,9 @@ def _complete(
     }
     if split is not None:
         checks.one_of("split", split, ("time", "grouped", "shared"))
+    for name, value in given.items():
+        if value is not None and name != "split":
+            checks.at_least(name, value, 1)
     return replace(rule, **{name: value for name, value in given.items() if value is not None})
 
 

@@ -47,11 +47,14 @@ class Task:
     signal: Signal
     architecture: Architecture
     training: Training
+    raw_k: int  # for covariances of raw channels
     variants: Mapping[str, int] = field(default_factory=dict)  # n_spatial for other splits
 
-    def architecture_for(self, split: Split | None) -> Architecture:
-        """The architecture, for another split if one is given."""
+    def architecture_for(self, split: Split | None, features: bool = True) -> Architecture:
+        """The architecture, for another split if one is given, or for raw channels."""
         own = self.architecture
+        if not features:
+            return replace(own, split="time" if split is None else split, k=self.raw_k)
         if split is None or split == own.split:
             return own
         return replace(own, split=split, n_spatial=self.variants.get(split, own.n_spatial))
@@ -60,16 +63,25 @@ class Task:
 TASKS = MappingProxyType(
     {
         "mi": Task(
-            "mi", Signal(22, 4, 438, 125.0), Architecture(22, 20, 12, "time", 3, 18), Training(2.5e-3, 128, 350, 1e-1)
+            "mi",
+            Signal(22, 4, 438, 125.0),
+            Architecture(22, 20, 12, "time", 3, 18),
+            Training(2.5e-3, 128, 350, 1e-1),
+            18,
         ),
         "ssvep": Task(
-            "ssvep", Signal(8, 5, 125, 125.0), Architecture(125, 15, 36, "time", 7, 12), Training(1e-3, 64, 180, 1e-1)
+            "ssvep",
+            Signal(8, 5, 125, 125.0),
+            Architecture(125, 15, 36, "time", 7, 12),
+            Training(1e-3, 64, 180, 1e-1),
+            6,
         ),
         "ern": Task(
             "ern",
             Signal(56, 2, 160, 128.0),
             Architecture(23, 16, 64, "grouped", 3, 8),
             Training(5e-4, 32, 130, 1e-1),
+            8,
             {"shared": 14, "time": 22},
         ),
     }
@@ -80,7 +92,7 @@ def architecture_for(signal: Signal) -> Architecture:
     """Sizes for any epochs.
 
     As many spatial filters as channels, but between 16 and 64; 16 temporal filters of a quarter of a second (an eighth
-    of the epoch, if the sampling rate is not known), fewer and shorter for epochs below 64 samples; windows with four
+    of the epoch, if the sampling rate is not known), fewer and shorter for epochs below 64 samples; windows with two
     samples or more for each filter, at most 7; k three quarters of the filters.
 
     Examples
@@ -95,7 +107,7 @@ def architecture_for(signal: Signal) -> Architecture:
         n_temporal=n_temporal,
         kernel=2 * max(1, round(min(kernel, signal.n_times / 2) / 2)),
         split="time",
-        n_segments=max(1, min(7, signal.n_times // (4 * n_temporal))),
+        n_segments=max(1, min(7, signal.n_times // (2 * n_temporal))),
         k=max(1, 3 * n_temporal // 4),
     )
 

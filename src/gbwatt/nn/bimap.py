@@ -19,6 +19,8 @@ class BiMap(nn.Module):
 
     def __init__(self, n: int, k: int) -> None:
         super().__init__()
+        checks.at_least("n", n, 1)
+        checks.at_least("k", k, 1)
         if not 1 <= k <= n:
             raise checks.ParameterError(
                 f"k={k} must be between 1 and n={n}: a map with orthonormal columns cannot raise the dimension."

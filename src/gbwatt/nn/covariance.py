@@ -59,6 +59,10 @@ class SegmentCovariance(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Covariances of features (batch, branches, n, times)."""
+        if x.ndim != 4:
+            raise checks.ShapeError(
+                f"'x' {tuple(x.shape)} does not hold features (batch, branches, n, times); one branch is x[:, None]."
+            )
         return torch.cat([self._covariance(part) for part in self._windows(x)], dim=2).flatten(1, 2)
 
     def _windows(self, x: Tensor) -> list[Tensor]:

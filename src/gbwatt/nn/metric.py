@@ -67,7 +67,8 @@ class LearnableMetric(MetricLayer):
 
     def __init__(self, k: int, theta: float = 1.5, learn_metric: bool = True, learn_theta: bool = False) -> None:
         super().__init__()
-        if not math.isfinite(theta) or theta == 0:
+        checks.number("theta", theta)
+        if theta == 0:
             raise checks.ParameterError(f"theta={theta} must be a finite number, not 0.")
         self.M = positive_definite(k)
         self.M.requires_grad_(learn_metric)

@@ -40,8 +40,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         What is not given is as registered for the model and the task.  A batch has at least 2 trials: if one would be
         left over for the last batch, it joins the batch before.  Parameters on manifolds do not decay.
     validation : float, indices, (X_valid, y_valid) or None
-        A fraction drawn from each class with ``seed``, trials of ``X``, other trials, or none: then the weights of the
-        last epoch are kept.
+        A fraction drawn from each class with ``seed``, trials of the ``X`` that ``fit`` is given (in cross-validation
+        those of a fold), by number or by a mask, other trials, or none: then the weights of the last epoch are kept.
     early_stopping : int, optional
         Stop when that many epochs in a row have not lowered the validation loss.
     class_weight : "balanced" or dict, optional
@@ -54,7 +54,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Sampling rate in Hz, for models that use it; epochs of MNE know it.
     checkpoint : path, optional
         Folder to write the state into after every epoch.  If it holds the state of the same training, ``fit``
-        continues there, and ends with the very weights of an uninterrupted one.  ``max_epochs`` may be raised.
+        continues there, and ends with the very weights of an uninterrupted one.  ``max_epochs`` may be raised.  Another
+        training needs another folder, also another fold of a cross-validation.
     log : path, optional
         Table (CSV) of losses, accuracy, learning rate and duration of each epoch.
     tensorboard : path, optional
@@ -70,6 +71,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         With the trained module, ``net_.module_``.
     signal_ : Signal
         The input that the model was built for.
+    scale_ : float
+        What epochs are multiplied by, so that the median channel of the training data has standard deviation 1.
     history_ : list of dict
         Losses and validation accuracy of each epoch.
     best_epoch_ : int
@@ -136,10 +139,11 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         signal = Signal(x.shape[1], len(classes), x.shape[2], self._sampling_rate(sfreq))
         with randomness.isolated(torch.device(self.device)):
             module = self._build(signal)
-            sets = sets.to(_precision(module))
+            scale = sets.unit_scale()
+            sets = sets.to(_precision(module), scale)
             weights = inputs.weigh_classes(self.class_weight, classes, sets.train.y.numpy())
             net = self._net(module, training, weights, sets)
-            self.classes_, self.signal_, self.net_ = classes, signal, net
+            self.classes_, self.signal_, self.scale_, self.net_ = classes, signal, scale, net
             net.learn(sets)
         return self
 
@@ -149,7 +153,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = ("lr", "batch_size", "max_epochs", "weight_decay")
         chosen = {name: getattr(usual if getattr(self, name) is None else self, name) for name in names}
         _require(chosen | {"seed": self.seed}, self.early_stopping, self.validation)
-        return Training(**chosen)
+        lr, batch_size, max_epochs, weight_decay = chosen.values()
+        return Training(float(lr), int(batch_size), int(max_epochs), float(weight_decay))
 
     def _sampling_rate(self, known: float | None) -> float | None:
         if self.sfreq is not None and known is not None and abs(self.sfreq - known) > 1e-6 * known:
@@ -199,7 +204,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             max_epochs=training.max_epochs,
             weight_decay=training.weight_decay,
             class_weights=None if weights is None else weights.to(_precision(module)),
-            seed=self.seed,
+            seed=int(self.seed),
             device=self.device,
             callbacks=watchers,
             verbose=0,
@@ -217,7 +222,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "weight_decay": training.weight_decay,
             "early_stopping": self.early_stopping,
             "class weights": None if weights is None else weights.tolist(),
-            "seed": self.seed,
+            "seed": int(self.seed),
             "device": str(self.device),
             "sfreq": self.sfreq,
             **checkpoints.describe_data(sets),
@@ -229,7 +234,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "net_")
         x, _ = inputs.read_epochs(X)
         inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X")
-        epochs = torch.from_numpy(np.ascontiguousarray(x)).to(_precision(self.net_.module_))
+        epochs = (torch.from_numpy(np.ascontiguousarray(x)) * self.scale_).to(_precision(self.net_.module_))
         with randomness.isolated(torch.device(self.device)):
             logits: Tensor = self.net_.forward(Trials(epochs, torch.zeros(len(epochs), dtype=torch.int64)))
         return logits.double()
@@ -297,8 +302,7 @@ def _require(numbers: dict[str, Any], patience: int | None, validation: Any) -> 
             raise checks.ParameterError(f"{name}={value!r} must be {what}, {least[name]} or more.")
     if patience is None:
         return
-    if patience < 1:
-        raise checks.ParameterError(f"early_stopping={patience!r} must be a number of epochs, 1 or more, or None.")
+    checks.at_least("early_stopping", patience, 1)
     if validation is None:
         raise checks.ParameterError(
             f"early_stopping={patience} looks at the validation loss; validation=None has none."

@@ -32,9 +32,9 @@ class Trials(Dataset[tuple[Tensor, Tensor]]):
     def __getitem__(self, index: Any) -> tuple[Tensor, Tensor]:
         return self.x[index], self.y[index]
 
-    def to(self, dtype: torch.dtype) -> Trials:
-        """The same in another precision."""
-        return Trials(self.x.to(dtype), self.y)
+    def to(self, dtype: torch.dtype, scale: float) -> Trials:
+        """The same in another unit and precision."""
+        return Trials((self.x * scale).to(dtype), self.y)
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,19 @@ class Sets:
     train: Trials
     valid: Trials | None
 
-    def to(self, dtype: torch.dtype) -> Sets:
-        """The same in another precision."""
-        return Sets(self.train.to(dtype), None if self.valid is None else self.valid.to(dtype))
+    def to(self, dtype: torch.dtype, scale: float) -> Sets:
+        """The same in another unit and precision."""
+        return Sets(self.train.to(dtype, scale), None if self.valid is None else self.valid.to(dtype, scale))
+
+    def unit_scale(self) -> float:
+        """Factor that brings the median standard deviation of the training channels to 1.
+
+        Volts or microvolts: running statistics of a batch normalisation start at 1, and biases move in steps of that
+        size.
+        """
+        deviations = self.train.x.double().std(-1)
+        deviations = deviations[deviations > 0]
+        return 1 / float(deviations.median()) if len(deviations) else 1.0
 
 
 def read_epochs(X: Any, name: str = "X") -> tuple[Array, float | None]:

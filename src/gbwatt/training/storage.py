@@ -29,6 +29,7 @@ def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any) -> None:
         "parameters": _writable(decoder.get_params(deep=False)),
         "classes_dtype": decoder.classes_.dtype.str,
         "signal": vars(decoder.signal_),
+        "scale": decoder.scale_,
         "history": history,
     }
     training = {
@@ -42,7 +43,7 @@ def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any) -> None:
         folder,
         class_names=decoder.classes_.tolist(),
         preprocessing=preprocessing,
-        extra={"training": training, "estimator": estimator},
+        extra={"multiply epochs by": decoder.scale_, "training": training, "estimator": estimator},
         name=decoder.model,
         arguments=getattr(module, "config", None) or decoder._arguments(decoder.signal_),
     )
@@ -80,6 +81,7 @@ def _restored(cls: type[D], found: Pretrained, saved: dict[str, Any], device: st
     decoder = cls(**parameters, device=device)
     decoder.classes_ = _labels(found.class_names or (), saved["classes_dtype"])
     decoder.signal_ = Signal(**saved["signal"])
+    decoder.scale_ = float(saved["scale"])
     decoder.net_ = decoder._initialized(found.model, decoder._training(), None, [])
     decoder.net_.history.extend({**row, "dur": row["duration"]} for row in saved["history"])
     return decoder
