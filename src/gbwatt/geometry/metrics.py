@@ -156,7 +156,11 @@ class Metric(ABC):
         return self.scale**0.5 * self.space.coordinates(self.chart(x, "x"))
 
     def point(self, c: Tensor) -> Tensor:
-        """Matrices with these :meth:`coordinates`, shape (..., k, k)."""
+        """Matrices with these :meth:`coordinates`, shape (..., k, k).
+
+        Where the geometry ends somewhere (Euclidean, Bures-Wasserstein), I + c has to be positive definite; so it is for
+        sums of coordinates with weights that are not negative and sum to one.
+        """
         checks.symmetric(c=c)
         return self.chart.inverse(self.space.point(c / self.scale**0.5))
 
