@@ -71,6 +71,6 @@ TROUBLES = {
 def test_numbers_hold_for_troubled_recordings(trouble):
     x, y, session = mamem(1)
     x = TROUBLES[trouble](x)
-    decoder = trained(x, y, session, recipe="paper", max_epochs=60)
+    decoder = trained(x, y, session, recipe="paper")
     assert_sound(decoder, x)
     assert decoder.score(x[session == 4], y[session == 4]) > 0.35  # chance is 0.2
