@@ -158,8 +158,8 @@ class Metric(ABC):
     def point(self, c: Tensor) -> Tensor:
         """Matrices with these :meth:`coordinates`, shape (..., k, k).
 
-        Where the geometry ends somewhere (Euclidean, Bures-Wasserstein), I + c has to be positive definite; so it is for
-        sums of coordinates with weights that are not negative and sum to one.
+        Where the geometry ends somewhere (Euclidean, Bures-Wasserstein), I + c has to be positive definite; it is so
+        for sums of coordinates with weights that are not negative and sum to one.
         """
         checks.symmetric(c=c)
         return self.chart.inverse(self.space.point(c / self.scale**0.5))
