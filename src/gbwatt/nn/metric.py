@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
@@ -28,12 +29,12 @@ FIXED: dict[str, Metric] = {
 METRICS = ("gbw", *FIXED)
 
 
-class MetricLayer(nn.Module):
+class MetricLayer(nn.Module, ABC):
     """Gives a metric when it is called; subclasses may own its parameters."""
 
+    @abstractmethod
     def forward(self) -> Metric:
         """The metric as it is now."""
-        raise NotImplementedError
 
 
 class FixedMetric(MetricLayer):

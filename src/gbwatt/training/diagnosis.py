@@ -95,7 +95,7 @@ def first_bad_module(model: nn.Module, x: Tensor) -> str | None:
     try:
         model(x)
     except NUMERICAL_ERRORS:
-        pass
+        pass  # the hooks have seen what came before it
     finally:
         for handle in handles:
             handle.remove()

@@ -81,7 +81,7 @@ class Net(NeuralNet):  # type: ignore[misc]
         try:
             self.fit_loop(sets, epochs=self.max_epochs - len(self.history))
         except StopTraining:
-            pass
+            pass  # a regular end, which early stopping asked for
         finally:
             while self.history and "train_loss" not in self.history[-1]:
                 del self.history[-1]
