@@ -262,7 +262,7 @@ def _check_tensors(model: nn.Module, tensors: Mapping[str, Tensor], source: str,
     wanted = model.state_dict()
     faults = [f"{name!r} is missing" for name in wanted if name not in tensors]
     faults += [f"{name!r} is not of this model" for name in tensors if name not in wanted]
-    for name in wanted.keys() & tensors.keys():
+    for name in (name for name in wanted if name in tensors):  # in the model's order, not a set's
         got, want = tensors[name], wanted[name]
         if got.shape != want.shape or got.is_floating_point() != want.is_floating_point():
             faults.append(f"{name!r} is {got.dtype} {tuple(got.shape)} and should be {want.dtype} {tuple(want.shape)}")
