@@ -1,0 +1,146 @@
+"""What a data set is, and where its files are looked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from gbwatt import checks
+from gbwatt.data.files import MissingFileError
+from gbwatt.data.preprocessing import Preprocessing
+from gbwatt.data.splits import Splitter
+from gbwatt.data.trials import Trials
+
+#: Environment variable with the folder of recordings, and the folder without it.
+VARIABLE, DEFAULT = "GBWATT_DATA", "~/gbwatt_data"
+
+
+class Reader(Protocol):
+    """From the files of one subject to its trials."""
+
+    def __call__(self, files: Sequence[Path], subject: int, **options: Any) -> Trials:
+        """Trials of a subject, from the files that the source names, in their order."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One form in which a data set is to be had.
+
+    Attributes
+    ----------
+    name : str
+        ``"gdf"``, ``"processed"``, ``"moabb"``, …
+    files : callable
+        Names of the files of a subject, in the order in which ``read`` wants them.
+    read : Reader
+        From these files to trials, as they are in the files but for margins in time that filters need.
+    preprocessing : Preprocessing
+        Steps that give the trials of the paper.
+    downloads : bool
+        Whether reading may fetch files; such a source is used only when it is asked for by name.
+    options : tuple of str
+        What ``read`` takes besides.
+    """
+
+    name: str
+    files: Callable[[int], tuple[str, ...]]
+    read: Reader
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
+    downloads: bool = False
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One data set.
+
+    Attributes
+    ----------
+    name, title : str
+    subjects : tuple of int
+    sources : tuple of Source
+        In the order in which they are looked for.
+    protocol : Splitter
+        How it is divided into training, validation and test.
+    task : "mi", "ssvep", "ern" or None
+        Preset of the models.
+    pipeline : str
+        Classical pipeline that shows whether there is anything to decode, see :mod:`gbwatt.data.sanity`.
+    folder : str
+        Below the folder of recordings.
+    where : str
+        Where to get it.
+    """
+
+    name: str
+    title: str
+    subjects: tuple[int, ...]
+    sources: tuple[Source, ...]
+    protocol: Splitter
+    task: str | None
+    pipeline: str
+    folder: str = ""
+    where: str = ""
+
+    def source(self, name: str) -> Source:
+        """A source by its name."""
+        checks.one_of("source", name, tuple(source.name for source in self.sources))
+        return next(source for source in self.sources if source.name == name)
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """The folder of recordings: ``root``, else what GBWATT_DATA says, else ~/gbwatt_data."""
+    return Path(root if root is not None else os.environ.get(VARIABLE) or DEFAULT).expanduser()
+
+
+def data_folder(dataset: Dataset, root: str | Path | None = None) -> Path:
+    """The folder of one data set below the root; the root itself if there is none."""
+    own = data_root(root) / dataset.folder
+    return own if own.is_dir() else data_root(root)
+
+
+def find_files(folder: Path, names: Sequence[str]) -> dict[str, Path | None]:
+    """Where each of the files is: in the folder or anywhere below it, the least deep one first."""
+    found: dict[str, Path | None] = {}
+    for name in names:
+        straight = folder / name
+        deeper = () if straight.is_file() or not folder.is_dir() else folder.rglob(Path(name).name)
+        below = sorted((path for path in deeper if path.is_file()), key=lambda path: (len(path.parts), str(path)))
+        found[name] = straight if straight.is_file() else next(iter(below), None)
+    return found
+
+
+def find_source(
+    dataset: Dataset, subject: int, root: str | Path | None, name: str | None
+) -> tuple[Source, tuple[Path, ...]]:
+    """The source to read a subject from, and its files; without a name the first whose files are all there."""
+    folder = data_folder(dataset, root)
+    wanted = [dataset.source(name)] if name is not None else [s for s in dataset.sources if not s.downloads]
+    searched = [(source, find_files(folder, source.files(subject))) for source in wanted]
+    for source, files in searched:
+        paths = tuple(path for path in files.values() if path is not None)
+        if len(paths) == len(files):
+            return source, paths
+    raise MissingFileError(_missing(dataset, subject, root, searched))
+
+
+def _missing(
+    dataset: Dataset, subject: int, root: str | Path | None, searched: Sequence[tuple[Source, dict[str, Path | None]]]
+) -> str:
+    place = data_root(root) / dataset.folder
+    lines = [f"{dataset.name}, subject {subject}: no complete set of files in {place}. Expected there"]
+    for source, files in searched:
+        absent = [str(place / name) for name, path in files.items() if path is None]
+        there = f" ({len(files) - len(absent)} of {len(files)} files are there)" if len(absent) < len(files) else ""
+        shown = ", ".join(absent[:4]) + (f" and {len(absent) - 4} more" if len(absent) > 4 else "")
+        lines.append(f"  {source.name}: {shown}{there}")
+    lines.append(f"The folder is root=, else the environment variable {VARIABLE}, else {DEFAULT}.")
+    if dataset.where:
+        lines.append(f"Get the files from {dataset.where}.")
+    online = [source.name for source in dataset.sources if source.downloads]
+    if online:
+        lines.append(f"Or let a library download them: source={online[0]!r}.")
+    return "\n".join(lines)

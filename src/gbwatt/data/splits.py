@@ -1,0 +1,229 @@
+"""Protocols: which trials are for training, for validation and for test."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbwatt import checks
+from gbwatt.data.trials import Trials
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Numbers of the trials for training, validation and test.
+
+    No trial is in two of them, and no group of trials (segments of one stretch of recording) is divided between two:
+    a split that did so cannot be made.
+
+    Attributes
+    ----------
+    name : str
+        What is tested, ``"session E"`` for instance.
+    train, valid, test : arrays of int
+    """
+
+    name: str
+    train: Indices
+    valid: Indices
+    test: Indices
+    groups: Indices
+
+    def __post_init__(self) -> None:
+        parts = {part: np.array(getattr(self, part), dtype=np.int64) for part in ("train", "valid", "test")}
+        for part, indices in parts.items():
+            _check_part(self.name, part, indices, len(self.groups))
+            indices.flags.writeable = False
+            object.__setattr__(self, part, indices)
+        for one, other in (("train", "valid"), ("train", "test"), ("valid", "test")):
+            shared = np.intersect1d(self.groups[parts[one]], self.groups[parts[other]])
+            if shared.size:
+                raise checks.ParameterError(
+                    f"split {self.name!r}: group {shared[0]} has trials in both {one} and {other}; "
+                    "what was cut from one stretch of recording must stay on one side."
+                )
+
+    def limited(self, y: Any, fraction: float, seed: int = 0) -> Split:
+        """The same split with a part of the training trials: that fraction of each class, drawn with ``seed``.
+
+        Validation and test are not touched, and with one seed smaller parts are contained in larger ones.
+        """
+        checks.number("fraction", fraction)
+        if not 0 < fraction <= 1:
+            raise checks.ParameterError(f"fraction={fraction} must be above 0 and at most 1.")
+        labels = np.asarray(y)[self.train]
+        rng = np.random.default_rng(seed)
+        kept = []
+        for label in np.unique(labels):
+            members = rng.permutation(self.train[labels == label])
+            kept.append(members[: max(1, round(fraction * len(members)))])
+        return replace(self, train=np.sort(np.concatenate(kept)))
+
+
+def _check_part(name: str, part: str, indices: Indices, n: int) -> None:
+    if not indices.size and part != "valid":
+        raise checks.ParameterError(f"split {name!r}: no trial is left for {part}.")
+    if indices.ndim != 1 or (indices.size and not (indices.min() >= 0 and indices.max() < n)):
+        raise checks.ParameterError(f"split {name!r}: {part} must have numbers of trials, 0 to {n - 1}.")
+    if len(np.unique(indices)) != len(indices):
+        raise checks.ParameterError(f"split {name!r}: {part} has a trial twice.")
+
+
+class Splitter(ABC):
+    """A rule that divides trials."""
+
+    @abstractmethod
+    def splits(self, trials: Trials) -> Iterator[Split]:
+        """One split for each part that is tested."""
+
+    def describe(self) -> dict[str, Any]:
+        """The rule in a form that JSON keeps."""
+        return {"protocol": type(self).__name__, **asdict(self)}  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class BySession(Splitter):
+    """Sessions for training, for validation and for test: MAMEM-SSVEP-II and BCI-ERN in the paper."""
+
+    train: tuple[str, ...] = ("1", "2", "3")
+    valid: tuple[str, ...] = ("4",)
+    test: tuple[str, ...] = ("5",)
+
+    def splits(self, trials: Trials) -> Iterator[Split]:
+        """One split for each subject."""
+        for subject in np.unique(trials.subject):
+            parts = []
+            for sessions in (self.train, self.valid, self.test):
+                _require_sessions(trials, int(subject), sessions)
+                parts.append(np.flatnonzero((trials.subject == subject) & np.isin(trials.session, sessions)))
+            yield _split(trials, f"subject {subject}, session {'+'.join(self.test)}", *parts)
+
+
+@dataclass(frozen=True)
+class HeldOutSession(Splitter):
+    """One session for training, of which the last trials of each class are for validation, another for test.
+
+    With an eighth for validation, BCIC-IV-2a in the paper.
+    """
+
+    train: str = "T"
+    test: str = "E"
+    valid: float = 1 / 8
+
+    def splits(self, trials: Trials) -> Iterator[Split]:
+        """One split for each subject."""
+        for subject in np.unique(trials.subject):
+            _require_sessions(trials, int(subject), (self.train, self.test))
+            own = trials.subject == subject
+            known = np.flatnonzero(own & (trials.session == self.train))
+            train, valid = _last_of_each_class(trials, known, self.valid)
+            test = np.flatnonzero(own & (trials.session == self.test))
+            yield _split(trials, f"subject {subject}, session {self.test}", train, valid, test)
+
+
+@dataclass(frozen=True)
+class LeaveOneRoundOut(Splitter):
+    """Each round of runs is tested once; of the others, the last trials of each class are for validation.
+
+    For sets in which classes are recorded in different runs, such as PhysioNet's motor imagery: leaving out single
+    runs would leave out classes.
+    """
+
+    rounds: tuple[tuple[str, ...], ...]
+    valid: float = 1 / 8
+
+    def splits(self, trials: Trials) -> Iterator[Split]:
+        """One split for each subject and round."""
+        for subject in np.unique(trials.subject):
+            own = trials.subject == subject
+            for runs in self.rounds:
+                test = np.flatnonzero(own & np.isin(trials.run, runs))
+                known = np.flatnonzero(own & ~np.isin(trials.run, runs) & np.isin(trials.run, sum(self.rounds, ())))
+                train, valid = _last_of_each_class(trials, known, self.valid)
+                yield _split(trials, f"subject {subject}, runs {'+'.join(runs)}", train, valid, test)
+
+
+@dataclass(frozen=True)
+class LeaveOneSubjectOut(Splitter):
+    """Each subject is tested once; the next ``n_valid`` subjects are for validation, all others for training."""
+
+    n_valid: int = 1
+
+    def splits(self, trials: Trials) -> Iterator[Split]:
+        """One split for each subject."""
+        subjects = np.unique(trials.subject)
+        if len(subjects) < self.n_valid + 2:
+            raise checks.ParameterError(
+                f"leaving a subject out, with {self.n_valid} for validation, needs at least {self.n_valid + 2} subjects; "
+                f"there are {len(subjects)}: {subjects.tolist()}."
+            )
+        for place, subject in enumerate(subjects):
+            valid = np.take(subjects, range(place + 1, place + 1 + self.n_valid), mode="wrap")
+            in_valid, in_test = np.isin(trials.subject, valid), trials.subject == subject
+            parts = [np.flatnonzero(mask) for mask in (~in_valid & ~in_test, in_valid, in_test)]
+            yield _split(trials, f"subject {subject}", *parts)
+
+
+@dataclass(frozen=True)
+class InOrder(Splitter):
+    """Of each class the first trials for training, the next for validation, the last for test: one session, in time."""
+
+    valid: float = 1 / 8
+    test: float = 1 / 4
+
+    def splits(self, trials: Trials) -> Iterator[Split]:
+        """One split for each subject."""
+        for subject in np.unique(trials.subject):
+            own = np.flatnonzero(trials.subject == subject)
+            known, test = _last_of_each_class(trials, own, self.test)
+            train, valid = _last_of_each_class(trials, known, self.valid / (1 - self.test))
+            yield _split(trials, f"subject {subject}, last trials", train, valid, test)
+
+
+def _split(trials: Trials, name: str, train: Indices, valid: Indices, test: Indices) -> Split:
+    return Split(name, train, valid, test, trials.group)
+
+
+def _require_sessions(trials: Trials, subject: int, sessions: Sequence[str]) -> None:
+    there = dict.fromkeys(trials.session[trials.subject == subject].tolist())
+    missing = [session for session in sessions if session not in there]
+    if missing:
+        raise checks.ParameterError(
+            f"subject {subject} has no session {missing[0]!r}; there are {', '.join(map(repr, there)) or 'none'}."
+        )
+
+
+def _last_of_each_class(trials: Trials, rows: Indices, fraction: float) -> tuple[Indices, Indices]:
+    """Trials without, and with, the last ``fraction`` of each class; groups are not divided."""
+    held_out: list[int] = []
+    for label in np.unique(trials.y[rows]):
+        members = rows[trials.y[rows] == label]
+        groups = list(dict.fromkeys(trials.group[members].tolist()))
+        last = groups[len(groups) - round(fraction * len(groups)) :] if fraction else []
+        held_out.extend(members[np.isin(trials.group[members], last)].tolist())
+    mask = np.isin(rows, held_out)
+    return rows[~mask], rows[mask]
+
+
+def add_noise(trials: Trials, variance: float, seed: int = 0) -> Trials:
+    """The same trials and labels with white Gaussian noise of a variance in the unit of the samples, squared.
+
+    Examples
+    --------
+    >>> trials = Trials(X=np.zeros((2, 1, 9)), y=[0, 1], class_names="ab", ch_names=["Oz"], sfreq=100)
+    >>> add_noise(trials, variance=0.2).steps[-1]
+    {'step': 'noise', 'variance': 0.2, 'seed': 0}
+    """
+    checks.number("variance", variance)
+    if variance < 0:
+        raise checks.ParameterError(f"variance={variance} must not be negative.")
+    noise = np.random.default_rng(seed).standard_normal(trials.X.shape) * variance**0.5
+    record = {"step": "noise", "variance": float(variance), "seed": int(seed)}
+    return trials.replace(X=trials.X + noise, steps=(*trials.steps, record))
