@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from types import SimpleNamespace
 
+import mne
 import numpy as np
 import pytest
 import torch
@@ -77,7 +78,7 @@ def test_arrays_of_any_kind_are_taken(decoder, trials, kind):
 
 
 def test_epochs_of_mne_bring_their_sampling_rate(decoder, trials):
-    epochs = SimpleNamespace(get_data=lambda: trials[0], info={"sfreq": 250.0})
+    epochs = mne.EpochsArray(trials[0], mne.create_info(4, 250.0, "eeg"), verbose="error")
     fitted = decoder().fit(epochs, trials[1])
     assert fitted.signal_.sfreq == 250
     assert fitted.score(epochs, trials[1]) == fitted.score(*trials)

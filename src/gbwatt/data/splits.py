@@ -161,7 +161,7 @@ class LeaveOneSubjectOut(Splitter):
         subjects = np.unique(trials.subject)
         if len(subjects) < self.n_valid + 2:
             raise checks.ParameterError(
-                f"leaving a subject out, with {self.n_valid} for validation, needs at least {self.n_valid + 2} subjects; "
+                f"leaving a subject out, with n_valid={self.n_valid}, needs at least {self.n_valid + 2} subjects; "
                 f"there are {len(subjects)}: {subjects.tolist()}."
             )
         for place, subject in enumerate(subjects):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gbwatt import checks
-from gbwatt.training.inputs import Trials
+from gbwatt.training.inputs import Examples
 
 
 def batch_sizes(n: int, batch_size: int, whole: bool = False) -> list[int]:
@@ -30,7 +30,7 @@ def batch_sizes(n: int, batch_size: int, whole: bool = False) -> list[int]:
 class Batches:
     """All trials once, in batches; shuffled for training, in order otherwise."""
 
-    def __init__(self, trials: Trials, batch_size: int, shuffle: bool) -> None:
+    def __init__(self, trials: Examples, batch_size: int, shuffle: bool) -> None:
         if shuffle and len(trials) < 2:
             raise checks.ShapeError(f"{len(trials)} training trial is too few; at least 2 are needed.")
         self.trials, self.shuffle = trials, shuffle

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gbwatt.models.files import plain_tensors, to_json, write_atomically
 from gbwatt.training.callbacks import KeepBest
-from gbwatt.training.inputs import Sets, Trials
+from gbwatt.training.inputs import Examples, Sets
 from gbwatt.training.net import Net
 
 FILE = "checkpoint.safetensors"
@@ -54,7 +54,7 @@ def describe_data(sets: Sets) -> dict[str, str]:
     }
 
 
-def _describe(trials: Trials) -> str:
+def _describe(trials: Examples) -> str:
     digest = hashlib.sha256()
     for x in (trials.x, trials.y):
         digest.update(x.contiguous().numpy().data)

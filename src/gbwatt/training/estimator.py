@@ -13,12 +13,14 @@ from skorch.callbacks import EpochTimer
 from torch import Tensor, nn
 
 from gbwatt import checks
+from gbwatt.data.trials import Trials
 from gbwatt.models.presets import Training, find_task
 from gbwatt.models.registry import create, entry
 from gbwatt.models.signal import Signal
 from gbwatt.training import callbacks, checkpoints, inputs, randomness, storage
-from gbwatt.training.inputs import Array, Sets, Trials
+from gbwatt.training.inputs import Array, Examples, Sets
 from gbwatt.training.net import Net
+from gbwatt.training.recorded import Recorded
 
 
 class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -39,7 +41,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     lr, batch_size, max_epochs, weight_decay : optional
         What is not given is as registered for the model and the task.  A batch has at least 2 trials: if one would be
         left over for the last batch, it joins the batch before.  Parameters on manifolds do not decay.
-    validation : float, indices, (X_valid, y_valid) or None
+    validation : float, indices, (X_valid, y_valid), Trials or None
         A fraction drawn from each class with ``seed``, trials of the ``X`` that ``fit`` is given (in cross-validation
         those of a fold), by number or by a mask, other trials, or none: then the weights of the last epoch are kept.
     early_stopping : int, optional
@@ -73,6 +75,9 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The input that the model was built for.
     scale_ : float
         What epochs are multiplied by, so that the median channel of the training data has standard deviation 1.
+    recorded_ : Recorded or None
+        Channels, unit and preprocessing of the training data, as far as they are known: from Trials and epochs of MNE,
+        not from arrays.  Trials and epochs to predict must agree with it.
     history_ : list of dict
         Losses and validation accuracy of each epoch.
     best_epoch_ : int
@@ -130,13 +135,15 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # ---- training
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Train on epochs (n, n_chans, n_times) with labels (n,)."""
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Train on epochs (n, n_chans, n_times) and labels (n,), or on :class:`~gbwatt.data.Trials` alone."""
         training = self._training()
-        x, sfreq = inputs.read_epochs(X)
-        classes, codes = inputs.encode_labels(y, len(x))
+        x, recorded = inputs.read_epochs(X), Recorded.of(X)
+        classes, codes = inputs.encode_labels(X.labels if y is None and isinstance(X, Trials) else y, len(x))
         sets = inputs.split(x, codes, classes, self.validation, self.seed)
-        signal = Signal(x.shape[1], len(classes), x.shape[2], self._sampling_rate(sfreq))
+        if recorded is not None:
+            recorded.require(Recorded.of(_validation_epochs(self.validation)), "validation")
+        signal = Signal(x.shape[1], len(classes), x.shape[2], self._sampling_rate(recorded))
         with randomness.isolated(torch.device(self.device)):
             module = self._build(signal)
             scale = sets.unit_scale()
@@ -144,6 +151,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             weights = inputs.weigh_classes(self.class_weight, classes, sets.train.y.numpy())
             net = self._net(module, training, weights, sets)
             self.classes_, self.signal_, self.scale_, self.net_ = classes, signal, scale, net
+            self.recorded_ = recorded
             net.learn(sets)
         return self
 
@@ -156,7 +164,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         lr, batch_size, max_epochs, weight_decay = chosen.values()
         return Training(float(lr), int(batch_size), int(max_epochs), float(weight_decay))
 
-    def _sampling_rate(self, known: float | None) -> float | None:
+    def _sampling_rate(self, recorded: Recorded | None) -> float | None:
+        known = None if recorded is None else recorded.sfreq
         if self.sfreq is not None and known is not None and abs(self.sfreq - known) > 1e-6 * known:
             raise checks.ParameterError(
                 f"sfreq={self.sfreq} contradicts the epochs, sampled at {known:g} Hz; leave it out."
@@ -232,11 +241,13 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _logits(self, X: Any) -> Tensor:
         check_is_fitted(self, "net_")
-        x, _ = inputs.read_epochs(X)
+        x = inputs.read_epochs(X)
+        if self.recorded_ is not None:
+            self.recorded_.require(Recorded.of(X), "X")
         inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X")
-        epochs = (torch.from_numpy(np.ascontiguousarray(x)) * self.scale_).to(_precision(self.net_.module_))
+        epochs = (torch.from_numpy(np.array(x, order="C")) * self.scale_).to(_precision(self.net_.module_))
         with randomness.isolated(torch.device(self.device)):
-            logits: Tensor = self.net_.forward(Trials(epochs, torch.zeros(len(epochs), dtype=torch.int64)))
+            logits: Tensor = self.net_.forward(Examples(epochs, torch.zeros(len(epochs), dtype=torch.int64)))
         return logits.double()
 
     def decision_function(self, X: Any) -> Array:
@@ -275,15 +286,23 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save_pretrained(self, folder: str | Path, *, preprocessing: Any = None) -> None:
         """Write the trained estimator into a folder; see :func:`gbwatt.models.files.save_pretrained`.
 
-        Paths, the device and separate validation data are not saved.
+        Without ``preprocessing``, the steps that the training trials had gone through are written.  Paths, the device
+        and separate validation data are not saved.
         """
         check_is_fitted(self, "net_")
+        if preprocessing is None and self.recorded_ is not None:
+            preprocessing = self.recorded_.steps
         storage.save(self, folder, preprocessing)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, device: str = "cpu") -> Self:
         """Read what :meth:`save_pretrained` wrote, ready to predict."""
         return storage.load(cls, folder, device)
+
+
+def _validation_epochs(validation: Any) -> Any:
+    """The epochs of separate validation data."""
+    return validation[0] if isinstance(validation, tuple) and validation else validation
 
 
 def _precision(module: nn.Module) -> torch.dtype:

@@ -1,4 +1,4 @@
-"""From what users have, arrays or epochs of MNE and any labels, to checked trials for training and validation."""
+"""From what users have, arrays, Trials or epochs of MNE and any labels, to checked examples to learn from."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from gbwatt import checks
+from gbwatt.data.trials import Trials
 
 Array = NDArray[Any]
 
 
-class Trials(Dataset[tuple[Tensor, Tensor]]):
+class Examples(Dataset[tuple[Tensor, Tensor]]):
     """Epochs (n, n_chans, n_times) and their class numbers (n,)."""
 
     def __init__(self, x: Tensor, y: Tensor) -> None:
@@ -32,17 +33,17 @@ class Trials(Dataset[tuple[Tensor, Tensor]]):
     def __getitem__(self, index: Any) -> tuple[Tensor, Tensor]:
         return self.x[index], self.y[index]
 
-    def to(self, dtype: torch.dtype, scale: float) -> Trials:
+    def to(self, dtype: torch.dtype, scale: float) -> Examples:
         """The same in another unit and precision."""
-        return Trials((self.x * scale).to(dtype), self.y)
+        return Examples((self.x * scale).to(dtype), self.y)
 
 
 @dataclass(frozen=True)
 class Sets:
     """What a model learns from and what it is selected on."""
 
-    train: Trials
-    valid: Trials | None
+    train: Examples
+    valid: Examples | None
 
     def to(self, dtype: torch.dtype, scale: float) -> Sets:
         """The same in another unit and precision."""
@@ -59,14 +60,14 @@ class Sets:
         return 1 / float(deviations.median()) if len(deviations) else 1.0
 
 
-def read_epochs(X: Any, name: str = "X") -> tuple[Array, float | None]:
-    """Check epochs (n, n_chans, n_times): a floating array, and the sampling rate if the object knows it.
+def read_epochs(X: Any, name: str = "X") -> Array:
+    """Check epochs (n, n_chans, n_times): a floating array.
 
-    ``X`` is an array, nested lists, or an object like ``mne.Epochs`` with ``get_data()`` and ``info["sfreq"]``.
+    ``X`` is an array, nested lists, :class:`~gbwatt.data.Trials`, or an object like ``mne.Epochs`` with ``get_data()``.
     """
-    sfreq = None
-    if hasattr(X, "get_data"):
-        sfreq = float(X.info["sfreq"])
+    if isinstance(X, Trials):
+        X = X.X
+    elif hasattr(X, "get_data"):
         X = X.get_data()
     try:
         x = np.asarray(X)
@@ -79,7 +80,7 @@ def read_epochs(X: Any, name: str = "X") -> tuple[Array, float | None]:
         hint = f" A single epoch needs an axis: {name}[None]." if x.ndim == 2 else ""
         raise checks.ShapeError(f"'{name}' {x.shape} does not hold epochs; (n, n_chans, n_times) is needed.{hint}")
     _require_finite(x, name)
-    return x, sfreq
+    return x
 
 
 def _require_finite(x: Array, name: str) -> None:
@@ -116,8 +117,10 @@ def split(x: Array, codes: Array, classes: Array, validation: Any, seed: int) ->
     """Set apart the validation trials.
 
     ``validation`` is a fraction, drawn in the same proportion from each class; indices into ``x``, or a mask; a tuple
-    of other epochs and their labels; or None.
+    of other epochs and their labels, or Trials; or None.
     """
+    if isinstance(validation, Trials):
+        validation = (validation, validation.labels)
     if validation is None:
         return Sets(_trials(x, codes), None)
     if isinstance(validation, tuple):
@@ -129,16 +132,16 @@ def split(x: Array, codes: Array, classes: Array, validation: Any, seed: int) ->
     return Sets(_trials(x[~held_out], codes[~held_out]), _trials(x[held_out], codes[held_out]))
 
 
-def _trials(x: Array, codes: Array) -> Trials:
-    return Trials(torch.from_numpy(np.array(x, order="C")), torch.from_numpy(codes.astype(np.int64)))
+def _trials(x: Array, codes: Array) -> Examples:
+    return Examples(torch.from_numpy(np.array(x, order="C")), torch.from_numpy(codes.astype(np.int64)))
 
 
-def _separate(validation: tuple[Any, ...], classes: Array, shape: tuple[int, ...]) -> Trials:
+def _separate(validation: tuple[Any, ...], classes: Array, shape: tuple[int, ...]) -> Examples:
     if len(validation) != 2:
         raise checks.ParameterError(
             f"validation is a tuple of {len(validation)}; (X_valid, y_valid) is allowed, or indices as a list or array."
         )
-    x, _ = read_epochs(validation[0], "X_valid")
+    x = read_epochs(validation[0], "X_valid")
     same_signal(x, shape[1:], "X_valid")
     labels = read_labels(validation[1], len(x), "y_valid")
     unknown = sorted(set(labels.tolist()) - set(classes.tolist()), key=str)

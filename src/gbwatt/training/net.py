@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gbwatt.nn.manifolds import RiemannianAdam
 from gbwatt.training import diagnosis, randomness
 from gbwatt.training.batches import Batches
-from gbwatt.training.inputs import Sets, Trials
+from gbwatt.training.inputs import Examples, Sets
 from gbwatt.training.optim import make_optimizer
 
 
@@ -57,11 +57,11 @@ class Net(NeuralNet):  # type: ignore[misc]
         self.optimizer_ = make_optimizer(self.module_, self.lr, self.weight_decay)
         return self
 
-    def get_split_datasets(self, X: Sets, y: None = None, **_: Any) -> tuple[Trials, Trials | None]:  # noqa: ARG002
+    def get_split_datasets(self, X: Sets, y: None = None, **_: Any) -> tuple[Examples, Examples | None]:  # noqa: ARG002
         """The sets as they are: the split was made before."""
         return X.train, X.valid
 
-    def get_iterator(self, dataset: Trials, training: bool = False) -> Batches:
+    def get_iterator(self, dataset: Examples, training: bool = False) -> Batches:
         """Batches, shuffled for training."""
         return Batches(dataset, self.batch_size, shuffle=training)
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from gbwatt.data.trials import Trials
 from gbwatt.models.files import ModelFileError, Pretrained, load_pretrained, plain, save_pretrained
 from gbwatt.models.signal import Signal
 from gbwatt.training.inputs import Array
+from gbwatt.training.recorded import Recorded
 
 if TYPE_CHECKING:
     from gbwatt.training.estimator import EEGDecoder
@@ -30,6 +32,7 @@ def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any) -> None:
         "classes_dtype": decoder.classes_.dtype.str,
         "signal": vars(decoder.signal_),
         "scale": decoder.scale_,
+        "recorded": None if decoder.recorded_ is None else plain(vars(decoder.recorded_)),
         "history": history,
     }
     training = {
@@ -55,7 +58,7 @@ def _writable(parameters: dict[str, Any]) -> dict[str, Any]:
     if isinstance(kept["class_weight"], dict):
         kept["class_weight"] = [[plain(label), plain(weight)] for label, weight in kept["class_weight"].items()]
     validation = parameters["validation"]
-    if not isinstance(validation, tuple):
+    if not isinstance(validation, tuple | Trials):
         kept["validation"] = validation if np.isscalar(validation) else np.asarray(validation).tolist()
     return kept
 
@@ -82,6 +85,7 @@ def _restored(cls: type[D], found: Pretrained, saved: dict[str, Any], device: st
     decoder.classes_ = _labels(found.class_names or (), saved["classes_dtype"])
     decoder.signal_ = Signal(**saved["signal"])
     decoder.scale_ = float(saved["scale"])
+    decoder.recorded_ = Recorded.from_dict(saved.get("recorded"))
     decoder.net_ = decoder._initialized(found.model, decoder._training(), None, [])
     decoder.net_.history.extend({**row, "dur": row["duration"]} for row in saved["history"])
     return decoder

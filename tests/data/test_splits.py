@@ -1,0 +1,241 @@
+"""Protocols: sizes of the paper, and no way for a test trial into training."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gbwatt import checks
+from gbwatt.data.splits import (
+    BySession,
+    HeldOutSession,
+    InOrder,
+    LeaveOneRoundOut,
+    LeaveOneSubjectOut,
+    Split,
+    Splitter,
+    add_noise,
+)
+from gbwatt.data.trials import Trials, concatenate
+
+ROUNDS = (("4", "6"), ("8", "10"), ("12", "14"))
+
+
+def make(y, session="1", run="1", subject=1, group=None, n_classes=None) -> Trials:
+    y = np.asarray(y)
+    x = np.arange(len(y), dtype=float)[:, None, None] * np.ones((1, 1, 2))  # a trial is its number
+    grouping = {} if group is None else {"group": group}
+    names = [f"class {c}" for c in range(n_classes or int(y.max()) + 1)]
+    return Trials(
+        X=x, y=y, class_names=names, ch_names=["Cz"], sfreq=100, session=session, run=run, subject=subject, **grouping
+    )
+
+
+def mamem_like(subject: int = 1) -> Trials:
+    y = np.tile(np.repeat(np.arange(25) % 5, 4), 5)
+    return make(y, session=np.repeat(list("12345"), 100), subject=subject, group=np.arange(500) // 4)
+
+
+def bcic_like() -> Trials:
+    y = np.tile(np.random.default_rng(0).permutation(np.repeat(np.arange(4), 72)), 2)
+    return make(y, session=np.repeat(["T", "E"], 288))
+
+
+def physionet_like() -> Trials:
+    run = np.repeat(["4", "6", "8", "10", "12", "14"], 16)
+    hands = np.isin(run, ["4", "8", "12"])
+    y = np.where(hands, np.arange(96) % 2, 2 + np.arange(96) % 2)
+    return make(y, run=run)
+
+
+CASES = {
+    BySession: (BySession(), mamem_like),
+    HeldOutSession: (HeldOutSession(), bcic_like),
+    LeaveOneRoundOut: (LeaveOneRoundOut(ROUNDS), physionet_like),
+    LeaveOneSubjectOut: (LeaveOneSubjectOut(), lambda: concatenate([mamem_like(s) for s in (1, 2, 3, 5)])),
+    InOrder: (InOrder(), mamem_like),
+}
+
+
+def test_every_protocol_has_a_case():
+    assert set(Splitter.__subclasses__()) == set(CASES)
+
+
+@pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.__name__)
+def test_no_trial_and_no_group_is_on_two_sides(kind):
+    protocol, trials = CASES[kind][0], CASES[kind][1]()
+    splits = list(protocol.splits(trials))
+    assert splits
+    for split in splits:
+        parts = [split.train, split.valid, split.test]
+        assert all(len(part) for part in parts)
+        everything = np.concatenate(parts)
+        assert len(np.unique(everything)) == len(everything)
+        groups = [set(trials.group[part]) for part in parts]
+        assert not groups[0] & groups[1]
+        assert not groups[0] & groups[2]
+        assert not groups[1] & groups[2]
+        assert set(trials.y[split.train]) == set(trials.y)
+
+
+@pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.__name__)
+def test_a_protocol_describes_itself(kind):
+    description = CASES[kind][0].describe()
+    assert description["protocol"] == kind.__name__
+    assert len(description) > 1
+
+
+# ---- sizes
+
+
+def test_sessions_give_300_100_100():
+    (split,) = BySession().splits(mamem_like())
+    assert [len(split.train), len(split.valid), len(split.test)] == [300, 100, 100]
+    assert split.test.tolist() == list(range(400, 500))
+
+
+def test_a_held_out_session_gives_252_36_288_with_the_last_of_each_class():
+    trials = bcic_like()
+    (split,) = HeldOutSession().splits(trials)
+    assert [len(split.train), len(split.valid), len(split.test)] == [252, 36, 288]
+    for c in range(4):
+        train, valid = (part[trials.y[part] == c] for part in (split.train, split.valid))
+        assert len(valid) == 9
+        assert train.max() < valid.min()
+    assert (trials.session[split.test] == "E").all()
+
+
+def test_each_round_is_tested_once_with_all_classes():
+    trials = physionet_like()
+    splits = list(LeaveOneRoundOut(ROUNDS).splits(trials))
+    assert sorted(np.concatenate([split.test for split in splits])) == list(range(96))
+    for split, runs in zip(splits, ROUNDS, strict=True):
+        assert set(trials.run[split.test]) == set(runs)
+        assert set(trials.y[split.test]) == {0, 1, 2, 3}
+
+
+def test_each_subject_is_tested_once_and_validated_on_others():
+    trials = CASES[LeaveOneSubjectOut][1]()
+    splits = list(LeaveOneSubjectOut(n_valid=2).splits(trials))
+    assert [set(trials.subject[split.test]) for split in splits] == [{1}, {2}, {3}, {5}]
+    assert set(trials.subject[splits[-1].valid]) == {1, 2}
+    assert set(trials.subject[splits[-1].train]) == {3}
+
+
+def test_in_order_keeps_time():
+    trials = make(np.tile([0, 1], 40))
+    (split,) = InOrder(valid=0.1, test=0.3).splits(trials)
+    assert [len(split.train), len(split.valid), len(split.test)] == [48, 8, 24]
+    assert split.train.max() < split.valid.min()
+    assert split.valid.max() < split.test.min()
+
+
+def test_several_subjects_give_a_split_each():
+    trials = concatenate([mamem_like(1), mamem_like(4)])
+    first, second = BySession().splits(trials)
+    assert set(trials.subject[first.train]) == set(trials.subject[first.test]) == {1}
+    assert set(trials.subject[second.train]) == set(trials.subject[second.test]) == {4}
+
+
+# ---- what cannot be made
+
+
+@given(st.data())
+@settings(max_examples=50, deadline=None)
+def test_a_split_with_a_shared_trial_cannot_be_made(data):
+    n = data.draw(st.integers(4, 20))
+    order = data.draw(st.permutations(range(n)))
+    a, b = sorted(data.draw(st.lists(st.integers(1, n - 1), min_size=2, max_size=2, unique=True)))
+    parts = [list(order[:a]), list(order[a:b]), list(order[b:])]
+    Split("fine", *map(np.array, parts), groups=np.arange(n))
+    one, other = data.draw(st.sampled_from([(0, 1), (0, 2), (1, 2)]))
+    parts[one].append(parts[other][0])
+    with pytest.raises(checks.ParameterError, match="both"):
+        Split("leaky", *map(np.array, parts), groups=np.arange(n))
+
+
+def test_a_split_that_divides_a_group_cannot_be_made():
+    with pytest.raises(checks.ParameterError, match="group 1 has trials in both train and test"):
+        Split("leaky", np.array([0, 2]), np.array([]), np.array([3, 4]), groups=np.array([0, 0, 1, 1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (([0], [1], []), "no trial is left for test"),
+        (([], [1], [2]), "no trial is left for train"),
+        (([0], [1], [7]), "0 to 2"),
+        (([-1], [1], [2]), "0 to 2"),
+        (([0, 0], [1], [2]), "twice"),
+    ],
+)
+def test_wrong_numbers_are_refused(parts, message):
+    with pytest.raises(checks.ParameterError, match=message):
+        Split("s", *(np.array(part, dtype=int) for part in parts), groups=np.arange(3))
+
+
+def test_parts_of_a_split_cannot_be_written():
+    (split,) = BySession().splits(mamem_like())
+    with pytest.raises(ValueError, match="read-only"):
+        split.train[0] = split.test[0]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "message"),
+    [
+        (BySession(test=("6",)), "no session '6'; there are '1'"),
+        (HeldOutSession(), "no session 'T'"),
+        (LeaveOneSubjectOut(), "at least 3 subjects"),
+        (LeaveOneRoundOut(ROUNDS), "no trial is left"),
+    ],
+)
+def test_trials_that_a_protocol_does_not_fit_are_refused(protocol, message):
+    with pytest.raises(checks.ParameterError, match=message):
+        list(protocol.splits(mamem_like()))
+
+
+# ---- limited data
+
+
+def test_a_fraction_of_training_is_stratified_nested_and_leaves_the_rest():
+    trials = bcic_like()
+    (split,) = HeldOutSession().splits(trials)
+    half, most = (split.limited(trials.y, fraction, seed=3) for fraction in (0.5, 0.9))
+    for part, fraction in ((half, 0.5), (most, 0.9)):
+        assert np.bincount(trials.y[part.train]).tolist() == [round(63 * fraction)] * 4
+        assert part.valid.tolist() == split.valid.tolist()
+        assert part.test.tolist() == split.test.tolist()
+        assert set(part.train) <= set(split.train)
+    assert set(half.train) < set(most.train)
+    assert set(split.limited(trials.y, 0.5, seed=4).train) != set(half.train)
+    assert split.limited(trials.y, 1.0).train.tolist() == split.train.tolist()
+
+
+@pytest.mark.parametrize("fraction", [0, -0.5, 1.5, float("nan")])
+def test_a_wrong_fraction_is_refused(fraction):
+    (split,) = BySession().splits(mamem_like())
+    with pytest.raises(checks.ParameterError, match="fraction"):
+        split.limited(mamem_like().y, fraction)
+
+
+# ---- noise
+
+
+def test_noise_has_its_variance_and_keeps_labels():
+    trials = make(np.tile([0, 1], 500))
+    noisy = add_noise(trials, variance=0.4, seed=2)
+    added = noisy.X - trials.X
+    assert added.var() == pytest.approx(0.4, rel=0.1)
+    assert abs(added.mean()) < 0.05
+    assert (noisy.y == trials.y).all()
+    assert (add_noise(trials, 0.4, seed=2).X == noisy.X).all()
+    assert (add_noise(trials, 0.4, seed=3).X != noisy.X).any()
+    assert noisy.steps[-1]["variance"] == 0.4
+    assert trials.steps == ()
+
+
+def test_negative_variance_is_refused():
+    with pytest.raises(checks.ParameterError, match="variance"):
+        add_noise(mamem_like(), -1.0)

@@ -1,0 +1,105 @@
+"""Trials know what they are: a model learns it, keeps it in its files and refuses what does not fit."""
+
+from __future__ import annotations
+
+import mne
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+
+from gbwatt import checks
+from gbwatt.data.trials import Trials
+from gbwatt.training import EEGDecoder
+from tests.training.tiny import make_trials
+
+CROP = {"step": "crop", "tmin": 0.0, "tmax": 0.32}
+
+
+@pytest.fixture
+def recorded():
+    x, labels = make_trials()
+    return Trials(
+        X=x,
+        y=(labels == "right").astype(int),
+        class_names=["left", "right"],
+        ch_names=["C3", "C4", "Cz", "Pz"],
+        sfreq=100,
+        steps=(CROP,),
+    )
+
+
+def test_trials_bring_labels_rate_and_preprocessing(decoder, recorded):
+    fitted = decoder().fit(recorded)
+    assert fitted.classes_.tolist() == ["left", "right"]
+    assert fitted.signal_.sfreq == 100
+    assert fitted.recorded_.steps == (CROP,)
+    assert fitted.score(recorded, recorded.labels) > 0.8
+    assert (fitted.predict(recorded) == fitted.predict(recorded.X)).all()
+    assert decoder().fit(recorded.X, recorded.labels).recorded_ is None
+
+
+def test_validation_may_be_trials(decoder, recorded):
+    split = decoder(validation=recorded[30:]).fit(recorded[:30])
+    same = decoder(validation=(recorded.X[30:], recorded.labels[30:])).fit(recorded[:30])
+    assert split.history_[-1]["valid_loss"] == same.history_[-1]["valid_loss"]
+    with pytest.raises(checks.MismatchError, match=r"'validation' has unit='V'"):
+        decoder(validation=recorded[30:].replace(unit="V")).fit(recorded[:30])
+
+
+def test_trials_can_be_cross_validated(decoder, recorded):
+    scores = cross_val_score(decoder(max_epochs=20), recorded, recorded.labels, cv=2)
+    assert scores.mean() > 0.7
+    clone(decoder(validation=recorded[30:]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ch_names": ["C4", "C3", "Cz", "Pz"]}, r"ch_names=\['C4', 'C3'"),
+        ({"sfreq": 128}, "sfreq=128.0, but the model was trained on 100.0"),
+        ({"unit": "V"}, "unit='V', but the model was trained on 'µV'"),
+        ({"steps": ()}, r"preprocessed by \[\], but the training data by .*crop"),
+        ({"steps": ({**CROP, "tmax": 0.3},)}, "preprocessed"),
+    ],
+)
+def test_other_recordings_are_refused(decoder, recorded, change, message):
+    fitted = decoder(max_epochs=1).fit(recorded)
+    with pytest.raises(checks.MismatchError, match=message):
+        fitted.predict(recorded.replace(**change))
+    assert len(fitted.predict(recorded.replace(**change).X)) == 40  # the bare array is the user's own affair
+
+
+def test_noise_is_no_preprocessing(decoder, recorded):
+    noisy = recorded.replace(steps=(CROP, {"step": "noise", "variance": 0.2, "seed": 0}))
+    assert len(decoder(max_epochs=1).fit(recorded).predict(noisy)) == 40
+
+
+def test_epochs_of_mne_must_have_the_channels_of_training(decoder, recorded):
+    info = mne.create_info(["C3", "C4", "Cz", "Pz"], 100.0, "eeg")
+    epochs = mne.EpochsArray(1e-6 * recorded.X.astype(float), info, verbose="error")
+    fitted = decoder(max_epochs=1).fit(epochs, recorded.labels)
+    assert len(fitted.predict(epochs)) == 40
+    with pytest.raises(checks.MismatchError, match="ch_names"):
+        fitted.predict(epochs.copy().reorder_channels(["C4", "C3", "Cz", "Pz"]))
+    with pytest.raises(checks.MismatchError, match="unit='µV'"):
+        fitted.predict(recorded)
+
+
+def test_preprocessing_is_saved_with_the_model(decoder, recorded, tmp_path):
+    fitted = decoder(max_epochs=2, validation=recorded[30:]).fit(recorded[:30])
+    fitted.save_pretrained(tmp_path / "model")
+    loaded = EEGDecoder.from_pretrained(tmp_path / "model")
+    assert loaded.recorded_ == fitted.recorded_
+    assert (loaded.predict_proba(recorded) == fitted.predict_proba(recorded)).all()
+    with pytest.raises(checks.MismatchError, match="unit"):
+        loaded.predict(recorded.replace(unit="V"))
+    assert '"crop"' in (tmp_path / "model" / "config.json").read_text()
+    assert "crop" in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_tuples_in_a_step_survive_a_file(decoder, recorded, tmp_path):
+    picked = recorded.replace(steps=({"step": "pick", "channels": ("C3", "C4", "Cz", "Pz")},))
+    fitted = decoder(max_epochs=1).fit(picked)
+    fitted.save_pretrained(tmp_path / "model")
+    assert np.isfinite(EEGDecoder.from_pretrained(tmp_path / "model").predict_proba(picked)).all()
