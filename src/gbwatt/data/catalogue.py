@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -96,30 +96,42 @@ def data_root(root: str | Path | None = None) -> Path:
     return Path(root if root is not None else os.environ.get(VARIABLE) or DEFAULT).expanduser()
 
 
-def data_folder(dataset: Dataset, root: str | Path | None = None) -> Path:
-    """The folder of one data set below the root; the root itself if there is none."""
+def index_files(dataset: Dataset, root: str | Path | None = None) -> dict[str, Path]:
+    """Files of a data set by name: in its folder below the root and anywhere below that.
+
+    Without such a folder, in the root itself and the folders in it.  Of two files with one name the less deep counts.
+    """
     own = data_root(root) / dataset.folder
-    return own if own.is_dir() else data_root(root)
-
-
-def find_files(folder: Path, names: Sequence[str]) -> dict[str, Path | None]:
-    """Where each of the files is: in the folder or anywhere below it, the least deep one first."""
-    found: dict[str, Path | None] = {}
-    for name in names:
-        straight = folder / name
-        deeper = () if straight.is_file() or not folder.is_dir() else folder.rglob(Path(name).name)
-        below = sorted((path for path in deeper if path.is_file()), key=lambda path: (len(path.parts), str(path)))
-        found[name] = straight if straight.is_file() else next(iter(below), None)
+    top, depth = (own, None) if own.is_dir() else (data_root(root), 1)
+    found: dict[str, Path] = {}
+    for level, files in _levels(top, depth):
+        for file in files:
+            found.setdefault(file, level / file)
     return found
+
+
+def _levels(top: Path, depth: int | None) -> Iterator[tuple[Path, list[str]]]:
+    """Folders with their files, the least deep first."""
+    walked = []
+    for path, folders, files in os.walk(top):
+        below = len(Path(path).relative_to(top).parts)
+        folders[:] = [] if below == depth else sorted(folders)
+        walked.append((below, Path(path), files))
+    yield from ((path, files) for _, path, files in sorted(walked, key=lambda step: step[0]))
+
+
+def find_files(index: Mapping[str, Path], names: Sequence[str]) -> dict[str, Path | None]:
+    """Where each of the files is."""
+    return {name: index.get(Path(name).name) for name in names}
 
 
 def find_source(
     dataset: Dataset, subject: int, root: str | Path | None, name: str | None
 ) -> tuple[Source, tuple[Path, ...]]:
     """The source to read a subject from, and its files; without a name the first whose files are all there."""
-    folder = data_folder(dataset, root)
+    index = index_files(dataset, root)
     wanted = [dataset.source(name)] if name is not None else [s for s in dataset.sources if not s.downloads]
-    searched = [(source, find_files(folder, source.files(subject))) for source in wanted]
+    searched = [(source, find_files(index, source.files(subject))) for source in wanted]
     for source, files in searched:
         paths = tuple(path for path in files.values() if path is not None)
         if len(paths) == len(files):
