@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
 
 from gbwatt import checks
 from gbwatt.data.files import MissingFileError
@@ -18,11 +17,8 @@ from gbwatt.data.trials import Trials
 VARIABLE, DEFAULT = "GBWATT_DATA", "~/gbwatt_data"
 
 
-class Reader(Protocol):
-    """From the files of one subject to its trials."""
-
-    def __call__(self, files: Sequence[Path], subject: int, **options: Any) -> Trials:
-        """Trials of a subject, from the files that the source names, in their order."""
+#: From the files of one subject, its number, and options, to its trials.
+Reader = Callable[..., Trials]
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,10 @@ class MissingFileError(checks.InputError, FileNotFoundError):
 
 def read_mat(file: Path, *names: str) -> dict[str, Array]:
     """Variables of a MATLAB file, by name."""
+    if not file.is_file():
+        raise MissingFileError(f"{file} is not there.")
     try:
         content = scipy.io.loadmat(file)
-    except FileNotFoundError:
-        raise MissingFileError(f"{file} is not there.") from None
     except Exception as error:  # SciPy raises whatever a damaged stream leads to
         size = file.stat().st_size
         raise DataError(

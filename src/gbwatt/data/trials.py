@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt import checks
+from gbwatt.data import fields
 from gbwatt.data.truth import Truth
+
+if TYPE_CHECKING:
+    import mne
+    import pandas as pd
+
+    from gbwatt.data.description import Description
 
 Array = NDArray[Any]
 
@@ -80,8 +88,8 @@ class Trials:
     >>> trials = Trials(
     ...     X=np.zeros((4, 2, 50)), y=[0, 1, 0, 1], class_names=["left", "right"], ch_names=["C3", "C4"], sfreq=100
     ... )
-    >>> trials.select(classes=["left"]).labels
-    array(['left', 'left'], dtype='<U5')
+    >>> trials.select(classes=["left"]).labels.tolist()
+    ['left', 'left']
     """
 
     X: Array
@@ -101,18 +109,18 @@ class Trials:
 
     def __post_init__(self) -> None:
         frame = Frame(tuple(self.ch_names), self.sfreq, self.tmin, self.unit)
-        x = _samples(self.X, frame.ch_names)
-        names = _class_names(self.class_names)
+        x = fields.samples(self.X, frame.ch_names)
+        names = fields.class_names(self.class_names)
         values: dict[str, Any] = {
             **vars(frame),
             "X": x,
-            "y": _codes(self.y, len(x), names),
+            "y": fields.codes(self.y, len(x), names),
             "class_names": names,
-            "subject": _per_trial("subject", self.subject, len(x), np.int64),
-            "session": _per_trial("session", self.session, len(x), np.str_),
-            "run": _per_trial("run", self.run, len(x), np.str_),
-            "group": _groups(self.group, len(x)),
-            "steps": tuple(dict(step) for step in self.steps),
+            "subject": fields.whole("subject", self.subject, len(x)),
+            "session": fields.text("session", self.session, len(x)),
+            "run": fields.text("run", self.run, len(x)),
+            "group": fields.groups(self.group, len(x)),
+            "steps": tuple(fields.settled(step) for step in self.steps),
         }
         for name, value in values.items():
             if isinstance(value, np.ndarray):
@@ -151,7 +159,7 @@ class Trials:
             str(session): {
                 name: int(np.sum((self.session == session) & (self.y == c))) for c, name in enumerate(self.class_names)
             }
-            for session in _in_order(self.session)
+            for session in fields.in_order(self.session)
         }
 
     # ---- selections
@@ -167,8 +175,8 @@ class Trials:
         subject: int | Iterable[int] | None = None,
         session: str | Iterable[str] | None = None,
         run: str | Iterable[str] | None = None,
-        classes: Sequence[str] | None = None,
-        channels: Sequence[str] | None = None,
+        classes: str | Sequence[str] | None = None,
+        channels: str | Sequence[str] | None = None,
     ) -> Self:
         """The trials of some subjects, sessions, runs or classes; of all that is given at once.
 
@@ -180,13 +188,13 @@ class Trials:
                 keep &= self._among(name, wanted)
         found = self[keep]
         if classes is not None:
-            found = found._only_classes(classes)
-        return found if channels is None else found._only_channels(channels)
+            found = found._only_classes(fields.names_of(classes))
+        return found if channels is None else found._only_channels(fields.names_of(channels))
 
     def _among(self, name: str, wanted: Any) -> NDArray[np.bool_]:
         values = getattr(self, name)
         asked = [wanted] if isinstance(wanted, str | int | np.integer) else list(wanted)
-        known = [str(value) for value in _in_order(values)]
+        known = [str(value) for value in fields.in_order(values)]
         for value in asked:
             checks.one_of(name, str(value), tuple(known))
         return np.isin(values.astype(str), [str(value) for value in asked])
@@ -208,16 +216,55 @@ class Trials:
         """The same with other values of some fields."""
         return replace(self, **changes)
 
+    # ---- to and from other libraries
+
+    def to_mne(self) -> mne.EpochsArray:
+        """The same as epochs of MNE-Python, see :func:`gbwatt.data.interchange.to_mne`."""
+        from gbwatt.data import interchange
+
+        return interchange.to_mne(self)
+
+    @staticmethod
+    def from_mne(epochs: mne.BaseEpochs, **options: Any) -> Trials:
+        """Trials of MNE's epochs, see :func:`gbwatt.data.interchange.from_mne` for the options."""
+        from gbwatt.data import interchange
+
+        return interchange.from_mne(epochs, **options)
+
+    def to_moabb(self) -> tuple[Array, Array, pd.DataFrame]:
+        """X, labels and metadata as MOABB has them, see :func:`gbwatt.data.interchange.to_moabb`."""
+        from gbwatt.data import interchange
+
+        return interchange.to_moabb(self)
+
+    @staticmethod
+    def from_moabb(
+        X: Any, y: Any, metadata: pd.DataFrame, ch_names: Sequence[str], sfreq: float, **options: Any
+    ) -> Trials:
+        """Trials of MOABB's arrays, see :func:`gbwatt.data.interchange.from_moabb` for the options."""
+        from gbwatt.data import interchange
+
+        return interchange.from_moabb(X, y, metadata, ch_names, sfreq, **options)
+
+    def describe(self) -> Description:
+        """What is in these trials, to read or as JSON."""
+        from gbwatt.data import description
+
+        return description.describe(self)
+
     def __iter__(self) -> Iterator[Any]:
         raise TypeError("Trials are not a sequence; use .X and .y, or trials[0:10] for some of them.")
 
 
 _ROWS = ("X", "y", "subject", "session", "run", "group")
-_SHARED = tuple(f.name for f in fields(Trials) if f.name not in (*_ROWS, "truth"))
+_SHARED = tuple(f.name for f in dataclasses.fields(Trials) if f.name not in (*_ROWS, "truth"))
 
 
 def concatenate(parts: Sequence[Trials]) -> Trials:
-    """All trials of several containers, which must agree in everything but the trials."""
+    """All trials of several containers, which must agree in everything but the trials.
+
+    Parts are taken to be different recordings: groups of one part are never those of another.
+    """
     if not parts:
         raise checks.ParameterError("there is nothing to concatenate: 'parts' is empty.")
     first = parts[0]
@@ -230,7 +277,7 @@ def concatenate(parts: Sequence[Trials]) -> Trials:
                 )
         if part.shape[1:] != first.shape[1:]:
             raise checks.ShapeError(f"parts[{number}] {part.shape} and parts[0] {first.shape} differ in samples.")
-    rows = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _ROWS}
+    rows: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _ROWS}
     rows["group"] = _distinct([part.group for part in parts])
     truth = first.truth if all(part.truth == first.truth for part in parts) else None
     return replace(first, **rows, truth=truth)
@@ -244,61 +291,3 @@ def _distinct(groups: Sequence[Array]) -> Array:
         shifted.append(numbers + start)
         start += int(numbers.max(initial=-1)) + 1
     return np.concatenate(shifted)
-
-
-# ---- checks of fields
-
-
-def _samples(X: Any, ch_names: tuple[str, ...]) -> Array:
-    x = np.array(X, dtype=np.float32, order="C")
-    if x.ndim != 3 or 0 in x.shape[1:]:
-        raise checks.ShapeError(f"'X' {x.shape} does not hold epochs; (n, n_chans, n_times) is needed.")
-    if x.shape[1] != len(ch_names):
-        raise checks.ShapeError(f"'X' {x.shape} has {x.shape[1]} channels, but {len(ch_names)} have names.")
-    bad = ~np.isfinite(x).all(axis=2)
-    if bad.any():
-        trial, channel = np.argwhere(bad)[0]
-        raise checks.NotFiniteError(
-            f"'X' {x.shape} has NaN or infinite samples in {np.any(bad, axis=1).sum()} trials, first in trial "
-            f"{trial}, channel {ch_names[channel]}. Drop or interpolate them."
-        )
-    return x
-
-
-def _class_names(names: Sequence[str]) -> tuple[str, ...]:
-    found = tuple(str(name) for name in names)
-    if len(set(found)) != len(found) or not found:
-        raise checks.ParameterError(f"class_names={list(found)} must be different names, one or more.")
-    return found
-
-
-def _codes(y: Any, n: int, names: tuple[str, ...]) -> Array:
-    codes = np.array(y)
-    if codes.shape != (n,):
-        raise checks.ShapeError(f"'y' {codes.shape} does not match {n} epochs; ({n},) is needed.")
-    if codes.dtype.kind not in "iu" and n:
-        raise checks.MismatchError(f"'y' has dtype {codes.dtype}; places in class_names, 0 to {len(names) - 1}, do.")
-    if n and not (codes.min() >= 0 and codes.max() < len(names)):
-        wrong = codes[(codes < 0) | (codes >= len(names))][0]
-        raise checks.ParameterError(f"'y' has class {wrong}; {len(names)} classes are named: 0 to {len(names) - 1}.")
-    return codes.astype(np.int64)
-
-
-def _per_trial(name: str, value: Any, n: int, dtype: Any) -> Array:
-    try:
-        values = np.array(value).astype(dtype)
-    except (TypeError, ValueError):
-        raise checks.MismatchError(f"'{name}' must be {np.dtype(dtype).name}, got {value!r}.") from None
-    if values.shape not in ((), (n,)):
-        raise checks.ShapeError(f"'{name}' {values.shape} does not match {n} epochs; one value or ({n},) is needed.")
-    return np.array(np.broadcast_to(values, (n,)))
-
-
-def _groups(value: Any, n: int) -> Array:
-    numbers = np.array(value)
-    return np.arange(n) if numbers.shape == () and numbers == -1 else _per_trial("group", numbers, n, np.int64)
-
-
-def _in_order(values: Array) -> list[Any]:
-    """Different values in the order in which they first occur."""
-    return list(dict.fromkeys(values.tolist()))

@@ -1,0 +1,115 @@
+"""``gbwatt data``: which data sets there are, and what is in one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from gbwatt.data import DATASETS, find_dataset, load
+from gbwatt.data.catalogue import Dataset, data_root, find_files, index_files
+from gbwatt.data.description import Description
+from gbwatt.data.sanity import Sanity, sanity
+from gbwatt.data.trials import Trials
+
+app = typer.Typer(help="Data sets: which there are, and what is in one.", no_args_is_help=True)
+
+Root = Annotated[Path | None, typer.Option(help="Folder of recordings, instead of GBWATT_DATA or ~/gbwatt_data.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_(root: Root = None, as_json: AsJson = False) -> None:
+    """Data sets, and of which subjects the files are there."""
+    rows = [_row(dataset, root) for dataset in DATASETS.values()]
+    console = Console()
+    if as_json:
+        console.print_json(json.dumps(rows))
+        return
+    table = Table("name", "what it is", "subjects", "here", "forms of files", title=f"Recordings in {data_root(root)}")
+    for row in rows:
+        here = f"{len(row['here'])}" if row["here"] else "-"
+        table.add_row(row["name"], row["title"], str(len(row["subjects"])), here, ", ".join(row["sources"]))
+    console.print(table)
+    console.print("Also any file that MNE reads, an .npz file, and moabb:NAME.", highlight=False)
+    console.print("Next: gbwatt data describe NAME --subject 1", highlight=False)
+
+
+def _row(dataset: Dataset, root: Path | None) -> dict[str, Any]:
+    return {
+        "name": dataset.name,
+        "title": dataset.title,
+        "subjects": list(dataset.subjects),
+        "here": _subjects_here(dataset, root),
+        "sources": [source.name for source in dataset.sources],
+        "where": dataset.where,
+    }
+
+
+def _subjects_here(dataset: Dataset, root: Path | None) -> list[int]:
+    index = index_files(dataset, root)
+    forms = [source.files for source in dataset.sources if not source.downloads]
+    return [s for s in dataset.subjects if any(None not in find_files(index, files(s)).values() for files in forms)]
+
+
+@app.command()
+def describe(
+    name: Annotated[str, typer.Argument(help="A data set of `gbwatt data list`, moabb:NAME, or a file.")],
+    subject: Annotated[int, typer.Option(help="Number of the subject.")] = 1,
+    root: Root = None,
+    source: Annotated[str | None, typer.Option(help="Form of the files; by default the first that is there.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="Option of the reader, e.g. difficulty=0.8 or tmax=4; repeatable.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Counts, channels, rate, units and preprocessing of a subject, and what a classical pipeline decodes of it."""
+    dataset = find_dataset(name)
+    trials = load(name, subject, root=root, source=source, **_options(option or []))
+    description, score = trials.describe(), sanity(trials, dataset.protocol, dataset.pipeline)
+    parts = _parts(trials, dataset)
+    console = Console()
+    if as_json:
+        found = {**description.to_dict(), "splits": parts, "sanity": score.to_dict()}
+        console.print_json(json.dumps(found))
+        return
+    _print(console, description, parts, score)
+
+
+def _options(texts: list[str]) -> dict[str, Any]:
+    """``key=value`` as arguments; values are JSON where they can be read as such, else text."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"--option {text!r} is not of the form key=value.")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found
+
+
+def _parts(trials: Trials, dataset: Dataset) -> list[dict[str, Any]]:
+    return [
+        {"test": split.name, "n_train": len(split.train), "n_valid": len(split.valid), "n_test": len(split.test)}
+        for split in dataset.protocol.splits(trials)
+    ]
+
+
+def _print(console: Console, description: Description, parts: list[dict[str, Any]], score: Sanity) -> None:
+    console.print(str(description), highlight=False, markup=False)
+    table = Table("tested on", "training", "validation", "test", title="Protocol")
+    for part in parts:
+        table.add_row(part["test"], str(part["n_train"]), str(part["n_valid"]), str(part["n_test"]))
+    console.print(table)
+    verdict = "above chance" if score.decodable else "[yellow]not above chance[/]"
+    console.print(
+        f"Sanity: {score.pipeline} reaches {score.measure} [bold]{score.score:.3f}[/] on {score.n_test} test trials; "
+        f"chance is {score.chance:.3f}, in 95 % of cases below {score.chance_95:.3f}: {verdict}.",
+        highlight=False,
+    )

@@ -1,0 +1,325 @@
+"""BCI Competition IV, data set 2a: imagined movements of left hand, right hand, feet and tongue.
+
+Nine subjects, each on two days, "T" and "E", of six runs with 48 trials; 22 EEG electrodes, 250 Hz.  The cue comes two
+seconds after the beginning of a trial and imagery lasts until four seconds after the cue.  Trials that the organisers
+marked as artefacts are kept: the paper, too, has 288 a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbwatt.data.catalogue import Dataset, Source
+from gbwatt.data.files import DataError, MissingFileError, cut, expect_finite, expect_labels, expect_shape, read_mat
+from gbwatt.data.preprocessing import BandPass, Crop, Preprocessing, Resample
+from gbwatt.data.splits import HeldOutSession
+from gbwatt.data.trials import Trials, concatenate
+
+Array = NDArray[Any]
+
+NAME = "bcic-iv-2a"
+CLASSES = ("left hand", "right hand", "feet", "tongue")
+# fmt: off
+CHANNELS = (
+    "Fz", "FC3", "FC1", "FCz", "FC2", "FC4", "C5", "C3", "C1", "Cz", "C2",
+    "C4", "C6", "CP3", "CP1", "CPz", "CP2", "CP4", "P1", "Pz", "P2", "POz",
+)
+# fmt: on
+SFREQ = 250.0
+RUNS, TRIALS_PER_RUN = 6, 48
+N_TRIALS = RUNS * TRIALS_PER_RUN
+
+#: Seconds after the cue that are cut out, and on either side what filters need.
+WINDOW, MARGIN = (0.5, 4.0), 1.0
+
+#: The processed files begin half a second before the cue; the paper takes samples 124 to 562 of them, at 125 Hz.
+PROCESSED_SFREQ, PROCESSED_TMIN, PROCESSED_SLICE = 125.0, -0.5, (124, 562)
+
+#: The same samples in seconds after the cue, 0.492 to 3.996: the paper's "0.5 to 4 s", 438 samples.
+PAPER_WINDOW = (
+    (PROCESSED_SLICE[0] + PROCESSED_TMIN * PROCESSED_SFREQ) / PROCESSED_SFREQ,
+    (PROCESSED_SLICE[1] + PROCESSED_TMIN * PROCESSED_SFREQ) / PROCESSED_SFREQ,
+)
+
+#: Event codes of the cues on each day; on the second they do not tell the class.
+CUES = {"T": (769, 770, 771, 772), "E": (783,)}
+RUN_START = 32766
+#: Eyes open and closed, beginning of a trial, rejected trial, eye movements, beginning of a run.
+OTHER_EVENTS = (276, 277, 768, 1023, 1072, RUN_START)
+
+# ---- the competition's files
+
+
+def read_gdf(files: Sequence[Path], subject: int) -> Trials:
+    """Trials (576, 22, 1375) from the recording and the true labels of either day.
+
+    Parameters
+    ----------
+    files : four paths
+        ``A01T.gdf``, ``A01T.mat``, ``A01E.gdf`` and ``A01E.mat``, for subject 1.
+    subject : int
+
+    Notes
+    -----
+    The classes are those of the label files; the cues of the first day must say the same.
+    """
+    t_gdf, t_mat, e_gdf, e_mat = files
+    return concatenate([_gdf_session(t_gdf, t_mat, subject, "T"), _gdf_session(e_gdf, e_mat, subject, "E")])
+
+
+def _gdf_session(recording: Path, labels: Path, subject: int, session: str) -> Trials:
+    data, codes, places = _read_recording(recording)
+    _expect_codes(recording, codes, session)
+    is_cue = np.isin(codes, CUES[session])
+    runs = _runs(recording, places[is_cue], places[codes == RUN_START])
+    y = expect_labels(labels, read_mat(labels, "classlabel")["classlabel"], N_TRIALS, (1, 2, 3, 4)) - 1
+    if session == "T":
+        _expect_agreement(recording, labels, codes[is_cue] - CUES["T"][0], y)
+    x = _cut_between_breaks(recording, data, places[is_cue])
+    return _trials(recording, x[:, : len(CHANNELS)], y, subject, session, runs)
+
+
+def _read_recording(file: Path) -> tuple[Array, Array, Array]:
+    """Samples (25, n) in µV, and codes and sample numbers of the events, of a GDF file."""
+    import mne
+
+    try:
+        # at "ERROR" MNE does not warn of channels of one name, which these files have
+        raw = mne.io.read_raw_gdf(file, preload=True, verbose="ERROR")
+    except FileNotFoundError:
+        raise MissingFileError(f"{file} is not there.") from None
+    except Exception as error:  # MNE raises whatever a damaged stream leads to
+        found = f"{file.stat().st_size} bytes that are no complete GDF file ({type(error).__name__}: {error})"
+        raise DataError(file, found, "a recording in the General Data Format", "Copy it again.") from error
+    _expect_channels(file, raw.ch_names)
+    if raw.info["sfreq"] != SFREQ:
+        raise DataError(file, f"{raw.info['sfreq']:g} Hz", f"{SFREQ:g} Hz")
+    codes = np.array([int(code) for code in raw.annotations.description], dtype=np.int64)
+    places = np.round(raw.annotations.onset * SFREQ).astype(np.int64)
+    order = np.argsort(places, kind="stable")
+    return raw.get_data(verbose="ERROR") * 1e6, codes[order], places[order]
+
+
+def _expect_channels(file: Path, names: Sequence[str]) -> None:
+    """Require the 22 EEG channels in their order, then three of eye movements.
+
+    The files name five of the EEG channels; the others are all called EEG, to which MNE adds numbers.
+    """
+    for place, wanted in enumerate(CHANNELS):
+        found = names[place] if place < len(names) else "nothing"
+        bare = found.removeprefix("EEG-")
+        named = wanted in ("Fz", "C3", "Cz", "C4", "Pz")
+        if bare != wanted and (named or not (bare == "EEG" or bare.isdigit())):
+            expected = f"EEG-{wanted}" if named else f"EEG, for {wanted}"
+            raise DataError(file, f"{found} as channel {place + 1} of {len(names)}", expected)
+    if [name[:3] for name in names[len(CHANNELS) :]] != ["EOG"] * 3:
+        raise DataError(file, f"{len(names)} channels", f"{len(CHANNELS)} of EEG and 3 of EOG")
+
+
+def _expect_codes(file: Path, codes: Array, session: str) -> None:
+    known = (*OTHER_EVENTS, *CUES[session])
+    unknown = codes[~np.isin(codes, known)]
+    if unknown.size:
+        expected = f"{', '.join(map(str, sorted(known)))} in session {session}"
+        raise DataError(file, f"event code {unknown[0]}", expected, "Are T and E mixed up?")
+
+
+def _runs(file: Path, cues: Array, starts: Array) -> Array:
+    """Number of the run, "1" to "6", of each trial; runs without cues, of eye movements, do not count.
+
+    A run begins at its own event; without such events, after every 48 trials.
+    """
+    block = np.searchsorted(starts, cues, side="right") if starts.size else np.arange(len(cues)) // TRIALS_PER_RUN
+    _, run, counts = np.unique(block, return_inverse=True, return_counts=True)
+    if counts.tolist() != [TRIALS_PER_RUN] * RUNS:
+        found = f"{len(cues)} cues, in runs of {', '.join(map(str, counts)) or 'none'}"
+        raise DataError(file, found, f"{N_TRIALS}, in {RUNS} runs of {TRIALS_PER_RUN}", "The file may be truncated.")
+    return (run + 1).astype(np.str_)
+
+
+def _expect_agreement(recording: Path, labels: Path, cued: Array, y: Array) -> None:
+    wrong = np.flatnonzero(cued != y)
+    if wrong.size:
+        trial = wrong[0]
+        raise DataError(
+            labels,
+            f"class {y[trial] + 1} for trial {trial}, and {wrong.size} that differ in all",
+            f"class {cued[trial] + 1}, the cue in {recording.name}",
+            "Are the two files of one subject and day?",
+        )
+
+
+def _cut_between_breaks(file: Path, data: Array, cues: Array) -> Array:
+    """Trials whose margins do not reach into a break: there the last sample before it is repeated."""
+    begins, ends = _stretches(data)
+    stretch = np.searchsorted(begins, cues, side="right") - 1
+    first, last = (round(t * SFREQ) for t in WINDOW)
+    for trial, (cue, place) in enumerate(zip(cues, stretch, strict=True)):
+        if place < 0 or cue + first < begins[place] or cue + last > ends[place]:
+            raise DataError(
+                file,
+                f"a break, or the end, in trial {trial}, whose cue is at {cue / SFREQ:.2f} s",
+                f"samples from {WINDOW[0]} to {WINDOW[1]} s after it",
+            )
+    trials = [
+        cut(file, data[:, begins[place] : ends[place]], [cue - begins[place]], SFREQ, WINDOW, MARGIN)
+        for cue, place in zip(cues, stretch, strict=True)
+    ]
+    return np.concatenate(trials)
+
+
+def _stretches(data: Array) -> tuple[Array, Array]:
+    """First samples, and those after the last, of what was recorded without a break.
+
+    In breaks all channels are NaN.  Where the file has whole numbers NaN is the least of them, and MNE takes it for a
+    voltage: so samples at which every channel is at its least value are no recording either.
+    """
+    least = np.fmin.reduce(data, axis=1, keepdims=True)
+    gone = (np.isnan(data) | (data == least)).all(axis=0)
+    edges = np.flatnonzero(np.diff(gone, prepend=True, append=True))
+    return edges[::2], edges[1::2]
+
+
+def _trials(file: Path, x: Array, y: Array, subject: int, session: str, run: Any) -> Trials:
+    expect_finite(file, x, CHANNELS)
+    return Trials(
+        X=x,
+        y=y,
+        class_names=CLASSES,
+        ch_names=CHANNELS,
+        sfreq=SFREQ,
+        tmin=WINDOW[0] - MARGIN,
+        subject=np.array(subject),
+        session=np.array(session),
+        run=np.array(run),
+        dataset=NAME,
+    )
+
+
+# ---- the files that papers share
+
+
+def read_processed(files: Sequence[Path], subject: int) -> Trials:
+    """Trials (576, 22, 562 or more) at 125 Hz from ``BCIC_S01_T.mat`` and ``BCIC_S01_E.mat``, for subject 1.
+
+    Classes are 0 to 3 in these files.  They do not say what was done to the samples, nor their unit, which is taken to
+    be µV; trials are taken to be in the order of recording.
+    """
+    t_file, e_file = files
+    train = _processed_session(t_file, "x_train", "y_train", subject, "T")
+    test = _processed_session(e_file, "x_test", "y_test", subject, "E")
+    if train.shape != test.shape:
+        raise DataError(e_file, f"x_test of shape {test.shape}", f"{train.shape}, as in {t_file.name}")
+    return concatenate([train, test])
+
+
+def _processed_session(file: Path, x_name: str, y_name: str, subject: int, session: str) -> Trials:
+    content = read_mat(file, x_name, y_name)
+    x = content[x_name]
+    if x.ndim == 4 and x.shape[1] == 1:  # an axis for convolutions
+        x = x[:, 0]
+    expect_shape(file, x_name, x, (N_TRIALS, len(CHANNELS), None))
+    if x.shape[2] < PROCESSED_SLICE[1]:
+        raise DataError(file, f"{x_name} of {x.shape[2]} samples", f"{PROCESSED_SLICE[1]} or more")
+    y = expect_labels(file, content[y_name], N_TRIALS, range(len(CLASSES)), y_name)
+    run = (np.arange(N_TRIALS) // TRIALS_PER_RUN + 1).astype(np.str_)
+    return _trials(file, x, y, subject, session, run).replace(sfreq=PROCESSED_SFREQ, tmin=PROCESSED_TMIN)
+
+
+# ---- MOABB
+
+#: What MOABB calls the two days, and how long after its events the cue comes, in seconds.
+MOABB_SESSIONS, MOABB_CUE = {"0train": "T", "1test": "E"}, 2.0
+
+
+def read_moabb(files: Sequence[Path], subject: int) -> Trials:
+    """The trials of :func:`read_gdf` through MOABB's BNCI2014_001, which downloads them when it has not yet."""
+    del files  # MOABB knows where its files are
+    return from_moabb(moabb_dataset("BNCI2014_001"), subject)
+
+
+def moabb_dataset(name: str, **options: Any) -> Any:
+    """One of MOABB's data sets."""
+    try:
+        import moabb.datasets
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "moabb":
+            raise  # MOABB is there, something that it needs is not
+        message = f"{name} is read through MOABB, which is not installed: pip install 'gbwatt[moabb]'."
+        raise ModuleNotFoundError(message, name="moabb") from error
+    return getattr(moabb.datasets, name)(**options)
+
+
+def from_moabb(dataset: Any, subject: int) -> Trials:
+    """Trials (576, 22, 1375) from the raw recordings that a MOABB data set gives."""
+    sessions = dataset.get_data([subject])[subject]
+    place = Path(f"MOABB BNCI2014_001, subject {subject}")
+    if sorted(sessions) != sorted(MOABB_SESSIONS):
+        raise DataError(place, f"the sessions {', '.join(sessions)}", " and ".join(MOABB_SESSIONS))
+    parts = []
+    for name, session in MOABB_SESSIONS.items():
+        if len(sessions[name]) != RUNS:
+            raise DataError(place, f"{len(sessions[name])} runs in session {name}", f"{RUNS}")
+        for number, (run, raw) in enumerate(sessions[name].items(), start=1):
+            parts.append(_moabb_run(Path(f"{place}, session {name}, run {run}"), raw, subject, session, str(number)))
+    return concatenate(parts)
+
+
+def _moabb_run(place: Path, raw: Any, subject: int, session: str, run: str) -> Trials:
+    if raw.info["sfreq"] != SFREQ:
+        raise DataError(place, f"{raw.info['sfreq']:g} Hz", f"{SFREQ:g} Hz")
+    missing = [name for name in CHANNELS if name not in raw.ch_names]
+    if missing:
+        raise DataError(place, f"the channels {', '.join(raw.ch_names)}", f"also {', '.join(missing)}")
+    codes, places = stimuli(raw)
+    y = expect_labels(place, codes, TRIALS_PER_RUN, (1, 2, 3, 4)) - 1
+    data = raw.get_data(picks=list(CHANNELS), verbose="ERROR") * 1e6
+    x = cut(place, data, (places + round(MOABB_CUE * SFREQ)).tolist(), SFREQ, WINDOW, MARGIN)
+    return _trials(place, x, y, subject, session, run)
+
+
+def stimuli(raw: Any) -> tuple[Array, Array]:
+    """Codes and sample numbers of the events in the stimulus channel of a recording from MOABB."""
+    channel = np.round(raw.get_data(picks="stim", verbose="ERROR")[0]).astype(np.int64)
+    places = np.flatnonzero(channel)
+    return channel[places], places
+
+
+# ---- the data set
+
+
+def _gdf_files(subject: int) -> tuple[str, ...]:
+    return tuple(f"A{subject:02d}{session}.{kind}" for session in "TE" for kind in ("gdf", "mat"))
+
+
+def _processed_files(subject: int) -> tuple[str, ...]:
+    return tuple(f"BCIC_S{subject:02d}_{session}.mat" for session in "TE")
+
+
+def _no_files(_subject: int) -> tuple[str, ...]:
+    return ()
+
+
+#: From raw trials to the input of the paper.  The paper does not say how its data were filtered: the band is ours.
+PREPROCESSING = Preprocessing(BandPass(4.0, 38.0), Resample(PROCESSED_SFREQ), Crop(*PAPER_WINDOW))
+
+DATASET = Dataset(
+    name=NAME,
+    title="BCI Competition IV, data set 2a",
+    subjects=tuple(range(1, 10)),
+    sources=(
+        Source("gdf", _gdf_files, read_gdf, PREPROCESSING),
+        Source("processed", _processed_files, read_processed, Preprocessing(Crop(*PAPER_WINDOW))),
+        Source("moabb", _no_files, read_moabb, PREPROCESSING, downloads=True),
+    ),
+    protocol=HeldOutSession("T", "E", 1 / 8),
+    task="mi",
+    pipeline="tangent",
+    folder=NAME,
+    where="https://www.bbci.de/competition/iv/ (data set 2a, and its true labels under Results)",
+)

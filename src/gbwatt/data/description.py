@@ -1,0 +1,234 @@
+"""What is in a set of trials: counts, frame, amplitude, conditioning, and what was done to them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbwatt.data.trials import Trials
+from gbwatt.data.truth import Effect, Truth
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Description:
+    """Summary of trials.
+
+    Attributes
+    ----------
+    dataset : str
+    n_trials : int
+    subjects : tuple of int
+    counts : mapping
+        Trials of each class, by session.
+    ch_names : tuple of str
+    n_times : int
+    tmin, tmax : float
+        Seconds after the event of the first sample and of the end, which is not included.
+    sfreq : float
+    unit : str
+    amplitude : float or None
+        Standard deviation over trials and time, the median over channels; None without trials.
+    flat : tuple of str
+        Channels that do not change within any trial.
+    condition_median, condition_largest : float or None
+        Condition numbers of the trials' covariances; infinite if singular, None without trials.
+    steps, truth : tuple of str
+        What was done to the samples, and what was planted, a line each.
+    """
+
+    dataset: str
+    n_trials: int
+    subjects: tuple[int, ...]
+    counts: Mapping[str, Mapping[str, int]]
+    ch_names: tuple[str, ...]
+    n_times: int
+    tmin: float
+    tmax: float
+    sfreq: float
+    unit: str
+    amplitude: float | None
+    flat: tuple[str, ...]
+    condition_median: float | None
+    condition_largest: float | None
+    steps: tuple[str, ...]
+    truth: tuple[str, ...]
+
+    @property
+    def n_chans(self) -> int:
+        """Number of channels."""
+        return len(self.ch_names)
+
+    @property
+    def seconds(self) -> float:
+        """Length of a trial."""
+        return self.n_times / self.sfreq
+
+    def to_dict(self) -> dict[str, Any]:
+        """In a form that JSON keeps; an infinite condition number is the text ``"inf"``."""
+        values = {**asdict(self), "n_chans": self.n_chans, "seconds": self.seconds}
+        return {name: "inf" if value == math.inf else _plain(value) for name, value in values.items()}
+
+    def __str__(self) -> str:
+        rows = _rows(self)
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in [*rows, *_table(self.counts, width)])
+
+
+def describe(trials: Trials) -> Description:
+    """What is in these trials.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> trials = Trials(
+    ...     X=rng.standard_normal((4, 2, 50)),
+    ...     y=[0, 1, 0, 1],
+    ...     class_names=["left", "right"],
+    ...     ch_names=["C3", "C4"],
+    ...     sfreq=100,
+    ... )
+    >>> print(describe(trials))
+    data set   (no name)
+    subjects   1
+    trials     4
+    channels   2: C3 C4
+    samples    50 at 100 Hz, 0 to 0.5 s
+    amplitude  0.994 µV
+    condition  1.40 (median), 1.78 (largest) of the covariances
+    steps      none
+    session    left  right
+    1             2      2
+    """
+    median, largest = _conditions(trials.X)
+    return Description(
+        dataset=trials.dataset,
+        n_trials=len(trials),
+        subjects=tuple(np.unique(trials.subject).tolist()),
+        counts=trials.counts(),
+        ch_names=trials.ch_names,
+        n_times=trials.shape[2],
+        tmin=trials.tmin,
+        tmax=trials.tmin + trials.shape[2] / trials.sfreq,
+        sfreq=trials.sfreq,
+        unit=trials.unit,
+        amplitude=_amplitude(trials.X),
+        flat=_flat(trials),
+        condition_median=median,
+        condition_largest=largest,
+        steps=tuple(step_line(step) for step in trials.steps),
+        truth=() if trials.truth is None else truth_lines(trials.truth),
+    )
+
+
+# ---- numbers
+
+
+def _amplitude(x: Array) -> float | None:
+    return float(np.median(x.std(axis=(0, 2), dtype=np.float64))) if len(x) else None
+
+
+def _flat(trials: Trials) -> tuple[str, ...]:
+    if not len(trials):
+        return ()
+    still = (np.ptp(trials.X, axis=2) == 0).all(axis=0)
+    return tuple(name for name, flat in zip(trials.ch_names, still, strict=True) if flat)
+
+
+def _conditions(x: Array) -> tuple[float | None, float | None]:
+    """Median and largest condition number of the covariances of trials (n, n_chans, n_times)."""
+    if not len(x):
+        return None, None
+    numbers = [_condition(np.atleast_2d(np.cov(trial.astype(np.float64), bias=True))) for trial in x]
+    return float(np.median(numbers)), float(np.max(numbers))
+
+
+def _condition(covariance: Array) -> float:
+    values = np.linalg.eigvalsh(covariance)  # ascending
+    singular = values[0] <= np.finfo(np.float64).eps * len(values) * values[-1]
+    return math.inf if singular else float(values[-1] / values[0])
+
+
+# ---- words
+
+
+def step_line(step: Mapping[str, Any]) -> str:
+    """One step as a line, ``"band-pass low=4 high=38"``."""
+    rest = {name: value for name, value in step.items() if name != "step"}
+    return " ".join([str(step.get("step", "step")), *(f"{name}={_value(value)}" for name, value in rest.items())])
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, tuple | list):
+        return ",".join(map(_value, value)) if len(value) <= 8 else f"({len(value)} values)"
+    return json.dumps(_plain(value)) if isinstance(value, Mapping) else str(value)
+
+
+def truth_lines(truth: Truth) -> tuple[str, ...]:
+    """What was planted, a line for each effect of a class."""
+    settings = f"difficulty={truth.difficulty:g} seed={truth.seed}"
+    return (settings, *(f"{name}: {_effect(e)}" for name, effects in truth.effects.items() for e in effects))
+
+
+def _effect(effect: Effect) -> str:
+    band = "" if effect.band is None else f", {effect.band[0]:g} to {effect.band[1]:g} Hz"
+    return f"{effect.kind} at {' '.join(effect.channels)}{band}, {effect.window[0]:g} to {effect.window[1]:g} s"
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _rows(found: Description) -> list[tuple[str, str]]:
+    rows = [
+        ("data set", found.dataset or "(no name)"),
+        ("subjects", " ".join(map(str, found.subjects)) or "none"),
+        ("trials", str(found.n_trials)),
+        ("channels", f"{found.n_chans}: {' '.join(found.ch_names)}"),
+        ("samples", f"{found.n_times} at {found.sfreq:g} Hz, {found.tmin:g} to {found.tmax:g} s"),
+    ]
+    if found.amplitude is not None:
+        rows += [("amplitude", f"{_three(found.amplitude)} {found.unit}"), ("condition", _conditioning(found))]
+    if found.flat:
+        rows.append(("flat", " ".join(found.flat)))
+    return [*rows, *_lines("steps", found.steps or ("none",)), *_lines("truth", found.truth)]
+
+
+def _three(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _conditioning(found: Description) -> str:
+    words = [
+        "singular" if value == math.inf else _three(float(value or 0))
+        for value in (found.condition_median, found.condition_largest)
+    ]
+    return f"{words[0]} (median), {words[1]} (largest) of the covariances"
+
+
+def _lines(name: str, lines: Sequence[str]) -> list[tuple[str, str]]:
+    return [(name if place == 0 else "", line) for place, line in enumerate(lines)]
+
+
+def _table(counts: Mapping[str, Mapping[str, int]], width: int) -> list[tuple[str, str]]:
+    """Trials of each class, by session."""
+    classes = list(next(iter(counts.values()), {}))
+    if not classes:
+        return []
+    rows = [("session", "  ".join(classes))]
+    for session, numbers in counts.items():
+        cells = (f"{numbers[name]:>{len(name)}}" for name in classes)
+        rows.append((session if len(session) <= width else session[: width - 1] + "…", "  ".join(cells)))
+    return rows

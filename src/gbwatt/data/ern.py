@@ -1,0 +1,227 @@
+"""BCI-ERN: feedback of a P300 speller, right or wrong (BCI Challenge of the IEEE NER conference 2015, on Kaggle).
+
+26 subjects, five sessions, 340 feedbacks, 56 channels at 200 Hz.  The labels of sixteen subjects came with the
+challenge; those of the other ten, its test set, were published after it.  The trials of the paper are the 1.25 s after
+the feedback, 1 to 40 Hz, at 128 Hz.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbwatt.data.catalogue import Dataset, Source
+from gbwatt.data.files import (
+    DataError,
+    MissingFileError,
+    cut,
+    expect_finite,
+    expect_labels,
+    expect_shape,
+    read_mat,
+)
+from gbwatt.data.preprocessing import BandPass, Crop, Preprocessing, Resample
+from gbwatt.data.splits import BySession
+from gbwatt.data.trials import Trials
+
+Array = NDArray[Any]
+
+NAME = "bci-ern"
+
+#: In the order of the labels: 1 is feedback that was right, the class of the AUC.
+CLASS_NAMES = ("error", "correct")
+
+#: Subjects whose labels came with the challenge, and those of its test set.
+LABELLED = (2, 6, 7, 11, 12, 13, 14, 16, 17, 18, 20, 21, 22, 23, 24, 26)
+TEST = (1, 3, 4, 5, 8, 9, 10, 15, 19, 25)
+
+_ORDER = """
+Fp1 Fp2 AF7 AF3 AF4 AF8 F7 F5 F3 F1 Fz F2 F4 F6 F8 FT7 FC5 FC3 FC1 FCz FC2 FC4 FC6 FT8 T7 C5 C3 C1 Cz C2 C4 C6 T8
+TP7 CP5 CP3 CP1 CPz CP2 CP4 CP6 TP8 P7 P5 P3 P1 Pz P2 P4 P6 P8 PO7 POz PO8 O1 O2
+"""
+#: Channels in the order of the files.
+CHANNELS = tuple(_ORDER.split())
+_SPELLINGS = {"P08": "PO8"}  # with a zero in the files of the challenge
+
+FEEDBACKS: Mapping[str, int] = {"1": 60, "2": 60, "3": 60, "4": 60, "5": 100}  # by session
+SFREQ = 200.0
+WINDOW = (0.0, 1.25)
+
+
+# ---- files of the challenge
+
+
+def read_csv(files: Sequence[Path], subject: int) -> Trials:
+    """Trials of ``Data_S02_Sess01.csv`` to ``Sess05`` and a file of labels; 1 s longer on both sides."""
+    *recordings, labels = files
+    known = _read_labels(labels, subject)
+    x, y = [], []
+    for file, session in zip(recordings, FEEDBACKS, strict=True):
+        x.append(_read_session(file, session))
+        y += [_label(labels, known, subject, session, number) for number in range(1, FEEDBACKS[session] + 1)]
+    return _trials(np.concatenate(x), y, labels, subject, SFREQ, -1.0)
+
+
+def _read_session(file: Path, session: str) -> Array:
+    """Trials (n, 56, 650) of a session."""
+    data, onsets = _read_recording(file)
+    n = FEEDBACKS[session]
+    if len(onsets) != n:
+        raise DataError(file, f"{len(onsets)} feedbacks", f"{n} in session {session}", "The file may be truncated.")
+    x = cut(file, data, onsets, SFREQ, WINDOW, margin=1.0)
+    expect_finite(file, x, CHANNELS)
+    return x
+
+
+def _read_recording(file: Path) -> tuple[Array, list[int]]:
+    """Channels (56, n) and the sample numbers of feedbacks."""
+    table = _read_table(file, {"Time": np.float64})
+    table = table.rename(columns=_SPELLINGS)
+    missing = [name for name in ("Time", *CHANNELS, "FeedBackEvent") if name not in table.columns]
+    if missing:
+        raise DataError(file, f"{len(table.columns)} columns without {missing[0]}", "Time, 56 channels, FeedBackEvent")
+    events = table["FeedBackEvent"].to_numpy()
+    if not np.isin(events, (0, 1)).all():
+        at = int(np.flatnonzero(~np.isin(events, (0, 1)))[0])
+        raise DataError(file, f"{events[at]:g} as FeedBackEvent in row {at}", "0 or 1", "The file may be truncated.")
+    _expect_rate(file, table["Time"].to_numpy())
+    return table[list(CHANNELS)].to_numpy().T, np.flatnonzero(events).tolist()
+
+
+def _read_table(file: Path, types: Mapping[str, Any]) -> Any:
+    """A table of numbers, float32 but for some columns; the electrooculogram is left out."""
+    import pandas
+
+    try:
+        columns = [name for name in pandas.read_csv(file, nrows=0).columns if name != "EOG"]
+        return pandas.read_csv(file, usecols=columns, dtype={name: types.get(name, np.float32) for name in columns})
+    except FileNotFoundError:
+        raise MissingFileError(f"{file} is not there.") from None
+    except (ValueError, UnicodeDecodeError) as error:  # pandas' own errors are ValueErrors
+        raise DataError(file, f"no table of numbers ({error})", "numbers below a line of names") from error
+
+
+def _expect_rate(file: Path, times: Array) -> None:
+    if len(times) < 2:
+        raise DataError(file, f"{len(times)} samples", f"a recording at {SFREQ:g} Hz", "The file may be truncated.")
+    step = float(np.median(np.diff(times)))
+    if not abs(step * SFREQ - 1.0) < 0.01:
+        raise DataError(file, f"samples {step:g} s apart in column Time", f"{1 / SFREQ:g} s: {SFREQ:g} Hz")
+
+
+# ---- labels
+
+
+def feedback_name(subject: int, session: str, number: int) -> str:
+    """Name of a feedback, counted from 1, in the files of labels.
+
+    Examples
+    --------
+    >>> feedback_name(2, "1", 60)
+    'S02_Sess01_FB060'
+    """
+    return f"S{subject:02d}_Sess{int(session):02d}_FB{number:03d}"
+
+
+def _read_labels(file: Path, subject: int) -> dict[str, float]:
+    """Labels by the name of the feedback, from columns IdFeedBack and Prediction or a column of labels alone."""
+    import pandas
+
+    try:
+        table = pandas.read_csv(file, header=None, dtype=str, skip_blank_lines=True)
+    except FileNotFoundError:
+        raise MissingFileError(f"{file} is not there.") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise DataError(file, f"no table ({error})", "columns IdFeedBack and Prediction") from error
+    if table.iloc[0].tolist() == ["IdFeedBack", "Prediction"]:
+        return dict(zip(table[0][1:], _labels(file, table[1][1:]), strict=True))
+    if table.shape[1] == 1:
+        return _labels_of_test_set(file, _labels(file, table[0]), subject)
+    raise DataError(file, f"a table {table.shape} that begins with {table.iloc[0].tolist()}", "IdFeedBack, Prediction")
+
+
+def _labels(file: Path, texts: Any) -> list[float]:
+    try:
+        return [float(text) for text in texts]
+    except ValueError as error:
+        raise DataError(file, f"a label that is no number ({error})", "0 or 1") from None
+
+
+def _labels_of_test_set(file: Path, labels: Sequence[float], subject: int) -> dict[str, float]:
+    """Labels without names are those of the test set in the order of its ``SampleSubmission.csv``."""
+    places = [(session, number) for session, n in FEEDBACKS.items() for number in range(1, n + 1)]
+    names = [feedback_name(tested, *place) for tested in TEST for place in places]
+    if len(labels) != len(names):
+        raise DataError(file, f"{len(labels)} labels", f"{len(names)}, of the whole test set", _remedy(subject))
+    return dict(zip(names, labels, strict=True))
+
+
+def _label(file: Path, known: Mapping[str, float], subject: int, session: str, number: int) -> float:
+    name = feedback_name(subject, session, number)
+    if name not in known:
+        raise DataError(file, f"no label for {name}", "one for each feedback", _remedy(subject))
+    return known[name]
+
+
+def _remedy(subject: int) -> str:
+    return f"Labels of subject {subject} are in {_label_file(subject)}."
+
+
+# ---- processed files
+
+
+def read_processed(files: Sequence[Path], subject: int) -> Trials:
+    """Trials of ``Data_S02_Sess.mat``: ``x_test`` (340, 56, 160), ``y_test`` with 340 labels, sessions in order."""
+    (file,) = files
+    content = read_mat(file, "x_test", "y_test")
+    expect_shape(file, "x_test", content["x_test"], (sum(FEEDBACKS.values()), len(CHANNELS), 160))
+    expect_finite(file, content["x_test"], CHANNELS)
+    return _trials(content["x_test"], content["y_test"], file, subject, 128.0, 0.0)
+
+
+def _trials(x: Array, labels: Any, file: Path, subject: int, sfreq: float, tmin: float) -> Trials:
+    """All trials of a subject; a class may be missing in a session, but not in all of them."""
+    session = np.repeat(list(FEEDBACKS), list(FEEDBACKS.values()))
+    return Trials(
+        X=x,
+        y=expect_labels(file, np.asarray(labels), len(x), (0, 1)),
+        class_names=CLASS_NAMES,
+        ch_names=CHANNELS,
+        sfreq=sfreq,
+        tmin=tmin,
+        subject=np.array(subject),
+        session=session,
+        run=session,
+        dataset=NAME,
+    )
+
+
+# ---- the data set
+
+
+def _label_file(subject: int) -> str:
+    return "true_labels.csv" if subject in TEST else "TrainLabels.csv"
+
+
+def _csv_files(subject: int) -> tuple[str, ...]:
+    return (*(f"Data_S{subject:02d}_Sess{int(s):02d}.csv" for s in FEEDBACKS), _label_file(subject))
+
+
+DATASET = Dataset(
+    name=NAME,
+    title="BCI Challenge at NER 2015: feedback error-related negativity",
+    subjects=tuple(sorted(LABELLED + TEST)),
+    sources=(
+        Source("processed", lambda subject: (f"Data_S{subject:02d}_Sess.mat",), read_processed),
+        Source("csv", _csv_files, read_csv, Preprocessing(BandPass(1.0, 40.0), Resample(128.0), Crop(*WINDOW))),
+    ),
+    protocol=BySession(),
+    task="ern",
+    pipeline="lda",
+    folder="bci-ern",
+    where="https://www.kaggle.com/c/inria-bci-challenge (true_labels.csv, for the ten test subjects, from its forum)",
+)

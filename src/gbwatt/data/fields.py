@@ -1,0 +1,127 @@
+"""The fields of trials: brought into one form, or an error that says what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbwatt import checks
+
+Array = NDArray[Any]
+
+
+def samples(X: Any, ch_names: tuple[str, ...]) -> Array:
+    """Finite samples (n, n_chans, n_times) in float32, a copy."""
+    x = _numbers("X", X, np.float32)
+    if x.ndim != 3 or 0 in x.shape[1:]:
+        raise checks.ShapeError(f"'X' {x.shape} does not hold epochs; (n, n_chans, n_times) is needed.")
+    if x.shape[1] != len(ch_names):
+        raise checks.ShapeError(f"'X' {x.shape} has {x.shape[1]} channels, but {len(ch_names)} have names.")
+    bad = ~np.isfinite(x).all(axis=2)
+    if bad.any():
+        trial, channel = np.argwhere(bad)[0]
+        raise checks.NotFiniteError(
+            f"'X' {x.shape} has NaN or infinite samples in {np.any(bad, axis=1).sum()} trials, first in trial "
+            f"{trial}, channel {ch_names[channel]}. Drop or interpolate them."
+        )
+    return x
+
+
+def class_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Different names, one or more."""
+    found = tuple(str(name) for name in names)
+    if len(set(found)) != len(found) or not found:
+        raise checks.ParameterError(f"class_names={list(found)} must be different names, one or more.")
+    return found
+
+
+def codes(y: Any, n: int, names: tuple[str, ...]) -> Array:
+    """Class numbers (n,), each the place of a name."""
+    found = np.array(y)
+    if found.shape != (n,):
+        raise checks.ShapeError(f"'y' {found.shape} does not match {n} epochs; ({n},) is needed.")
+    if not n:
+        return np.empty(0, dtype=np.int64)
+    if found.dtype.kind not in "iu":
+        raise checks.MismatchError(f"'y' has dtype {found.dtype}; places in class_names, 0 to {len(names) - 1}, do.")
+    wrong = found[(found < 0) | (found >= len(names))]
+    if wrong.size:
+        raise checks.ParameterError(f"'y' has class {wrong[0]}; {len(names)} classes are named: 0 to {len(names) - 1}.")
+    return found.astype(np.int64)
+
+
+def _numbers(name: str, value: Any, dtype: Any) -> Array:
+    """A copy as real numbers of a dtype; what is too large for it becomes infinite."""
+    try:
+        found = np.asarray(value)
+        if found.dtype.kind == "c":
+            raise TypeError
+        with np.errstate(over="ignore"):
+            return np.array(found, dtype=dtype, order="C")
+    except (TypeError, ValueError):
+        raise checks.MismatchError(f"'{name}' must be real numbers in one array, got {_short(value)}.") from None
+
+
+def _short(value: Any) -> str:
+    text = repr(value).replace("\n", " ")
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def whole(name: str, value: Any, n: int) -> Array:
+    """Whole numbers (n,), of one for all or one for each."""
+    return _per_trial(name, _whole(name, value), n)
+
+
+def text(name: str, value: Any, n: int) -> Array:
+    """Names (n,), of one for all or one for each."""
+    return _per_trial(name, _text(name, value), n)
+
+
+def _whole(name: str, value: Any) -> Array:
+    numbers = _numbers(name, value, np.float64)
+    if not (np.isfinite(numbers).all() and (numbers == np.round(numbers)).all()):
+        raise checks.MismatchError(f"'{name}' must be whole numbers, got {_short(value)}.")
+    return numbers.astype(np.int64)
+
+
+def _text(name: str, value: Any) -> Array:
+    values = np.array(value)
+    if values.dtype.kind in "fc" or (values.dtype.kind == "O" and not all(_is_name(v) for v in values.flat)):
+        raise checks.MismatchError(f"'{name}' must be names, or whole numbers to stand for them, got {_short(value)}.")
+    return values.astype(np.str_)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str | int | np.integer)
+
+
+def _per_trial(name: str, values: Array, n: int) -> Array:
+    if values.shape not in ((), (n,)):
+        raise checks.ShapeError(f"'{name}' {values.shape} does not match {n} epochs; one value or ({n},) is needed.")
+    return np.array(np.broadcast_to(values, (n,)))
+
+
+def groups(value: Any, n: int) -> Array:
+    """Numbers of groups (n,); -1 for all means that each trial is its own."""
+    numbers = _whole("group", value)
+    return np.arange(n) if numbers.shape == () and numbers == -1 else _per_trial("group", numbers, n)
+
+
+def settled(value: Any) -> Any:
+    """Lists as tuples, so that records are the same before and after JSON."""
+    if isinstance(value, Mapping):
+        return {str(key): settled(item) for key, item in value.items()}
+    return tuple(settled(item) for item in value) if isinstance(value, list | tuple) else value
+
+
+def names_of(value: str | Sequence[str]) -> Sequence[str]:
+    """One name as a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+def in_order(values: Array) -> list[Any]:
+    """Different values in the order in which they first occur."""
+    return list(dict.fromkeys(values.tolist()))

@@ -1,0 +1,251 @@
+"""Trials from and to MNE-Python's epochs and MOABB's arrays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbwatt import checks
+from gbwatt.data.trials import UNITS, Trials
+from gbwatt.data.truth import Truth
+
+if TYPE_CHECKING:
+    import mne
+    import pandas as pd
+
+Array = NDArray[Any]
+
+_COLUMNS = ("subject", "session", "run", "group")
+
+
+# ---- MNE
+
+
+def to_mne(trials: Trials) -> mne.EpochsArray:
+    """The same trials as :class:`mne.EpochsArray`.
+
+    Samples are in volts.  Samples in "a.u." stay as they are, and their channels have no unit (``FIFF_UNIT_NONE``), by
+    which :func:`from_mne` knows them again.  The classes are the events, numbered from 1; subject, session, run, group
+    and label of each trial are in ``metadata``.  Electrodes get positions if MNE's 10-05 montage has all of them.  MNE
+    counts time in whole samples, so ``tmin`` is rounded to one.  The name of the data set, the steps of preprocessing
+    and what was planted are kept in ``info["description"]``, also in a file.
+    """
+    import mne
+
+    if not len(trials):
+        raise checks.ParameterError("there are no trials; MNE has no epochs without any.")
+    n, _, n_times = trials.shape
+    return mne.EpochsArray(
+        trials.X.astype(np.float64) * UNITS.get(trials.unit, 1.0),
+        _info(trials),
+        np.column_stack([np.arange(n) * n_times, np.zeros(n, dtype=int), trials.y + 1]),
+        tmin=_whole_samples(trials.tmin, trials.sfreq),  # MNE writes files that it cannot read for half samples
+        event_id={name: code for code, name in enumerate(trials.class_names, start=1)},
+        on_missing="ignore",
+        metadata=_metadata(trials, (*_COLUMNS, "label")),
+        proj=False,
+        verbose="ERROR",
+    )
+
+
+def from_mne(
+    epochs: mne.BaseEpochs,
+    *,
+    subject: Any = 1,
+    session: Any = "1",
+    run: Any = "1",
+    group: Any = -1,
+    channels: Sequence[str] | None = None,
+    dataset: str = "",
+) -> Trials:
+    """Trials of MNE's epochs, in µV.
+
+    Epochs that MNE rejects are left out.  The classes are the names in ``event_id``, in the order of their codes.
+
+    Parameters
+    ----------
+    epochs : mne.BaseEpochs
+    subject, session, run, group
+        One value or one for each epoch, as in :class:`Trials`; a column of this name in ``epochs.metadata`` goes first.
+    channels : sequence of str, optional
+        Channels to take, in this order; by default all EEG channels that are not marked as bad.
+    dataset : str
+        Name of the data set, if the epochs do not come from :func:`to_mne`.
+    """
+    kept = epochs.copy().drop_bad(verbose="ERROR")
+    if not len(kept):
+        raise checks.ParameterError(f"none of the {len(epochs.drop_log)} epochs is left; all were rejected.")
+    picks = _picks(kept, channels)
+    unit, scale = _unit(kept, picks)
+    names = {code: name for name, code in sorted(kept.event_id.items(), key=lambda item: item[1])}
+    about = _about(kept.info["description"])
+    given = {"subject": subject, "session": session, "run": run, "group": group}
+    return Trials(
+        X=kept.get_data(picks=picks, verbose="ERROR") * scale,
+        y=np.searchsorted(list(names), kept.events[:, 2]),
+        class_names=tuple(names.values()),
+        ch_names=tuple(kept.ch_names[pick] for pick in picks),
+        sfreq=kept.info["sfreq"],
+        tmin=_tmin(kept, about),
+        unit=unit,
+        **{**given, **_columns(kept.metadata)},
+        **{"dataset": dataset, **provenance(about)},
+    )
+
+
+def _info(trials: Trials) -> mne.Info:
+    import mne
+
+    info = mne.create_info(list(trials.ch_names), trials.sfreq, "eeg", verbose="ERROR")
+    montage = mne.channels.make_standard_montage(_montage_name())
+    if set(trials.ch_names) <= set(montage.ch_names):
+        info.set_montage(montage, verbose="ERROR")
+    if trials.unit not in UNITS:
+        for channel in info["chs"]:
+            channel["unit"] = _no_unit()
+    info["description"] = json.dumps({"gbwatt": {"tmin": trials.tmin, **to_record(trials)}})
+    return info
+
+
+def _montage_name() -> str:
+    import mne
+
+    return "colin27_1005" if "colin27_1005" in mne.channels.get_builtin_montages() else "standard_1005"
+
+
+def _no_unit() -> int:
+    from mne.io.constants import FIFF
+
+    return int(FIFF.FIFF_UNIT_NONE)
+
+
+def _metadata(trials: Trials, columns: Sequence[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    values = {"label": trials.labels, **{name: getattr(trials, name) for name in _COLUMNS}}
+    return pd.DataFrame({name: values[name].tolist() for name in columns})
+
+
+def _columns(metadata: pd.DataFrame | None) -> dict[str, Array]:
+    return {} if metadata is None else {name: metadata[name].to_numpy() for name in _COLUMNS if name in metadata}
+
+
+def _picks(epochs: mne.BaseEpochs, channels: Sequence[str] | None) -> list[int]:
+    import mne
+
+    if channels is None:
+        picks = mne.pick_types(epochs.info, eeg=True).tolist()  # without those marked as bad
+        if not picks:
+            types = ", ".join(sorted(set(epochs.get_channel_types())))
+            raise checks.ParameterError(f"the epochs have no good EEG channel, only {types}; name some in channels.")
+        return list(picks)
+    for name in channels:
+        checks.one_of("channels", name, tuple(epochs.ch_names))
+    return [epochs.ch_names.index(name) for name in channels]
+
+
+def _unit(epochs: mne.BaseEpochs, picks: Sequence[int]) -> tuple[str, float]:
+    without = [int(epochs.info["chs"][pick]["unit"]) == _no_unit() for pick in picks]
+    if any(without) and not all(without):
+        raise checks.MismatchError("some channels are in volts and some have no unit; choose with channels=[...].")
+    return ("a.u.", 1.0) if any(without) else ("µV", 1e6)
+
+
+def _whole_samples(tmin: float, sfreq: float) -> float:
+    return round(tmin * sfreq) / sfreq
+
+
+def _tmin(epochs: mne.BaseEpochs, about: Mapping[str, Any]) -> float:
+    """Start of the epochs; the exact one, if they still start where :func:`to_mne` had them start."""
+    start, sfreq = float(epochs.times[0]), float(epochs.info["sfreq"])
+    exact = float(about.get("tmin", start))
+    return exact if abs(_whole_samples(exact, sfreq) - start) < 1e-3 / sfreq else start
+
+
+def _about(description: str | None) -> dict[str, Any]:
+    """What :func:`to_mne` wrote into the description of the recording; nothing if it is someone else's."""
+    try:
+        found = json.loads(description or "")
+    except ValueError:
+        return {}
+    return dict(found["gbwatt"]) if isinstance(found, dict) and "gbwatt" in found else {}
+
+
+# ---- where trials come from, in a form that JSON keeps
+
+
+def to_record(trials: Trials) -> dict[str, Any]:
+    """Data set, steps of preprocessing, and what was planted."""
+    truth = None if trials.truth is None else trials.truth.to_dict()
+    return {"dataset": trials.dataset, "steps": list(trials.steps), "truth": truth}
+
+
+def provenance(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of :class:`Trials` out of what :func:`to_record` gave."""
+    found = {name: record[name] for name in ("dataset", "steps") if name in record}
+    truth = record.get("truth")
+    return found if truth is None else {**found, "truth": Truth.from_dict(truth)}
+
+
+# ---- MOABB
+
+
+def to_moabb(trials: Trials) -> tuple[Array, Array, pd.DataFrame]:
+    """What a paradigm of MOABB gives: X (n, n_chans, n_times) in float64, labels (n,) and a frame of metadata.
+
+    X is in µV, or as it is if in "a.u.".  The frame has the columns subject, session and run.
+    """
+    scale = UNITS[trials.unit] / UNITS["µV"] if trials.unit in UNITS else 1.0
+    return trials.X.astype(np.float64) * scale, trials.labels, _metadata(trials, ("subject", "session", "run"))
+
+
+def from_moabb(
+    X: Any,
+    y: Any,
+    metadata: pd.DataFrame,
+    ch_names: Sequence[str],
+    sfreq: float,
+    *,
+    class_names: Sequence[str] | None = None,
+    **fields: Any,
+) -> Trials:
+    """Trials of what a paradigm of MOABB gave.
+
+    Parameters
+    ----------
+    X : array (n, n_chans, n_times)
+        In µV, as MOABB returns it.
+    y : array (n,)
+        Labels.
+    metadata : DataFrame
+        With the columns subject, session and run.
+    ch_names, sfreq
+        MOABB's arrays do not have them.
+    class_names : sequence of str, optional
+        Order of the classes; by default the labels that occur, sorted.
+    **fields
+        Other fields of :class:`Trials`, such as ``tmin``, ``unit`` and ``dataset``.
+    """
+    if np.ndim(X) == 4:
+        raise checks.ShapeError(f"'X' {np.shape(X)} has a bank of filters on its last axis; take one: X[..., 0].")
+    missing = [name for name in ("subject", "session", "run") if name not in metadata]
+    if missing:
+        raise checks.ParameterError(f"metadata has the columns {list(metadata)}; {missing[0]!r} is missing.")
+    names, codes = numbered(y, class_names)
+    return Trials(
+        X=X, y=codes, class_names=names, ch_names=tuple(ch_names), sfreq=sfreq, **{**_columns(metadata), **fields}
+    )
+
+
+def numbered(labels: Any, class_names: Sequence[str] | None = None) -> tuple[tuple[str, ...], Array]:
+    """Names of the classes, sorted unless given, and the place of each label among them (n,)."""
+    texts = np.asarray(labels).astype(str)
+    names = tuple(np.unique(texts).tolist() if class_names is None else map(str, class_names))
+    for name in np.unique(texts).tolist():
+        checks.one_of("y", name, names)
+    place = {name: number for number, name in enumerate(names)}
+    return names, np.array([place[text] for text in texts.ravel().tolist()], dtype=np.int64).reshape(texts.shape)

@@ -1,0 +1,175 @@
+"""One function for all recordings, by the name of a data set or of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from gbwatt import checks
+from gbwatt.data import bcic2a, ern, mamem, physionet, simulated
+from gbwatt.data.catalogue import Dataset, Source, find_source
+from gbwatt.data.files import MissingFileError
+from gbwatt.data.moabb import read_moabb
+from gbwatt.data.npz import read_npz
+from gbwatt.data.preprocessing import Preprocessing
+from gbwatt.data.recordings import read_file
+from gbwatt.data.splits import InOrder
+from gbwatt.data.trials import Trials, concatenate
+
+#: All data sets by name, those of the paper first.
+DATASETS: dict[str, Dataset] = {
+    dataset.name: dataset
+    for dataset in (bcic2a.DATASET, mamem.DATASET, ern.DATASET, physionet.DATASET, *simulated.DATASETS)
+}
+
+_MOABB = "moabb:"
+
+
+def list_datasets() -> list[str]:
+    """Names that :func:`load` knows."""
+    return list(DATASETS)
+
+
+def find_dataset(name: str | Path) -> Dataset:
+    """A data set by its name, ``"moabb:NAME"`` for any of MOABB, or a file of recordings.
+
+    Examples
+    --------
+    >>> find_dataset("mamem-ssvep-ii").protocol
+    BySession(train=('1', '2', '3'), valid=('4',), test=('5',))
+    """
+    text = str(name)
+    if text in DATASETS:
+        return DATASETS[text]
+    if text.startswith(_MOABB):
+        return _of_moabb(text.removeprefix(_MOABB))
+    if isinstance(name, Path) or Path(text).suffix or Path(text).exists():
+        return _of_file(Path(name).expanduser())
+    checks.one_of("dataset", text, tuple(DATASETS))
+    raise AssertionError  # one_of has raised
+
+
+def load(
+    name: str | Path,
+    subject: int | Iterable[int] | Literal["all"] = 1,
+    *,
+    root: str | Path | None = None,
+    source: str | None = None,
+    preprocessing: Preprocessing | Literal["preset"] | None = "preset",
+    **options: Any,
+) -> Trials:
+    """Trials of a data set.
+
+    Parameters
+    ----------
+    name : str or path
+        One of :func:`list_datasets`; ``"moabb:NAME"`` for any data set of MOABB, which may download it; or a file:
+        ``.npz``, or epochs or a recording in a format that MNE reads.
+    subject : int, several, or "all"
+    root : path, optional
+        The folder of recordings; by default what the environment variable GBWATT_DATA says, else ``~/gbwatt_data``.
+        Files are looked for in the data set's own folder there, and below it.
+    source : str, optional
+        The form of the files; by default the first whose files are there.  ``"moabb"`` may download.
+    preprocessing : Preprocessing, "preset" or None
+        Steps to take: those that the source states for the paper's trials, others, or none.
+    **options
+        Further arguments of the reader: ``difficulty`` and ``seed`` of simulated recordings; ``classes``, ``tmin`` and
+        ``tmax`` for recordings with annotations.
+
+    Examples
+    --------
+    >>> trials = load("simulated-ssvep", subject=1)
+    >>> trials.shape
+    (500, 8, 125)
+    """
+    dataset = find_dataset(name)
+    parts = [_load_subject(dataset, s, root, source, preprocessing, options) for s in _subjects(dataset, subject)]
+    return parts[0] if len(parts) == 1 else concatenate(parts)
+
+
+def _load_subject(
+    dataset: Dataset,
+    subject: int,
+    root: str | Path | None,
+    source: str | None,
+    preprocessing: Preprocessing | Literal["preset"] | None,
+    options: dict[str, Any],
+) -> Trials:
+    chosen, files = find_source(dataset, subject, root, source)
+    _check_options(dataset, chosen, options)
+    trials = chosen.read(files, subject, **options)
+    if isinstance(preprocessing, str):
+        checks.one_of("preprocessing", preprocessing, ("preset",))
+        return chosen.preprocessing(trials)
+    return trials if preprocessing is None else preprocessing(trials)
+
+
+def _subjects(dataset: Dataset, subject: Any) -> list[int]:
+    if isinstance(subject, str):
+        checks.one_of("subject", subject, ("all",))
+        return list(dataset.subjects)
+    asked = [subject] if isinstance(subject, int | np.integer) else list(subject)
+    unknown = [s for s in asked if s not in dataset.subjects]
+    if unknown or not asked:
+        raise checks.ParameterError(
+            f"subject={unknown[0] if unknown else asked!r} is not in {dataset.name}; it has {_ranges(dataset.subjects)}."
+        )
+    return [int(s) for s in asked]
+
+
+def _ranges(numbers: tuple[int, ...]) -> str:
+    """Numbers in short, ``"2, 6-7, 11-14"``."""
+    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
+    parts = np.split(np.array(numbers), cuts)
+    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
+
+
+def _check_options(dataset: Dataset, source: Source, options: dict[str, Any]) -> None:
+    for name in options:
+        if not source.options:
+            raise checks.ParameterError(
+                f"{dataset.name} ({source.name}) has no options, but got {name}={options[name]!r}."
+            )
+        checks.one_of(f"option of {dataset.name}", name, source.options)
+
+
+def _of_file(file: Path) -> Dataset:
+    """A data set that is one file."""
+    if not file.is_file():
+        raise MissingFileError(f"{file} is not there, and it is no data set: those are {', '.join(DATASETS)}.")
+
+    def read(files: Sequence[Path], subject: int, **options: Any) -> Trials:  # noqa: ARG001
+        return read_npz(file) if file.suffix == ".npz" else read_file(file, subject=subject, **options)
+
+    options = () if file.suffix == ".npz" else ("classes", "tmin", "tmax", "session", "run", "channels")
+    source = Source("npz" if file.suffix == ".npz" else "mne", lambda _: (), read, options=options)
+    return Dataset(
+        name=str(file),
+        title="a file of recordings",
+        subjects=(1,),
+        sources=(source,),
+        protocol=InOrder(),
+        task=None,
+        pipeline="tangent",
+    )
+
+
+def _of_moabb(name: str) -> Dataset:
+    """Any data set of MOABB."""
+
+    def read(files: Sequence[Path], subject: int, **options: Any) -> Trials:  # noqa: ARG001
+        return read_moabb(name, subject, **options)
+
+    return Dataset(
+        name=_MOABB + name,
+        title=f"{name} through MOABB",
+        subjects=tuple(range(1, 1000)),
+        sources=(Source("moabb", lambda _: (), read),),
+        protocol=InOrder(),
+        task=None,
+        pipeline="tangent",
+    )

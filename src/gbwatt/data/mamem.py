@@ -1,0 +1,273 @@
+"""MAMEM EEG SSVEP Dataset II: five boxes flicker at once, and the subject looks at one of them.
+
+Eleven subjects, five sessions of 25 stimulations of five seconds.  The trials of the paper are the four seconds from 1
+to 5 s after the onset, each by itself, at 125 Hz in eight occipital channels; those of one stimulation are one group.
+The paper states the seconds, the frequencies and, by the sizes of its model, eight channels and 125 samples.  It does
+not state which electrodes these are, the filter, the reference, or how the rate was changed.  For the raw files, the
+electrodes nearest to PO7, PO3, POz, PO4, PO8, O1, Oz and O2, a pass band of 1 to 50 Hz and the reference of the
+recording are our choice: expect trials like the processed ones, not the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbwatt import checks
+from gbwatt.data.bcic2a import moabb_dataset
+from gbwatt.data.catalogue import Dataset, Source
+from gbwatt.data.files import DataError, cut, expect_finite, expect_labels, expect_shape, read_mat
+from gbwatt.data.preprocessing import BandPass, Crop, Preprocessing, Resample
+from gbwatt.data.splits import BySession
+from gbwatt.data.trials import Trials, concatenate
+
+Array = NDArray[Any]
+
+NAME = "mamem-ssvep-ii"
+
+#: Hz, in the order of the classes.  Raw labels are taken to number them from 1 in this order: the authors document it
+#: for Dataset III, and its sequence of labels is, less one, that of the processed files here, whose spectra agree.
+#: MOABB's MAMEM2 has the same numbers but names them in reverse, 1 being 6.66 Hz: its names are not used.
+FREQUENCIES = (12.0, 10.0, 8.57, 7.5, 6.66)
+CLASS_NAMES = tuple(f"{frequency:g} Hz" for frequency in FREQUENCIES)
+
+#: Electrodes of the 256-channel net nearest to the 10-20 positions, by direction from the centre of the head, on the
+#: same side of it or on the midline.
+ELECTRODES: Mapping[str, str] = {
+    "PO7": "E107",
+    "PO3": "E109",
+    "POz": "E119",
+    "PO4": "E140",
+    "PO8": "E160",
+    "O1": "E116",
+    "Oz": "E126",
+    "O2": "E150",
+}
+
+#: The processed files do not name their channels.  They are occipital, but in which order is not known.
+PROCESSED_CHANNELS = tuple(f"occipital {number}" for number in range(1, 9))
+
+SESSIONS = ("1", "2", "3", "4", "5")
+SEGMENTS = 4  # of one second, from each stimulation
+TRIALS = (5, 5, 6, 5, 4)  # stimulations in a session, by class
+SFREQ = 250.0  # of the raw files
+
+_PAUSE = 2000.0  # ms without a flash: the next one begins a stimulation
+_SHORTEST = 1.5  # s; what flickers for less is no stimulation
+_TOLERANCE = 0.05  # of a measured frequency; the five differ by 11 % and more
+
+
+# ---- processed files
+
+
+def read_processed(files: Sequence[Path], subject: int) -> Trials:
+    """Trials of ``U001.mat``: ``x_test`` (500, 8, 125) and ``y_test`` (500, 1), sessions in order."""
+    (file,) = files
+    content = read_mat(file, "x_test", "y_test")
+    n = len(SESSIONS) * SEGMENTS * sum(TRIALS)
+    expect_shape(file, "x_test", content["x_test"], (n, len(PROCESSED_CHANNELS), 125))
+    y = expect_labels(file, content["y_test"], n, range(len(FREQUENCIES)))
+    _expect_fours(file, y)
+    expect_finite(file, content["x_test"], PROCESSED_CHANNELS)
+    session = np.repeat(SESSIONS, n // len(SESSIONS))
+    return Trials(
+        X=content["x_test"],
+        y=y,
+        class_names=CLASS_NAMES,
+        ch_names=PROCESSED_CHANNELS,
+        sfreq=125.0,
+        subject=np.array(subject),
+        session=session,
+        run=session,
+        group=np.arange(n) // SEGMENTS,
+        dataset=NAME,
+    )
+
+
+def _expect_fours(file: Path, y: Array) -> None:
+    """Require one label for the four segments of each stimulation."""
+    fours = y.reshape(-1, SEGMENTS)
+    mixed = np.flatnonzero((fours != fours[:, :1]).any(axis=1))
+    if mixed.size:
+        first = int(mixed[0]) * SEGMENTS
+        raise DataError(
+            file,
+            f"labels {', '.join(map(str, fours[mixed[0]]))} in rows {first} to {first + SEGMENTS - 1}",
+            "one label for the four segments of a stimulation",
+            "The rows may have been shuffled: a split by session would not be one.",
+        )
+
+
+# ---- raw files
+
+
+def read_raw(files: Sequence[Path], subject: int) -> Trials:
+    """Trials of ``T001a.mat`` to ``T001e.mat``: ``eeg`` (256 or 257, n) at 250 Hz, ``DIN_1`` (4, m) and ``labels``.
+
+    ``DIN_1`` has a column for each flash, with its time in ms in the second row and its sample number, from 1, in the
+    fourth.  Trials begin 1 s before their second and end 1 s after it.
+    """
+    return concatenate([_read_session(file, subject, session) for file, session in zip(files, SESSIONS, strict=True)])
+
+
+def _read_session(file: Path, subject: int, session: str) -> Trials:
+    content = read_mat(file, "eeg", "DIN_1", "labels")
+    eeg, flashes = content["eeg"], content["DIN_1"]
+    if eeg.ndim != 2 or eeg.shape[0] not in (256, 257):
+        raise DataError(file, f"eeg of shape {eeg.shape}", "(257, n): the 256 electrodes of the net and the reference")
+    if flashes.ndim != 2 or flashes.shape[0] < 4 or not flashes.size:
+        raise DataError(file, f"DIN_1 of shape {flashes.shape}", "(4, n): name, time, duration and sample of n flashes")
+    times = _numbers(file, "DIN_1", flashes[1])
+    samples = _numbers(file, "DIN_1", flashes[3]).astype(int) - 1
+    stimulations = _stimulations(times, samples)
+    codes = _expect_codes(file, _numbers(file, "labels", content["labels"]), len(stimulations))
+    _expect_flicker(file, codes, [times[rows] for rows in stimulations])
+    rows = [int(name[1:]) - 1 for name in ELECTRODES.values()]
+    return _segments(file, eeg[rows], [int(samples[rows.start]) for rows in stimulations], codes, subject, session)
+
+
+def _numbers(file: Path, name: str, cells: Array) -> Array:
+    """Numbers out of a MATLAB cell array, or out of a matrix."""
+    try:
+        return np.array([np.asarray(cell).item() for cell in cells.ravel()], dtype=float)
+    except (TypeError, ValueError):
+        raise DataError(file, f"a cell of {name} that is no number", "one number in each cell") from None
+
+
+def _stimulations(times: Array, samples: Array) -> list[slice]:
+    """Flashes of each stimulation; flicker that stops at once is none."""
+    edges = [0, *(np.flatnonzero(np.diff(times) > _PAUSE) + 1), len(times)]
+    bursts = [slice(int(start), int(stop)) for start, stop in pairwise(edges)]
+    return [rows for rows in bursts if samples[rows.stop - 1] - samples[rows.start] > _SHORTEST * SFREQ]
+
+
+def _expect_codes(file: Path, labels: Array, n: int) -> Array:
+    """Labels 1 to 5 of a session.  How often each occurs tells whether they number the frequencies from 12 Hz down."""
+    if n != sum(TRIALS):
+        raise DataError(file, f"{n} stimulations", f"{sum(TRIALS)} in a session", "The file may be truncated.")
+    codes = expect_labels(file, labels, n, range(1, len(FREQUENCIES) + 1))
+    counts = tuple(np.bincount(codes, minlength=len(FREQUENCIES) + 1)[1:].tolist())
+    if counts != TRIALS:
+        raise DataError(
+            file,
+            f"{'/'.join(map(str, counts))} stimulations with labels 1 to 5",
+            f"{'/'.join(map(str, TRIALS))}, as in every session of Dataset II",
+            "It may be another data set of MAMEM, or its labels may number the frequencies in another order.",
+        )
+    return codes
+
+
+def _expect_flicker(file: Path, codes: Array, times: Sequence[Array]) -> None:
+    """Require that flashes have the frequencies of the labels, if it is the target that was recorded.
+
+    All boxes flicker at once: flashes that always have one rhythm, or none of the five, are not those of the target.
+    """
+    heard = [_flicker(flashes) for flashes in times]
+    if {place for place in heard if place is not None} != set(range(len(FREQUENCIES))):
+        return
+    for number, (place, code) in enumerate(zip(heard, codes, strict=True)):
+        if place is not None and place != code - 1:
+            raise DataError(
+                file,
+                f"flashes at {FREQUENCIES[place]:g} Hz in stimulation {number}, which has label {code}",
+                f"{FREQUENCIES[code - 1]:g} Hz for that label",
+                "The labels may belong to another session.",
+            )
+
+
+def _flicker(times: Array) -> int | None:
+    """Place of the frequency of flashes, two in a period, among the five; None if it is another."""
+    frequency = 1000.0 / (2.0 * np.diff(times).mean())
+    ratio = np.abs(frequency / np.array(FREQUENCIES) - 1.0)
+    return int(ratio.argmin()) if ratio.min() < _TOLERANCE else None
+
+
+def _segments(file: Path, data: Array, onsets: Sequence[int], codes: Array, subject: int, session: str) -> Trials:
+    """The four seconds of each stimulation, with margins, out of eight channels at 250 Hz."""
+    starts = [onset + round(second * SFREQ) for onset in onsets for second in range(1, 1 + SEGMENTS)]
+    x = cut(file, data, starts, SFREQ, (0.0, 1.0), margin=1.0)
+    expect_finite(file, x, tuple(ELECTRODES))
+    return Trials(
+        X=x,
+        y=np.repeat(codes - 1, SEGMENTS),
+        class_names=CLASS_NAMES,
+        ch_names=tuple(ELECTRODES),
+        sfreq=SFREQ,
+        tmin=-1.0,
+        subject=np.array(subject),
+        session=np.array(session),
+        run=np.array(session),
+        group=np.arange(len(x)) // SEGMENTS,
+        dataset=NAME,
+    )
+
+
+# ---- MOABB
+
+
+def read_moabb(files: Sequence[Path], subject: int) -> Trials:
+    """The trials of :func:`read_raw` through MOABB's ``MAMEM2``, which downloads the raw files when they are not there.
+
+    It calls the five sessions runs, and does not find the eleventh subject, whose files are numbered 13.
+    """
+    del files  # MOABB has its own
+    if subject == 11:
+        raise checks.ParameterError(
+            "subject=11 is not in MOABB's MAMEM2, which looks for its files under another number; "
+            "use source='processed' or source='raw'."
+        )
+    return from_moabb(moabb_dataset("MAMEM2"), subject)
+
+
+def from_moabb(dataset: Any, subject: int) -> Trials:
+    """Trials of a subject of MOABB's ``MAMEM2``."""
+    place = Path(f"MOABB MAMEM2, subject {subject}")
+    runs = {name: raw for session in dataset.get_data([subject])[subject].values() for name, raw in session.items()}
+    expected = dict(zip(("0", "1", "2", "3", "4"), SESSIONS, strict=True))
+    if set(runs) != set(expected):
+        raise DataError(place, f"the runs {', '.join(runs) or 'none'}", f"the runs {', '.join(expected)}")
+    return concatenate(
+        [_of_run(place / f"run {run}", runs[run], subject, session) for run, session in expected.items()]
+    )
+
+
+def _of_run(file: Path, raw: Any, subject: int, session: str) -> Trials:
+    place = raw.ch_names.index("stim")  # to MNE the name is that of a type too
+    stim = np.rint(raw.get_data(picks=[place])[0])
+    marks = np.flatnonzero(stim)
+    codes = _expect_codes(file, stim[marks], len(marks))
+    data = raw.get_data(picks=list(ELECTRODES.values())) * 1e6  # V to µV
+    onsets = [int(mark) - 1 for mark in marks]  # it takes the sample numbers, which begin with 1, as they are
+    return _segments(file, data, onsets, codes, subject, session)
+
+
+# ---- the data set
+
+
+def _raw_files(subject: int) -> tuple[str, ...]:
+    number = 13 if subject == 11 else subject  # as the authors numbered them
+    return tuple(f"T{number:03d}{letter}.mat" for letter in "abcde")
+
+
+_PRESET = Preprocessing(BandPass(1.0, 50.0), Resample(125.0), Crop(0.0, 1.0))
+
+DATASET = Dataset(
+    name=NAME,
+    title="MAMEM EEG SSVEP Dataset II",
+    subjects=tuple(range(1, 12)),
+    sources=(
+        Source("processed", lambda subject: (f"U{subject:03d}.mat",), read_processed),
+        Source("raw", _raw_files, read_raw, _PRESET),
+        Source("moabb", lambda _: (), read_moabb, _PRESET, downloads=True),
+    ),
+    protocol=BySession(),
+    task="ssvep",
+    pipeline="cca",
+    folder="mamem",
+    where="https://doi.org/10.6084/m9.figshare.3153409 (raw: T001a.mat to T013e.mat), ODC-By 1.0",
+)

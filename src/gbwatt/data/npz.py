@@ -1,0 +1,149 @@
+"""Trials in plain ``.npz`` files: all of a :class:`Trials`, or a user's own X, y and sampling rate."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbwatt import checks
+from gbwatt.data.files import DataError, MissingFileError, expect_finite, expect_shape
+from gbwatt.data.interchange import numbered, provenance, to_record
+from gbwatt.data.trials import Trials
+
+Array = NDArray[Any]
+
+_ARRAYS = ("X", "y", "class_names", "ch_names", "sfreq", "tmin", "unit", "subject", "session", "run", "group")
+_KNOWN = (*_ARRAYS, "record")
+_FORM = "an .npz file with X (n, n_chans, n_times), y (n,) and sfreq"
+
+
+def write_npz(trials: Trials, file: str | Path) -> None:
+    """Write all of the trials into one file, which :func:`read_npz` gives back.
+
+    The file is complete or not there: it is written under another name first.
+    """
+    file = Path(file).expanduser()
+    if not file.parent.is_dir():
+        raise MissingFileError(f"{file.parent} is not there; make the folder before writing {file.name} into it.")
+    arrays: dict[str, Any] = {name: np.asarray(getattr(trials, name)) for name in _ARRAYS}
+    record = json.dumps(to_record(trials))
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}.unfinished")
+    try:
+        with unfinished.open("wb") as stream:
+            np.savez(stream, record=np.array(record), **arrays)
+        unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def read_npz(file: str | Path) -> Trials:
+    """Trials of a file of :func:`write_npz` or of ``numpy.savez``.
+
+    ``X`` (n, n_chans, n_times), ``y`` (n,) and ``sfreq`` in Hz must be there; ``ch_names``, ``class_names``, ``tmin``,
+    ``unit`` ("µV" if it is not), ``subject``, ``session``, ``run`` and ``group`` may be.  ``y`` has names of classes;
+    or places in ``class_names``; or, without these, whole numbers that become the names.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/mine.npz", X=np.zeros((4, 2, 50)), y=["left", "right"] * 2, sfreq=100)
+    ...     read_npz(f"{folder}/mine.npz").class_names
+    ('left', 'right')
+    """
+    file = Path(file).expanduser()
+    content = _content(file)
+    _expect_names(file, content)
+    expect_shape(file, "X", content["X"], (None, None, None))
+    ch_names = _ch_names(file, content)
+    try:
+        expect_finite(file, content["X"], ch_names)
+        return Trials(**{**_fields(content), **_labels(content), "X": content["X"], "ch_names": ch_names})
+    except DataError:
+        raise
+    except (checks.InputError, KeyError, TypeError, ValueError) as error:  # of a field, or of the record
+        raise DataError(file, f"what does not make trials: {error}", _FORM) from error
+
+
+def _content(file: Path) -> dict[str, Array]:
+    """All arrays of the file that have a meaning here."""
+    try:
+        archive = np.load(file, allow_pickle=False)
+        if isinstance(archive, np.ndarray):  # of an .npy file
+            raise ValueError("one array without a name")
+        with archive:
+            _expect_no_slip(file, archive.files)
+            return {name: archive[name] for name in archive.files if name in _KNOWN}
+    except FileNotFoundError:
+        raise MissingFileError(f"{file} is not there.") from None
+    except DataError:
+        raise
+    except Exception as error:  # zipfile, zlib and NumPy raise whatever a damaged file leads to
+        raise DataError(file, f"{_size(file)} that NumPy cannot read ({error})", _FORM, _remedy(error)) from error
+
+
+def _size(file: Path) -> str:
+    return f"{file.stat().st_size} bytes" if file.is_file() else "a folder"
+
+
+def _remedy(error: Exception) -> str:
+    if "pickle" in str(error).lower():
+        return "If it has arrays of objects, save them as numbers or text: np.array(labels, dtype=str)."
+    return "Copy or write it again."
+
+
+def _expect_no_slip(file: Path, names: list[str]) -> None:
+    """Other arrays may be in the file, but not ones whose name is nearly one of ours."""
+    for name in names:
+        close = difflib.get_close_matches(name.lower(), [n.lower() for n in _KNOWN if len(n) > 1], n=1, cutoff=0.75)
+        if name not in _KNOWN and close and close[0] not in names:
+            raise DataError(file, f"an array {name!r}", f"{close[0]!r}, if that is what it is", "Give it another name.")
+
+
+def _expect_names(file: Path, content: Mapping[str, Array]) -> None:
+    missing = [name for name in ("X", "y", "sfreq") if name not in content]
+    if missing:
+        there = ", ".join(content) or "none of them"
+        how = "np.savez(file, X=X, y=y, sfreq=250.0)"
+        raise DataError(file, f"the arrays {there}", f"also {', '.join(missing)}", f"Add what is missing: {how}.")
+
+
+def _ch_names(file: Path, content: Mapping[str, Array]) -> tuple[str, ...]:
+    n_chans = content["X"].shape[1]
+    if "ch_names" not in content:
+        return tuple(f"EEG{number}" for number in range(1, n_chans + 1))
+    expect_shape(file, "ch_names", content["ch_names"], (n_chans,))
+    return tuple(content["ch_names"].astype(str).tolist())
+
+
+def _fields(content: Mapping[str, Array]) -> dict[str, Any]:
+    found: dict[str, Any] = {name: content[name] for name in ("subject", "session", "run", "group") if name in content}
+    found |= {name: content[name].item() for name in ("sfreq", "tmin", "unit") if name in content}
+    return {**found, **(provenance(json.loads(content["record"].item())) if "record" in content else {})}
+
+
+def _labels(content: Mapping[str, Array]) -> dict[str, Any]:
+    """Names of the classes and numbers (n,), of labels in any of the three forms."""
+    y = content["y"].ravel() if content["y"].shape[1:] == (1,) else content["y"]
+    names = tuple(content["class_names"].astype(str).tolist()) if "class_names" in content else None
+    if y.dtype.kind == "f":  # as MATLAB has them
+        y = _whole(y)
+    if y.dtype.kind in "iu" and names is None:
+        values, codes = np.unique(y, return_inverse=True)  # sorted as numbers, not as text
+        return {"class_names": tuple(map(str, values.tolist())), "y": codes}
+    names, codes = (names, y) if y.dtype.kind in "iu" and names is not None else numbered(y, names)
+    return {"class_names": names, "y": codes}
+
+
+def _whole(y: Array) -> Array:
+    odd = y[y != np.round(y)]
+    if odd.size:
+        raise checks.MismatchError(f"'y' has {odd[0]}; classes are whole numbers or names.")
+    return y.astype(np.int64)

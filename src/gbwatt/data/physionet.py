@@ -1,0 +1,263 @@
+"""PhysioNet's EEG Motor Movement/Imagery database: imagined movements of fists and feet.
+
+109 subjects, one visit each; 64 EEG electrodes, 160 Hz.  Of its runs those with imagery are read: 4, 8 and 12 (left or
+right fist) and 6, 10 and 14 (both fists or both feet), each with about 15 trials.  Hands and feet are thus in different
+runs, and there is no second day: tests leave out a round of two runs.
+
+The preset takes the 22 electrodes and the 438 samples of BCIC-IV-2a, so that the paper's network for motor imagery can
+be used as it is.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbwatt.data import bcic2a
+from gbwatt.data.catalogue import Dataset, Source
+from gbwatt.data.files import DataError, MissingFileError, cut, expect_finite
+from gbwatt.data.preprocessing import Pick, Preprocessing
+from gbwatt.data.splits import LeaveOneRoundOut
+from gbwatt.data.trials import Trials, concatenate
+
+Array = NDArray[Any]
+
+NAME = "physionet-mi"
+CLASSES = ("left fist", "right fist", "both fists", "both feet")
+# fmt: off
+CHANNELS = (
+    "FC5", "FC3", "FC1", "FCz", "FC2", "FC4", "FC6", "C5", "C3", "C1", "Cz", "C2", "C4", "C6", "CP5", "CP3",
+    "CP1", "CPz", "CP2", "CP4", "CP6", "Fp1", "Fpz", "Fp2", "AF7", "AF3", "AFz", "AF4", "AF8", "F7", "F5", "F3",
+    "F1", "Fz", "F2", "F4", "F6", "F8", "FT7", "FT8", "T7", "T8", "T9", "T10", "TP7", "TP8", "P7", "P5",
+    "P3", "P1", "Pz", "P2", "P4", "P6", "P8", "PO7", "PO3", "POz", "PO4", "PO8", "O1", "Oz", "O2", "Iz",
+)
+# fmt: on
+SFREQ = 160.0
+
+#: Runs with imagery, and the classes that T1 and T2 stand for in them.
+RUNS = {4: (0, 1), 6: (2, 3), 8: (0, 1), 10: (2, 3), 12: (0, 1), 14: (2, 3)}
+ROUNDS = (("4", "6"), ("8", "10"), ("12", "14"))
+REST, FIRST, SECOND = "T0", "T1", "T2"
+
+#: Seconds after the cue that are cut out, and on either side what filters need.
+WINDOW, MARGIN = bcic2a.WINDOW, bcic2a.MARGIN
+
+
+class TimingWarning(UserWarning):
+    """A recording has another sampling rate, or shorter trials, than the data set says."""
+
+
+# ---- files
+
+
+def read_edf(files: Sequence[Path], subject: int) -> Trials:
+    """Trials (about 90, 64, 880) from ``S001R04.edf`` and the other five runs with imagery, for subject 1.
+
+    Notes
+    -----
+    Subjects 88, 92 and 100 were recorded at 128 Hz, with 5.1 s of imagery and 1.4 s of rest in place of 4.1 and 4.2 s.
+    Their trials have the same window, in fewer samples, and a :class:`TimingWarning` says so.  A trial whose imagery
+    ends before the window does is left out, with the same warning.
+    """
+    parts = [_edf_run(file, subject, run) for file, run in zip(files, RUNS, strict=True)]
+    return _joined(parts, files, subject)
+
+
+def _edf_run(file: Path, subject: int, run: int) -> Trials:
+    import mne
+
+    expect_complete(file)
+    try:
+        raw = mne.io.read_raw_edf(file, preload=True, verbose="ERROR")
+    except Exception as error:  # MNE raises whatever a damaged stream leads to
+        raise DataError(
+            file, f"no EDF file ({type(error).__name__}: {error})", "an EDF file", "Copy it again."
+        ) from error
+    marks = raw.annotations
+    unknown = [mark for mark in marks.description if mark not in (REST, FIRST, SECOND)]
+    if unknown:
+        raise DataError(file, f"an annotation {unknown[0]!r}", f"{REST}, {FIRST} or {SECOND}")
+    imagery = marks.description != REST
+    onsets = np.round(marks.onset[imagery] * raw.info["sfreq"]).astype(np.int64)
+    second = marks.description[imagery] == SECOND
+    return _run(file, raw, onsets, marks.duration[imagery], second, subject, run)
+
+
+def expect_complete(file: Path) -> None:
+    """Require as many bytes as the header of an EDF file says; MNE makes do with fewer."""
+    try:
+        with file.open("rb") as stream:
+            fixed = stream.read(256)
+            length, n_records, n_signals = (int(fixed[a:b]) for a, b in ((184, 192), (236, 244), (252, 256)))
+            counts = stream.read(256 * n_signals)[216 * n_signals : 224 * n_signals]
+            per_record = sum(int(counts[8 * i : 8 * i + 8]) for i in range(n_signals))
+    except FileNotFoundError:
+        raise MissingFileError(f"{file} is not there.") from None
+    except ValueError:
+        raise DataError(file, "a header without numbers of records and signals", "an EDF file") from None
+    found, expected = file.stat().st_size, length + 2 * n_records * per_record
+    if found != expected:
+        remedy = "The file may be truncated: copy it again."
+        raise DataError(file, f"{found} bytes", f"{expected}, {n_records} records, as its header says", remedy)
+
+
+# ---- MOABB
+
+
+def read_moabb(files: Sequence[Path], subject: int) -> Trials:
+    """The trials of :func:`read_edf` through MOABB's PhysionetMI, which downloads them when it has not yet."""
+    del files  # MOABB knows where its files are
+    return from_moabb(bcic2a.moabb_dataset("PhysionetMI", imagined=True, executed=False), subject)
+
+
+def from_moabb(dataset: Any, subject: int) -> Trials:
+    """Trials (about 90, 64, 880) from the raw recordings that a MOABB data set gives.
+
+    It numbers its runs 0 to 5: those with left and right first.
+    """
+    sessions = dataset.get_data([subject])[subject]
+    raws = [raw for runs in sessions.values() for raw in runs.values()]
+    place = Path(f"MOABB PhysionetMI, subject {subject}")
+    if len(raws) != len(RUNS):
+        raise DataError(place, f"{len(raws)} runs", f"{len(RUNS)}, with imagery")
+    numbers = sorted(RUNS, key=lambda run: (RUNS[run], run))
+    by_run = dict(zip(numbers, raws, strict=True))
+    places = [Path(f"{place}, run {run}") for run in RUNS]
+    parts = [_moabb_run(at, by_run[run], subject, run) for at, run in zip(places, RUNS, strict=True)]
+    return _joined(parts, places, subject)
+
+
+#: MOABB's numbers of rest, left hand, right hand, both hands and feet: rest first, then the classes.
+MOABB_REST, MOABB_CODES = 1, (2, 3, 4, 5)
+
+
+def _moabb_run(place: Path, raw: Any, subject: int, run: int) -> Trials:
+    codes, places = bcic2a.stimuli(raw)
+    own = [MOABB_CODES[c] for c in RUNS[run]]
+    unknown = codes[~np.isin(codes, (MOABB_REST, *own))]
+    if unknown.size:
+        raise DataError(place, f"event {unknown[0]}", f"{MOABB_REST}, {own[0]} or {own[1]}")
+    durations = np.diff(places, append=raw.n_times) / raw.info["sfreq"]
+    imagery = codes != MOABB_REST
+    return _run(place, raw, places[imagery], durations[imagery], codes[imagery] == own[1], subject, run)
+
+
+# ---- both
+
+
+def _run(file: Path, raw: Any, onsets: Array, durations: Array, second: Array, subject: int, run: int) -> Trials:
+    """Trials of one run; ``second`` says which have the second of its two classes."""
+    sfreq = float(raw.info["sfreq"])
+    whole = _whole(file, durations, onsets / sfreq, raw.n_times / sfreq)
+    data = _channels(file, raw)
+    y = _classes(file, second[whole], run)
+    x = cut(file, data, onsets[whole].tolist(), sfreq, WINDOW, MARGIN)
+    expect_finite(file, x, CHANNELS)
+    return Trials(
+        X=x,
+        y=y,
+        class_names=CLASSES,
+        ch_names=CHANNELS,
+        sfreq=sfreq,
+        tmin=WINDOW[0] - MARGIN,
+        subject=np.array(subject),
+        run=np.array(str(run)),
+        dataset=NAME,
+    )
+
+
+def _whole(file: Path, durations: Array, onsets: Array, end: float) -> NDArray[np.bool_]:
+    """Which trials have imagery, and recording, until the end of the window."""
+    lasting = np.minimum(durations, end - onsets)
+    whole: NDArray[np.bool_] = lasting >= WINDOW[1]
+    if not whole.all():
+        warnings.warn(
+            f"{file}: {(~whole).sum()} of {len(whole)} trials have less than {WINDOW[1]:g} s of imagery, "
+            f"{lasting.min():.2f} s the shortest, and are left out.",
+            TimingWarning,
+            stacklevel=2,
+        )
+    return whole
+
+
+def _classes(file: Path, second: Array, run: int) -> Array:
+    """Numbers of the classes of a run, both of which must be there."""
+    y = np.array(RUNS[run])[second.astype(np.int64)]
+    absent = [CLASSES[c] for c in RUNS[run] if c not in y]
+    if absent:
+        raise DataError(file, f"no trial of {' and '.join(absent)}", f"some of both classes of run {run}")
+    return y
+
+
+def _channels(file: Path, raw: Any) -> Array:
+    """Samples (64, n) in µV, in the order of CHANNELS."""
+    labels = {channel_name(label): label for label in raw.ch_names}
+    missing = [name for name in CHANNELS if name not in labels]
+    if missing:
+        found = f"{len(raw.ch_names)} channels, and {len(missing)} missing: {', '.join(missing[:4])}"
+        raise DataError(file, found, f"all {len(CHANNELS)} electrodes")
+    samples: Array = raw.get_data(picks=[labels[name] for name in CHANNELS], verbose="ERROR") * 1e6
+    return samples
+
+
+def channel_name(label: str) -> str:
+    """Name of an electrode as montages have it.
+
+    Examples
+    --------
+    >>> [channel_name(label) for label in ("Fc5.", "C3..", "Fpz.", "Poz.", "T10.")]
+    ['FC5', 'C3', 'Fpz', 'POz', 'T10']
+    """
+    name = label.strip(". ").upper().replace("FP", "Fp")
+    return name[:-1] + "z" if name.endswith("Z") else name
+
+
+def _joined(parts: Sequence[Trials], files: Sequence[Path], subject: int) -> Trials:
+    """All runs; a sampling rate that is not that of the data set is told, one that changes is an error."""
+    sfreq = parts[0].sfreq
+    for part, file in zip(parts, files, strict=True):
+        if part.sfreq != sfreq:
+            raise DataError(file, f"{part.sfreq:g} Hz", f"{sfreq:g} Hz, as in {files[0].name}")
+    if sfreq != SFREQ:
+        warnings.warn(
+            f"{NAME}, subject {subject}: recorded at {sfreq:g} Hz, most others at {SFREQ:g} Hz, with other lengths of "
+            f"trials; the same {WINDOW[0]:g} to {WINDOW[1]:g} s after the cue are cut.",
+            TimingWarning,
+            stacklevel=2,
+        )
+    return concatenate(parts)
+
+
+# ---- the data set
+
+
+def _edf_files(subject: int) -> tuple[str, ...]:
+    return tuple(f"S{subject:03d}/S{subject:03d}R{run:02d}.edf" for run in RUNS)
+
+
+def _no_files(_subject: int) -> tuple[str, ...]:
+    return ()
+
+
+#: The trials that the paper's network for motor imagery takes, (n, 22, 438).
+PREPROCESSING = Preprocessing(Pick(bcic2a.CHANNELS), *bcic2a.PREPROCESSING.steps)
+
+DATASET = Dataset(
+    name=NAME,
+    title="PhysioNet EEG Motor Movement/Imagery",
+    subjects=tuple(range(1, 110)),
+    sources=(
+        Source("edf", _edf_files, read_edf, PREPROCESSING),
+        Source("moabb", _no_files, read_moabb, PREPROCESSING, downloads=True),
+    ),
+    protocol=LeaveOneRoundOut(ROUNDS),
+    task="mi",
+    pipeline="tangent",
+    folder="eegmmidb",
+    where="https://physionet.org/content/eegmmidb/",
+)

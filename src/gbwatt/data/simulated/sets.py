@@ -1,0 +1,127 @@
+"""The three simulated sets, which have the shapes, sessions and protocols of the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbwatt.data.simulated.effects import FLICKER, desynchronise, evoke, flicker
+from gbwatt.data.simulated.paradigm import Area, Paradigm
+from gbwatt.data.splits import BySession, HeldOutSession
+
+Array = NDArray[Any]
+
+MI_CHANNELS = tuple("Fz FC3 FC1 FCz FC2 FC4 C5 C3 C1 Cz C2 C4 C6 CP3 CP1 CPz CP2 CP4 P1 Pz P2 POz".split())
+SSVEP_CHANNELS = tuple("PO7 PO3 POz PO4 PO8 O1 Oz O2".split())
+ERN_CHANNELS = tuple(
+    "Fp1 Fp2 AF7 AF3 AF4 AF8 F7 F5 F3 F1 Fz F2 F4 F6 F8 FT7 FC5 FC3 FC1 FCz FC2 FC4 FC6 FT8 T7 C5 C3 C1 Cz C2 C4 C6 T8 "
+    "TP7 CP5 CP3 CP1 CPz CP2 CP4 CP6 TP8 P7 P5 P3 P1 Pz P2 P4 P6 P8 PO7 POz PO8 O1 O2".split()
+)
+
+#: Class of each trial of a session of MAMEM-SSVEP-II: the same in all.
+_FLICKER_ORDER = (3, 1, 2, 4, 0, 1, 4, 3, 1, 2, 0, 4, 3, 2, 1, 3, 0, 1, 4, 2, 3, 0, 2, 0, 2)
+_FEEDBACKS = (60, 60, 60, 60, 100)
+
+
+def _imagery_order(_session: int, _errors: float, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Six runs of 48 with twelve of each class."""
+    runs = [rng.permutation(np.repeat(np.arange(4), 12)) for _ in range(6)]
+    return np.concatenate(runs), np.repeat([str(number) for number in range(1, 7)], 48)
+
+
+def _flicker_order(_session: int, _errors: float, _rng: np.random.Generator) -> tuple[Array, Array]:
+    return np.array(_FLICKER_ORDER), np.full(len(_FLICKER_ORDER), "1")
+
+
+def _feedback_order(session: int, errors: float, rng: np.random.Generator) -> tuple[Array, Array]:
+    n = _FEEDBACKS[session]
+    labels = rng.permutation(np.arange(n) >= round(errors * n)).astype(int)
+    return labels, np.full(n, "1")
+
+
+MI = Paradigm(
+    name="simulated-mi",
+    number=1,
+    title="Simulated motor imagery",
+    like="bcic-iv-2a",
+    subjects=tuple(range(1, 10)),
+    sessions=("T", "E"),
+    class_names=("left hand", "right hand", "feet", "tongue"),
+    ch_names=MI_CHANNELS,
+    reference=("M1",),
+    sfreq=125.0,
+    n_times=438,
+    tmin=0.5,
+    band=(4.0, 38.0),
+    repeats=1,
+    order=_imagery_order,
+    areas=(
+        Area(("C3",), ("C3", "C1", "C5", "FC3", "CP3")),
+        Area(("C4",), ("C4", "C2", "C6", "FC4", "CP4")),
+        Area(("Cz",), ("Cz", "C1", "C2", "FCz", "CPz")),
+        Area(("C5", "C5", "T7"), ("C5", "C3", "FC3"), radius=0.72),
+        Area(("C6", "C6", "T8"), ("C6", "C4", "FC4"), radius=0.72),
+    ),
+    plant=desynchronise,
+    protocol=HeldOutSession(),
+    task="mi",
+    pipeline="tangent",
+)
+
+SSVEP = Paradigm(
+    name="simulated-ssvep",
+    number=2,
+    title="Simulated steady-state visual evoked potentials",
+    like="mamem-ssvep-ii",
+    subjects=tuple(range(1, 12)),
+    sessions=("1", "2", "3", "4", "5"),
+    class_names=tuple(f"{f:g} Hz" for f in FLICKER),
+    ch_names=SSVEP_CHANNELS,
+    reference=("Cz",),
+    sfreq=125.0,
+    n_times=125,
+    tmin=0.0,
+    band=(1.0, 40.0),
+    repeats=4,
+    order=_flicker_order,
+    areas=(Area(("Oz",), ("Oz", "O1", "O2"), radius=0.78),),
+    plant=flicker,
+    protocol=BySession(),
+    task="ssvep",
+    pipeline="cca",
+)
+
+ERN = Paradigm(
+    name="simulated-ern",
+    number=3,
+    title="Simulated error potentials",
+    like="bci-ern",
+    subjects=(2, 6, 7, 11, 12, 13, 14, 16, 17, 18, 20, 21, 22, 23, 24, 26),
+    sessions=("1", "2", "3", "4", "5"),
+    class_names=("error", "correct"),
+    ch_names=ERN_CHANNELS,
+    reference=("M1", "M2"),
+    sfreq=128.0,
+    n_times=160,
+    tmin=0.0,
+    band=(1.0, 40.0),
+    repeats=1,
+    order=_feedback_order,
+    areas=(
+        Area(("FCz",), ("FCz", "FC1", "FC2", "Fz", "Cz"), radius=0.7),
+        Area(("CPz", "Cz"), ("Cz", "CPz", "C1", "C2", "CP1", "CP2", "Pz"), radius=0.65),
+        Area(("O1", "O2"), ("O1", "O2", "POz"), radius=0.7),
+        Area(("Pz",), ("Pz", "P1", "P2", "CPz", "POz"), radius=0.6),
+    ),
+    plant=evoke,
+    protocol=BySession(),
+    task="ern",
+    pipeline="lda",
+)
+
+#: The sets by name.
+SETS: Mapping[str, Paradigm] = MappingProxyType({paradigm.name: paradigm for paradigm in (MI, SSVEP, ERN)})

@@ -1,0 +1,192 @@
+"""Trials in plain .npz files."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data.npz import read_npz, write_npz
+from tests.data.test_interchange import assert_same, full
+from tests.data.test_trials import make
+
+X = np.random.default_rng(0).standard_normal((4, 2, 10))
+PLAIN = {"X": X, "y": np.array([0, 1, 0, 1]), "sfreq": 100.0}
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "trials.npz"
+
+
+def save(file, **changes):
+    np.savez(file, **{name: value for name, value in {**PLAIN, **changes}.items() if value is not None})
+    return file
+
+
+# ---- all of it
+
+
+@pytest.mark.parametrize("unit", ["µV", "a.u."])
+def test_all_fields_survive_a_file(file, unit):
+    trials = full(unit=unit, tmin=-0.3)
+    write_npz(trials, file)
+    found = read_npz(file)
+    assert_same(found, trials)
+    np.testing.assert_array_equal(found.X, trials.X)
+
+
+def test_no_trials_survive_a_file(file):
+    write_npz(make()[[]], file)
+    assert read_npz(file).shape == (0, 3, 20)
+    assert read_npz(file).class_names == make().class_names
+
+
+def test_files_have_no_pickles_and_steps_as_json(file):
+    write_npz(full(), file)
+    with np.load(file, allow_pickle=False) as archive:
+        assert {archive[name].dtype.kind for name in archive.files} <= set("fiuU")
+        assert json.loads(archive["record"].item())["steps"][0]["step"] == "pick"
+
+
+def test_a_file_is_written_over_and_nothing_else_is_left(file):
+    write_npz(make(), file)
+    write_npz(make(n=3), file)
+    assert len(read_npz(file)) == 3
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_an_interrupted_writer_leaves_the_old_file(file, monkeypatch):
+    write_npz(make(), file)
+
+    def fail(stream, **arrays):
+        stream.write(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(np, "savez", fail)
+    with pytest.raises(OSError, match="no space"):
+        write_npz(make(n=3), file)
+    assert len(read_npz(file)) == 8
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_missing_folder_is_named(file):
+    with pytest.raises(MissingFileError, match="nowhere is not there; make the folder"):
+        write_npz(make(), file.parent / "nowhere" / "trials.npz")
+
+
+# ---- a user's own
+
+
+def test_plain_file_needs_x_y_and_sfreq_only(file):
+    trials = read_npz(save(file))
+    assert trials.ch_names == ("EEG1", "EEG2")
+    assert trials.class_names == ("0", "1")
+    assert (trials.sfreq, trials.unit, trials.tmin, trials.dataset) == (100.0, "µV", 0.0, "")
+    np.testing.assert_array_equal(trials.X, X.astype(np.float32))
+
+
+def test_plain_file_may_say_more(file):
+    more = {
+        "ch_names": ["O1", "O2"],
+        "class_names": ["low", "high"],
+        "tmin": -0.5,
+        "unit": "V",
+        "subject": [1, 1, 2, 2],
+        "session": "b",
+        "run": [1, 2, 1, 2],
+        "group": [0, 0, 1, 1],
+        "notes": "ignored",
+    }
+    trials = read_npz(save(file, **more))
+    assert trials.ch_names == ("O1", "O2")
+    assert trials.labels.tolist() == ["low", "high"] * 2
+    assert (trials.tmin, trials.unit) == (-0.5, "V")
+    assert trials.subject.tolist() == [1, 1, 2, 2]
+    assert set(trials.session.tolist()) == {"b"}
+    assert trials.run.tolist() == ["1", "2", "1", "2"]
+    assert trials.group.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "y, class_names, names, labels",
+    [
+        (["b", "a", "b", "c"], None, ("a", "b", "c"), ["b", "a", "b", "c"]),
+        (["b", "a", "b", "a"], ["b", "a"], ("b", "a"), ["b", "a", "b", "a"]),
+        ([10, 9, 10, 9], None, ("9", "10"), ["10", "9", "10", "9"]),
+        ([[1.0], [2.0], [1.0], [2.0]], None, ("1", "2"), ["1", "2", "1", "2"]),
+        ([1, 0, 1, 0], ["x", "y"], ("x", "y"), ["y", "x", "y", "x"]),
+    ],
+)
+def test_labels_are_names_or_places_or_numbers(file, y, class_names, names, labels):
+    trials = read_npz(save(file, y=y, class_names=class_names))
+    assert trials.class_names == names
+    assert trials.labels.tolist() == labels
+
+
+# ---- damaged
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"sfreq": None}, r"found the arrays X, y; expected also sfreq\. Add .*sfreq=250"),
+        ({"X": None}, "expected also X"),
+        ({"y": None}, "expected also y"),
+        ({"X": X[0]}, r"X of shape \(2, 10\); expected \(any, any, any\)"),
+        ({"X": np.where(np.arange(10) == 3, np.nan, X)}, "NaN or infinite samples in 4 of 4 trials, first in trial 0"),
+        ({"X": np.full((4, 2, 10), "a")}, "does not make trials"),
+        ({"y": [0, 1, 0]}, r"'y' \(3,\)"),
+        ({"y": [0, 1, 2, 1], "class_names": ["a", "b"]}, "class 2; 2 classes"),
+        ({"y": ["a", "b", "c", "a"], "class_names": ["a", "b"]}, "y='c'"),
+        ({"y": [0.5, 1, 0, 1], "class_names": ["a", "b"]}, "'y' has 0.5; classes are whole numbers or names"),
+        ({"y": np.array(["a", None, "b", 3], dtype=object)}, "save them as numbers or text"),
+        ({"sfreq": -1.0}, "positive"),
+        ({"sfreq": [100.0, 100.0]}, "does not make trials"),
+        ({"ch_names": ["Oz"]}, r"ch_names of shape \(1,\); expected \(2\)"),
+        ({"ch_names": ["Oz", "Oz"]}, "'Oz' twice"),
+        ({"subject": [1, 2]}, r"'subject' \(2,\)"),
+        ({"unit": "uV"}, "unit='uV'"),
+        ({"sessions": [1, 1, 2, 2]}, "an array 'sessions'; expected 'session'"),
+        ({"record": "{half"}, "does not make trials"),
+    ],
+)
+def test_wrong_content_is_named(file, changes, message):
+    with pytest.raises(DataError, match=message) as caught:
+        read_npz(save(file, **changes))
+    assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize("keep", [0, 10, 300, -30])
+def test_truncated_file_is_named(file, keep):
+    write_npz(make(), file)
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(DataError, match=r"cannot read.*expected an .npz file") as caught:
+        read_npz(file)
+    assert str(file) in str(caught.value)
+
+
+def test_changed_bytes_are_noticed(file):
+    write_npz(make(), file)
+    content = bytearray(file.read_bytes())
+    content[1000] ^= 0xFF
+    file.write_bytes(content)
+    with pytest.raises(DataError, match="CRC"):
+        read_npz(file)
+
+
+def test_other_files_are_named(file):
+    with file.open("wb") as stream:
+        np.save(stream, X)
+    with pytest.raises(DataError, match="one array without a name"):
+        read_npz(file)
+    file.write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match="8 bytes that NumPy cannot read"):
+        read_npz(file)
+
+
+def test_missing_file_is_named(file):
+    with pytest.raises(MissingFileError, match=r"trials\.npz is not there"):
+        read_npz(file)

@@ -1,0 +1,323 @@
+"""Trials out of files of epochs and of recordings that MNE reads."""
+
+from __future__ import annotations
+
+import warnings
+
+import mne
+import numpy as np
+import pytest
+import scipy.io
+
+from gbwatt import checks
+from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data.recordings import read_file
+from tests.data.test_interchange import assert_same, full
+from tests.recordings import folder
+
+SFREQ = 100.0
+ONSETS = (1.0, 3.0, 5.0, 7.0, 9.0, 11.0)
+HANDS = {"left": "T1", "right": "T2"}
+
+
+def recording(extra: tuple[tuple[float, float, str], ...] = (), stim: bool = False, seconds: int = 14):
+    """Two EEG channels and an EOG, with T1 and T2 in turn every two seconds; the EEG counts samples."""
+    n = round(seconds * SFREQ)
+    counting = np.stack([np.arange(n), -np.arange(n), np.ones(n)]) * 1e-6
+    raw = mne.io.RawArray(counting, mne.create_info(["C3", "C4", "EOG"], SFREQ, ["eeg", "eeg", "eog"]), verbose="ERROR")
+    marks = [(onset, 0.0, f"T{1 + place % 2}") for place, onset in enumerate(ONSETS)] + list(extra)
+    if stim:
+        raw.add_channels([trigger(n, marks)], force_update_info=True)
+        return raw
+    return raw.set_annotations(mne.Annotations(*zip(*marks, strict=True)))
+
+
+def trigger(n: int, marks) -> mne.io.RawArray:
+    pulses = np.zeros((1, n))
+    for onset, _, name in marks:
+        pulses[0, round(onset * SFREQ)] = int(name[1:])
+    return mne.io.RawArray(pulses, mne.create_info(["STI"], SFREQ, "stim"), verbose="ERROR")
+
+
+@pytest.fixture
+def fif(tmp_path):
+    file = tmp_path / "mine_raw.fif"
+    recording().save(file, fmt="double", verbose="ERROR")
+    return file
+
+
+@pytest.fixture
+def edf(tmp_path):
+    file = tmp_path / "mine.edf"
+    mne.export.export_raw(file, recording().pick("eeg"), physical_range=(-2000.0, 2000.0), verbose="ERROR")
+    return file
+
+
+@pytest.fixture
+def epo(tmp_path):
+    file = tmp_path / "mine-epo.fif"
+    full().to_mne().save(file, verbose="ERROR")
+    return file
+
+
+def starts(trials) -> list[float]:
+    """Number of the first sample of each trial."""
+    return np.round(trials.X[:, 0, 0]).astype(int).tolist()
+
+
+# ---- recordings
+
+
+def test_trials_of_a_recording_are_cut_at_its_annotations(fif):
+    trials = read_file(fif, classes=HANDS, tmin=0.5, tmax=1.5)
+    assert trials.shape == (6, 2, 100)  # without the sample at 1.5 s, and without the EOG
+    assert trials.class_names == ("left", "right")
+    assert trials.y.tolist() == [0, 1] * 3
+    assert starts(trials) == [round((onset + 0.5) * SFREQ) for onset in ONSETS]
+    np.testing.assert_allclose(trials.X[0, 0], np.arange(150, 250), rtol=1e-6)  # microvolts
+    assert (trials.tmin, trials.sfreq, trials.unit, trials.ch_names) == (0.5, 100.0, "µV", ("C3", "C4"))
+
+
+def test_edf_is_read_as_fif(edf, fif):
+    options = {"classes": HANDS, "tmin": -0.5, "tmax": 1.0}
+    one, other = read_file(edf, **options), read_file(fif, **options)
+    assert one.y.tolist() == other.y.tolist()
+    np.testing.assert_allclose(one.X, other.X, atol=0.1)  # 16 bits of 4 mV
+
+
+@pytest.mark.parametrize(
+    "classes, names, y",
+    [
+        (None, ("T1", "T2"), [0, 1] * 3),
+        (["T2", "T1"], ("T2", "T1"), [1, 0] * 3),
+        ("T2", ("T2",), [0] * 3),
+        ({"any": ["T1", "T2"]}, ("any",), [0] * 6),
+        ({"right": "T2", "left": "T1"}, ("right", "left"), [1, 0] * 3),
+    ],
+)
+def test_classes_are_named_by_annotations(fif, classes, names, y):
+    trials = read_file(fif, classes=classes, tmin=0, tmax=1)
+    assert trials.class_names == names
+    assert trials.y.tolist() == y
+
+
+def test_every_other_option_changes_the_trials(fif):
+    trials = read_file(fif, tmin=0, tmax=1, subject=4, session="E", run="2", channels=["EOG", "C3"])
+    assert (trials.subject[0], trials.session[0], trials.run[0]) == (4, "E", "2")
+    assert trials.ch_names == ("EOG", "C3")
+    np.testing.assert_allclose(trials.X[:, 0], 1, rtol=1e-6)
+
+
+def test_trigger_channels_serve_without_annotations(tmp_path):
+    recording(stim=True).save(tmp_path / "mine_raw.fif", verbose="ERROR")
+    trials = read_file(tmp_path / "mine_raw.fif", classes={"left": 1, "right": 2}, tmin=0, tmax=1)
+    assert trials.y.tolist() == [0, 1] * 3
+    assert starts(trials) == [round(onset * SFREQ) for onset in ONSETS]
+    assert read_file(tmp_path / "mine_raw.fif", tmin=0, tmax=1).class_names == ("1", "2")
+
+
+def test_cropped_recordings_are_cut_at_the_right_samples(tmp_path):
+    recording().crop(2.0, 12.5).save(tmp_path / "mine_raw.fif", verbose="ERROR")
+    trials = read_file(tmp_path / "mine_raw.fif", tmin=0, tmax=1)
+    assert starts(trials) == [round(onset * SFREQ) for onset in ONSETS[1:]]
+
+
+def test_marks_of_breaks_begin_no_trials(tmp_path):
+    extra = ((2.5, 0.0, "EDGE boundary"), (4.5, 0.0, "boundary"), (4.7, 0.0, "New Segment/"), (13.5, 0.1, "BAD_muscle"))
+    recording(extra).save(tmp_path / "mine_raw.fif", verbose="ERROR")
+    assert read_file(tmp_path / "mine_raw.fif", tmin=0, tmax=1).class_names == ("T1", "T2")
+
+
+def test_trials_outside_or_in_bad_parts_are_left_out_with_a_warning(tmp_path):
+    recording(((3.2, 0.1, "BAD_muscle"),)).save(tmp_path / "mine_raw.fif", verbose="ERROR")
+    message = r"mine_raw\.fif: 2 of 6 trials \(1 leave the recording, 1 overlap a BAD annotation\) are left out"
+    with pytest.warns(UserWarning, match=message) as caught:
+        trials = read_file(tmp_path / "mine_raw.fif", tmin=-1.5, tmax=2.0)
+    assert len(trials) == 4
+    assert caught[0].filename == __file__
+
+
+# ---- epochs
+
+
+def test_epochs_keep_all_that_was_written(epo):
+    assert_same(read_file(epo), full())
+
+
+def test_epochs_may_have_any_name(epo):
+    renamed = epo.rename(epo.with_name("mine.fif"))
+    assert_same(read_file(renamed), full())
+
+
+def test_classes_window_and_channels_of_epochs_can_be_chosen(epo):
+    trials = read_file(epo, classes={"hand": ["left", "right"], "foot": "feet"}, tmin=0.05, tmax=0.15, channels=["Cz"])
+    assert trials.class_names == ("hand", "foot")
+    assert trials.y.tolist() == [0, 0, 1, 0, 0, 1, 0, 0]
+    assert trials.shape == (8, 1, 10)
+    assert trials.tmin == pytest.approx(0.05)
+    np.testing.assert_allclose(trials.X[:, 0], full().X[:, 1, 5:15], rtol=2e-7)
+
+
+def test_epochs_of_eeglab_are_read(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 50, 4)).astype(np.float32)  # channels, samples, trials
+    labels = ["a", "b", "b", "a"]
+    places = np.array([(name,) for name in ("C3", "C4")], dtype=[("labels", object)])
+    event = np.array(
+        [(n, 50.0 * k + 1, k + 1.0) for k, n in enumerate(labels)],
+        dtype=[(f, object) for f in ("type", "latency", "epoch")],
+    )
+    epoch = np.array(
+        [(k + 1.0, 0.0, n) for k, n in enumerate(labels)],
+        dtype=[(f, object) for f in ("event", "eventlatency", "eventtype")],
+    )
+    eeg = {"setname": "s", "nbchan": 2.0, "trials": 4.0, "pnts": 50.0, "srate": 100.0, "xmin": 0.0, "xmax": 0.49}
+    scipy.io.savemat(
+        tmp_path / "mine.set",
+        {
+            "EEG": {
+                **eeg,
+                "data": x,
+                "chanlocs": places,
+                "event": event,
+                "epoch": epoch,
+                "icawinv": [],
+                "icaweights": [],
+                "icasphere": [],
+            }
+        },
+    )
+    trials = read_file(tmp_path / "mine.set")
+    assert trials.labels.tolist() == labels
+    np.testing.assert_allclose(trials.X, x.transpose(2, 0, 1), rtol=1e-5)
+
+
+# ---- errors
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({}, r"a recording with the events T1 \(3\), T2 \(3\); expected tmin and tmax.*tmin=0\.5"),
+        ({"tmin": 0.0}, "expected tmin and tmax"),
+        ({"tmin": 0, "tmax": 1, "classes": ["T1", "T3"]}, r"the events T1 \(3\), T2 \(3\); expected also T3"),
+        ({"tmin": 0, "tmax": 1, "classes": {}}, "expected some that begin trials"),
+        ({"tmin": 0, "tmax": 1, "channels": ["C3", "Cz"]}, "the channels C3, C4, EOG; expected also Cz"),
+        ({"tmin": 0, "tmax": 60}, "6 of 6 trials .6 leave the recording"),
+    ],
+)
+def test_what_a_recording_does_not_have_is_named(fif, options, message):
+    with pytest.raises(DataError, match=message) as caught:
+        read_file(fif, **options)
+    assert str(fif) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"classes": ["hand"]}, r"the events left \(3\), right \(3\), feet \(2\); expected also hand"),
+        ({"tmin": -1.0}, "epochs from 0 to 0.2 s; expected all of -1 to 0.2 s"),
+        ({"tmax": 0.3}, "expected all of 0 to 0.3 s"),
+        ({"channels": ["Oz"]}, "expected also Oz"),
+    ],
+)
+def test_what_epochs_do_not_have_is_named(epo, options, message):
+    with pytest.raises(DataError, match=message):
+        read_file(epo, **options)
+
+
+def test_class_whose_trials_are_all_left_out_is_an_error(tmp_path):
+    recording(((3.2, 0.1, "BAD"), (7.2, 0.1, "BAD"), (11.2, 0.1, "BAD"))).save(tmp_path / "m_raw.fif", verbose="ERROR")
+    with pytest.warns(UserWarning, match="3 of 6"), pytest.raises(DataError, match=r"T2 \(0\); expected also T2"):
+        read_file(tmp_path / "m_raw.fif", classes=HANDS, tmin=0, tmax=1)
+
+
+def test_recording_without_events_is_an_error(tmp_path):
+    recording().set_annotations(None).save(tmp_path / "m_raw.fif", verbose="ERROR")
+    with pytest.raises(DataError, match="the events none; expected some"):
+        read_file(tmp_path / "m_raw.fif", tmin=0, tmax=1)
+
+
+def test_two_events_at_one_sample_are_an_error(tmp_path):
+    recording(((3.0, 0.0, "T1"),)).save(tmp_path / "m_raw.fif", verbose="ERROR")
+    with pytest.raises(DataError, match="one event for each trial"):
+        read_file(tmp_path / "m_raw.fif", tmin=0, tmax=1)
+
+
+def test_nan_in_a_trial_is_an_error_of_the_file(tmp_path):
+    raw = recording()
+    raw._data[1, 320] = np.nan
+    raw.save(tmp_path / "m_raw.fif", verbose="ERROR")
+    with pytest.raises(DataError, match=r"m_raw\.fif.*NaN.*trial 1, channel C4"):
+        read_file(tmp_path / "m_raw.fif", tmin=0, tmax=1)
+
+
+def test_recording_without_eeg_is_an_error(tmp_path):
+    recording().pick(["EOG"]).save(tmp_path / "m_raw.fif", verbose="ERROR")
+    with pytest.raises(DataError, match="no good EEG channel, only eog"):
+        read_file(tmp_path / "m_raw.fif", tmin=0, tmax=1)
+
+
+@pytest.mark.parametrize("tmin, tmax", [(1, 1), (2, 1), (np.nan, 1), (0, "1"), (0, 0.001)])
+def test_window_must_have_a_length(fif, tmin, tmax):
+    with pytest.raises(checks.ParameterError, match=r"tm(ax|in)="):
+        read_file(fif, tmin=tmin, tmax=tmax)
+
+
+def test_event_of_two_classes_is_an_error(fif):
+    with pytest.raises(checks.ParameterError, match="'T1' in two places"):
+        read_file(fif, classes={"a": "T1", "b": ["T1", "T2"]}, tmin=0, tmax=1)
+
+
+@pytest.mark.parametrize("kind", ["fif", "edf", "epo"])
+@pytest.mark.parametrize("keep", [0.0, 0.02, 0.4, 0.7])
+def test_truncated_files_are_named(request, kind, keep):
+    file = request.getfixturevalue(kind)
+    content = file.read_bytes()
+    file.write_bytes(content[: round(keep * len(content))])
+    with pytest.raises(
+        DataError, match=f"found {round(keep * len(content))} bytes.*expected .*Copy it again"
+    ) as caught:
+        read_file(file, tmin=0, tmax=0.1)
+    assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["a.fif", "a-epo.fif", "a.edf", "a.gdf", "a.bdf", "a.vhdr", "a.set", "a.txt", "a.abc", "a"]
+)
+def test_files_of_other_content_are_named(tmp_path, name):
+    (tmp_path / name).write_bytes(b"no recording at all\n" * 40)
+    with pytest.raises(DataError, match="found 800 bytes that MNE cannot read") as caught:
+        read_file(tmp_path / name, tmin=0, tmax=1)
+    assert str(tmp_path / name) in str(caught.value)
+
+
+def test_missing_file_is_named(tmp_path):
+    with pytest.raises(MissingFileError, match=r"none\.edf is not there"):
+        read_file(tmp_path / "none.edf")
+
+
+def test_other_warnings_of_mne_are_passed_on(tmp_path, monkeypatch, fif):
+    read_raw = mne.io.read_raw
+
+    def warning(*arguments, **options):
+        warnings.warn("odd header", RuntimeWarning, stacklevel=1)
+        return read_raw(*arguments, **options)
+
+    monkeypatch.setattr(mne.io, "read_raw", warning)
+    with pytest.warns(RuntimeWarning, match=r"mine_raw\.fif: odd header") as caught:
+        read_file(fif, tmin=0, tmax=1)
+    assert caught[0].filename == __file__
+
+
+# ---- a real one
+
+
+def test_real_edf_is_read():
+    file = folder() / "eegmmidb" / "S001" / "S001R04.edf"
+    if not file.exists():
+        pytest.skip(f"{file} is not there; put PhysioNet's motor imagery recordings into GBWATT_DATA/eegmmidb")
+    trials = read_file(file, classes={"left": "T1", "right": "T2"}, tmin=0, tmax=4)
+    assert trials.shape == (15, 64, 640)
+    assert sorted(trials.counts()["1"].values()) == [7, 8]
+    assert 10 < trials.describe().amplitude < 200  # microvolts

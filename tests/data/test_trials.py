@@ -1,0 +1,335 @@
+"""The container of trials."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from gbwatt import checks
+from gbwatt.data.trials import UNITS, Frame, Trials, concatenate
+from gbwatt.data.truth import Effect, Truth
+
+TRUTH = Truth(
+    ch_names=("C3", "Cz", "C4"),
+    effects={"left": (Effect("desynchronisation", ("C4",), (8.0, 12.0), (0.5, 2.0), (0.1, 0.2, 1.0)),)},
+    difficulty=0.5,
+    seed=3,
+)
+
+
+def make(n: int = 8, **changes) -> Trials:
+    values = {
+        "X": np.random.default_rng(0).standard_normal((n, 3, 20)),
+        "y": np.arange(n) % 3,
+        "class_names": ("left", "right", "feet"),
+        "ch_names": ("C3", "Cz", "C4"),
+        "sfreq": 100,
+        "session": np.where(np.arange(n) < n // 2, "T", "E"),
+        "run": (np.arange(n) // 2).astype(str),
+    }
+    return Trials(**{**values, **changes})
+
+
+# ---- what it holds
+
+
+def test_fields_are_brought_into_one_form():
+    trials = make(subject=3, run=2)
+    assert trials.X.dtype == np.float32
+    assert trials.y.dtype == np.int64
+    assert isinstance(trials.sfreq, float)
+    assert trials.subject.tolist() == [3] * 8
+    assert trials.run.tolist() == ["2"] * 8
+    assert trials.group.tolist() == list(range(8))
+
+
+def test_one_group_for_all_is_one_group():
+    assert set(make(group=7).group.tolist()) == {7}
+
+
+def test_times_shape_labels_and_frame_describe_the_samples():
+    trials = make(tmin=-0.5)
+    assert trials.shape == (8, 3, 20)
+    assert len(trials) == 8
+    np.testing.assert_allclose(trials.times[[0, -1]], [-0.5, -0.31])
+    assert trials.labels[:4].tolist() == ["left", "right", "feet", "left"]
+    assert trials.frame == Frame(("C3", "Cz", "C4"), 100.0, -0.5, "µV")
+
+
+def test_counts_are_by_session_in_order_of_appearance():
+    counts = make().counts()
+    assert list(counts) == ["T", "E"]
+    assert counts["T"] == {"left": 2, "right": 1, "feet": 1}
+    assert sum(sum(by_class.values()) for by_class in counts.values()) == 8
+
+
+def test_lists_and_tuples_in_records_are_the_same():
+    one = make(steps=[{"step": "pick", "channels": ["C3"]}])
+    other = make(steps=[{"step": "pick", "channels": ("C3",)}])
+    assert one.steps == other.steps == tuple(json.loads(json.dumps(one.steps), object_hook=lambda d: tuple_values(d)))
+
+
+def tuple_values(record: dict) -> dict:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+
+
+# ---- it does not change
+
+
+@pytest.mark.parametrize("name", ["X", "y", "subject", "session", "run", "group"])
+def test_arrays_are_read_only(name):
+    with pytest.raises(ValueError, match="read-only"):
+        getattr(make(), name)[0] = getattr(make(), name)[1]
+
+
+def test_fields_cannot_be_assigned():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        make().sfreq = 3.0
+
+
+def test_arrays_and_records_are_copies():
+    x, step = np.zeros((2, 3, 5), dtype=np.float32), {"step": "noise", "variance": 1.0}
+    trials = make(n=2, X=x, steps=(step,))
+    x[:] = 9
+    step["variance"] = 2.0
+    assert trials.X.max() == 0
+    assert x.flags.writeable
+    assert trials.steps[0]["variance"] == 1.0
+
+
+def test_replace_gives_another_and_keeps_the_rest():
+    trials = make(group=np.arange(8) // 4)
+    other = trials.replace(unit="V", X=trials.X * 2)
+    assert (trials.unit, other.unit) == ("µV", "V")
+    assert other.group.tolist() == trials.group.tolist()
+    np.testing.assert_array_equal(other.X, trials.X * 2)
+
+
+# ---- selections
+
+
+@pytest.mark.parametrize("index", [3, slice(3, 4), [3], np.arange(8) == 3, np.array([3])])
+def test_index_takes_rows_of_all_fields(index):
+    trials = make(subject=np.arange(8) + 1)
+    one = trials[index]
+    assert one.shape == (1, 3, 20)
+    np.testing.assert_array_equal(one.X[0], trials.X[3])
+    assert (one.y[0], one.subject[0], one.session[0], one.run[0], one.group[0]) == (0, 4, "T", "1", 3)
+
+
+def test_index_outside_is_an_error():
+    with pytest.raises(IndexError):
+        make()[8]
+
+
+def test_trials_are_no_sequence():
+    with pytest.raises(TypeError, match=r"use \.X and \.y"):
+        list(make())
+
+
+def test_selection_is_of_all_that_is_given_at_once():
+    trials = make(subject=[1, 2] * 4)
+    found = trials.select(subject=2, session="T", run=["0", "1"])
+    assert found.group.tolist() == [1, 3]
+    assert trials.select(run=2).group.tolist() == [4, 5]  # a number stands for its name
+
+
+def test_selected_classes_are_numbered_in_the_order_given():
+    trials = make()
+    found = trials.select(classes=["feet", "left"])
+    assert found.class_names == ("feet", "left")
+    assert found.labels.tolist() == [name for name in trials.labels.tolist() if name != "right"]
+    assert set(found.y.tolist()) == {0, 1}
+
+
+def test_selected_channels_are_in_the_order_given():
+    trials = make()
+    found = trials.select(channels=["C4", "C3"])
+    assert found.ch_names == ("C4", "C3")
+    np.testing.assert_array_equal(found.X, trials.X[:, [2, 0]])
+
+
+def test_a_single_name_stands_for_itself():
+    trials = make()
+    assert trials.select(classes="left").class_names == ("left",)
+    assert trials.select(channels="Cz").ch_names == ("Cz",)
+
+
+def test_nothing_left_is_an_empty_container():
+    nothing = make().select(session="T", run="3")
+    assert nothing.shape == (0, 3, 20)
+    assert nothing.select(classes="left").labels.tolist() == []
+
+
+@pytest.mark.parametrize(
+    "asked, message",
+    [
+        ({"subject": 9}, "subject='9'.*'1'"),
+        ({"session": "Z"}, "session='Z'.*'T', 'E'"),
+        ({"run": ["0", "12"]}, "run='12'"),
+        ({"classes": ["lefd"]}, "Did you mean 'left'"),
+        ({"channels": ["C5"]}, "channels='C5'.*'Cz'"),
+        ({"classes": ["left", "left"]}, "different names"),
+        ({"channels": ["C3", "C3"]}, "'C3' twice"),
+    ],
+)
+def test_selection_of_what_is_not_there_is_an_error(asked, message):
+    with pytest.raises(checks.ParameterError, match=message):
+        make().select(**asked)
+
+
+# ---- several
+
+
+def test_concatenation_keeps_trials_in_order_and_groups_apart():
+    one, other = make(subject=1, group=[5] * 4 + [9] * 4), make(subject=2, group=[5] * 8)
+    both = concatenate([one, other])
+    assert both.subject.tolist() == [1] * 8 + [2] * 8
+    assert both.group.tolist() == [0] * 4 + [1] * 4 + [2] * 8
+    np.testing.assert_array_equal(both.X, np.concatenate([one.X, other.X]))
+
+
+def test_concatenation_keeps_a_truth_that_all_share_only():
+    assert concatenate([make(truth=TRUTH), make(truth=TRUTH)]).truth == TRUTH
+    assert concatenate([make(truth=TRUTH), make()]).truth is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sfreq": 128},
+        {"unit": "V"},
+        {"tmin": 0.5},
+        {"class_names": ("right", "left", "feet")},
+        {"ch_names": ("C3", "C4", "Cz")},
+        {"dataset": "other"},
+        {"steps": ({"step": "noise"},)},
+    ],
+)
+def test_concatenation_of_what_differs_is_an_error(changes):
+    with pytest.raises(checks.MismatchError, match=rf"parts\[1\] has {next(iter(changes))}="):
+        concatenate([make(), make(**changes)])
+
+
+def test_concatenation_of_other_lengths_is_an_error():
+    with pytest.raises(checks.ShapeError, match="differ in samples"):
+        concatenate([make(), make(X=np.zeros((8, 3, 21)))])
+
+
+def test_concatenation_of_nothing_is_an_error():
+    with pytest.raises(checks.ParameterError, match="nothing to concatenate"):
+        concatenate([])
+
+
+# ---- errors
+
+
+@pytest.mark.parametrize(
+    "changes, kind, message",
+    [
+        ({"X": np.zeros((8, 20))}, checks.ShapeError, r"\(n, n_chans, n_times\)"),
+        ({"X": np.zeros((8, 3, 0))}, checks.ShapeError, "does not hold epochs"),
+        ({"X": np.zeros((8, 2, 20))}, checks.ShapeError, "2 channels, but 3 have names"),
+        ({"X": np.zeros((8, 3, 20), dtype=complex)}, checks.MismatchError, "real numbers"),
+        ({"X": [[1, 2], [3]]}, checks.MismatchError, "real numbers in one array"),
+        ({"X": np.full((8, 3, 20), np.nan)}, checks.NotFiniteError, "8 trials, first in trial 0, channel C3"),
+        ({"X": np.full((8, 3, 20), 1e300)}, checks.NotFiniteError, "infinite"),
+        ({"y": np.arange(8) % 4}, checks.ParameterError, "class 3; 3 classes are named: 0 to 2"),
+        ({"y": np.arange(8) % 3 - 1}, checks.ParameterError, "class -1"),
+        ({"y": np.zeros(7, dtype=int)}, checks.ShapeError, r"\(8,\) is needed"),
+        ({"y": np.zeros(8)}, checks.MismatchError, "float64"),
+        ({"y": ["left"] * 8}, checks.MismatchError, "places in class_names"),
+        ({"class_names": ("left", "left", "feet")}, checks.ParameterError, "different names"),
+        ({"class_names": ()}, checks.ParameterError, "one or more"),
+        ({"ch_names": ("C3", "C3", "C4")}, checks.ParameterError, "'C3' twice"),
+        ({"ch_names": ()}, checks.ParameterError, "no channel"),
+        ({"sfreq": 0}, checks.ParameterError, "positive"),
+        ({"sfreq": np.nan}, checks.ParameterError, "finite"),
+        ({"sfreq": "100"}, checks.ParameterError, "finite number"),
+        ({"tmin": np.inf}, checks.ParameterError, "tmin"),
+        ({"unit": "uV"}, checks.ParameterError, "unit='uV'.*'µV'"),
+        ({"subject": "one"}, checks.MismatchError, "'subject' must be"),
+        ({"subject": 1.5}, checks.MismatchError, "whole numbers"),
+        ({"subject": [1] * 7}, checks.ShapeError, r"'subject' \(7,\) does not match 8"),
+        ({"session": ["T"] * 9}, checks.ShapeError, "'session'"),
+        ({"session": None}, checks.MismatchError, "'session' must be names"),
+        ({"run": 0.5}, checks.MismatchError, "'run' must be names"),
+        ({"group": [0.5] * 8}, checks.MismatchError, "'group' must be whole"),
+        ({"group": [[1]]}, checks.ShapeError, "'group'"),
+    ],
+)
+def test_wrong_fields_are_named(changes, kind, message):
+    with pytest.raises(kind, match=message):
+        make(**changes)
+
+
+def test_nan_is_found_where_it_is():
+    x = np.zeros((8, 3, 20))
+    x[5, 1, 7] = np.nan
+    with pytest.raises(checks.NotFiniteError, match="1 trials, first in trial 5, channel Cz"):
+        make(X=x)
+
+
+def test_every_unit_is_taken():
+    assert {make(unit=unit).unit for unit in (*UNITS, "a.u.")} == {"V", "mV", "µV", "nV", "a.u."}
+
+
+# ---- description
+
+
+def test_description_has_the_numbers_of_the_trials():
+    x = 5 * np.random.default_rng(1).standard_normal((40, 3, 50))
+    x[:, 1] = 0.1
+    found = make(n=40, X=x, tmin=-0.1, dataset="mine", subject=[1, 2] * 20).describe()
+    assert (found.dataset, found.subjects, found.n_trials) == ("mine", (1, 2), 40)
+    assert (found.n_chans, found.n_times, found.seconds) == (3, 50, 0.5)
+    assert (found.tmin, found.tmax) == pytest.approx((-0.1, 0.4))
+    assert found.flat == ("Cz",)
+    assert found.amplitude == pytest.approx(5, rel=0.1)
+    assert found.condition_largest == np.inf  # of the flat channel
+    assert found.counts["T"] == {"left": 7, "right": 7, "feet": 6}
+
+
+def test_condition_numbers_are_those_of_the_covariances():
+    trials = make()
+    numbers = [np.linalg.cond(np.cov(x.astype(float))) for x in trials.X]
+    found = trials.describe()
+    assert found.condition_median == pytest.approx(np.median(numbers))
+    assert found.condition_largest == pytest.approx(max(numbers))
+
+
+def test_description_is_plain_json():
+    steps = ({"step": "band-pass", "low": 4.0, "high": 38.0}, {"step": "pick", "channels": ("C3", "Cz")})
+    found = make(X=np.ones((8, 3, 20)), steps=steps, truth=TRUTH).describe().to_dict()
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["condition_largest"] == "inf"
+    assert found["steps"] == ["band-pass low=4 high=38", "pick channels=C3,Cz"]
+    assert found["truth"] == ["difficulty=0.5 seed=3", "left: desynchronisation at C4, 8 to 12 Hz, 0.5 to 2 s"]
+
+
+def test_description_reads_as_a_table():
+    text = str(make(dataset="mine", steps=({"step": "noise", "variance": 0.2},), truth=TRUTH).describe())
+    lines = text.splitlines()
+    assert lines[0].split() == ["data", "set", "mine"]
+    assert "steps      noise variance=0.2" in lines
+    assert any("desynchronisation at C4" in line for line in lines)
+    assert [line.split() for line in lines[-3:]] == [
+        ["session", "left", "right", "feet"],
+        ["T", "2", "1", "1"],
+        ["E", "1", "2", "1"],
+    ]
+
+
+def test_nothing_can_be_described():
+    found = make()[[]].describe()
+    assert (found.n_trials, found.amplitude, found.condition_median, found.flat) == (0, None, None, ())
+    assert "trials    0" in str(found)
+    assert json.dumps(found.to_dict())
+
+
+def test_one_channel_and_one_sample_can_be_described():
+    trials = make(n=2, X=np.ones((2, 1, 1)), ch_names=["Cz"])
+    assert trials.describe().flat == ("Cz",)
