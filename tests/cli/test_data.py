@@ -83,7 +83,7 @@ def test_files_of_a_user_are_described(mamem_folder):
     rng = np.random.default_rng(0)
     np.savez(file, X=rng.standard_normal((40, 3, 100)), y=np.tile(["rest", "move"], 20), sfreq=100)
     found = as_json("data", "describe", str(file))
-    assert found["splits"] == [{"test": "subject 1, last trials", "n_train": 24, "n_valid": 6, "n_test": 10}]
+    assert found["splits"] == [{"test": "subject 1, last trials", "n_train": 26, "n_valid": 4, "n_test": 10}]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.io
 
-from gbwatt.data import bcic2a, physionet
-from tests.data import test_bcic2a, test_physionet
+from gbwatt.data.sets import bcic2a, physionet
+from tests.data.sets import test_bcic2a, test_physionet
 
 pytestmark = pytest.mark.ecosystem
 

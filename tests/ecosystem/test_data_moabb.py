@@ -7,7 +7,7 @@ import pytest
 
 from gbwatt import checks
 from gbwatt.data.files import MissingFileError
-from gbwatt.data.moabb import read_moabb
+from gbwatt.data.formats.moabb import read_moabb
 from gbwatt.data.trials import Trials
 
 pytestmark = pytest.mark.ecosystem
@@ -86,7 +86,7 @@ def test_resting_state_has_its_own_window_and_rate():
 def test_every_paradigm_of_moabbs_data_sets_is_known():
     from moabb.datasets.utils import dataset_list
 
-    from gbwatt.data.moabb import _PARADIGMS
+    from gbwatt.data.formats.moabb import _PARADIGMS
 
     kinds = {cls().paradigm for cls in dataset_list}
     assert kinds

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gbwatt.data import mamem
 from gbwatt.data.files import DataError
-from tests.data.test_mamem import write_sessions
+from gbwatt.data.sets import mamem
+from tests.data.sets.test_mamem import write_sessions
 
 pytestmark = pytest.mark.ecosystem
 

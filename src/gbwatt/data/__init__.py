@@ -1,1 +1,27 @@
 """EEG recordings: official files, simulated ones with a known truth, preprocessing, and the paper's protocols."""
+
+from gbwatt.data.catalogue import Dataset, data_root
+from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data.loading import DATASETS, find_dataset, list_datasets, load
+from gbwatt.data.preprocessing import Preprocessing
+from gbwatt.data.splits import Split, Splitter
+from gbwatt.data.trials import Trials, concatenate
+from gbwatt.data.truth import Effect, Truth
+
+__all__ = [
+    "DATASETS",
+    "DataError",
+    "Dataset",
+    "Effect",
+    "MissingFileError",
+    "Preprocessing",
+    "Split",
+    "Splitter",
+    "Trials",
+    "Truth",
+    "concatenate",
+    "data_root",
+    "find_dataset",
+    "list_datasets",
+    "load",
+]

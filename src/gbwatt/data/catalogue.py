@@ -57,6 +57,9 @@ class Dataset:
     ----------
     name, title : str
     subjects : tuple of int
+        All that "all" means.
+    unlabelled : tuple of int
+        Further subjects, whose labels are in a file of their own that not everybody has.
     sources : tuple of Source
         In the order in which they are looked for.
     protocol : Splitter
@@ -80,6 +83,7 @@ class Dataset:
     pipeline: str
     folder: str = ""
     where: str = ""
+    unlabelled: tuple[int, ...] = ()
 
     def source(self, name: str) -> Source:
         """A source by its name."""

@@ -9,13 +9,14 @@ from typing import Any, Literal
 import numpy as np
 
 from gbwatt import checks
-from gbwatt.data import bcic2a, ern, mamem, physionet, simulated
+from gbwatt.data import simulated
 from gbwatt.data.catalogue import Dataset, Source, find_source
 from gbwatt.data.files import MissingFileError
-from gbwatt.data.moabb import read_moabb
-from gbwatt.data.npz import read_npz
+from gbwatt.data.formats.moabb import open_dataset, read_moabb
+from gbwatt.data.formats.npz import read_npz
+from gbwatt.data.formats.recordings import read_file
 from gbwatt.data.preprocessing import Preprocessing
-from gbwatt.data.recordings import read_file
+from gbwatt.data.sets import bcic2a, ern, mamem, physionet
 from gbwatt.data.splits import InOrder
 from gbwatt.data.trials import Trials, concatenate
 
@@ -54,7 +55,7 @@ def find_dataset(name: str | Path) -> Dataset:
 
 def load(
     name: str | Path,
-    subject: int | Iterable[int] | Literal["all"] = 1,
+    subject: int | Iterable[int] | Literal["all"] | None = None,
     *,
     root: str | Path | None = None,
     source: str | None = None,
@@ -68,7 +69,8 @@ def load(
     name : str or path
         One of :func:`list_datasets`; ``"moabb:NAME"`` for any data set of MOABB, which may download it; or a file:
         ``.npz``, or epochs or a recording in a format that MNE reads.
-    subject : int, several, or "all"
+    subject : int, several, "all", or None
+        None is the first.
     root : path, optional
         The folder of recordings; by default what the environment variable GBWATT_DATA says, else ``~/gbwatt_data``.
         Files are looked for in the data set's own folder there, and below it.
@@ -109,22 +111,24 @@ def _load_subject(
 
 
 def _subjects(dataset: Dataset, subject: Any) -> list[int]:
+    if subject is None:
+        return [dataset.subjects[0]]
     if isinstance(subject, str):
         checks.one_of("subject", subject, ("all",))
         return list(dataset.subjects)
     asked = [subject] if isinstance(subject, int | np.integer) else list(subject)
-    unknown = [s for s in asked if s not in dataset.subjects]
+    known = (*dataset.subjects, *dataset.unlabelled)
+    unknown = [s for s in asked if s not in known]
     if unknown or not asked:
-        raise checks.ParameterError(
-            f"subject={unknown[0] if unknown else asked!r} is not in {dataset.name}; it has {_ranges(dataset.subjects)}."
-        )
+        which = unknown[0] if unknown else asked
+        raise checks.ParameterError(f"subject={which!r} is not in {dataset.name}; it has {_ranges(known)}.")
     return [int(s) for s in asked]
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:
     """Numbers in short, ``"2, 6-7, 11-14"``."""
-    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
-    parts = np.split(np.array(numbers), cuts)
+    ordered = np.sort(numbers)
+    parts = np.split(ordered, np.flatnonzero(np.diff(ordered) != 1) + 1)
     return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
@@ -139,7 +143,7 @@ def _check_options(dataset: Dataset, source: Source, options: dict[str, Any]) ->
 
 def _of_file(file: Path) -> Dataset:
     """A data set that is one file."""
-    if not file.is_file():
+    if not file.exists():  # some formats are folders
         raise MissingFileError(f"{file} is not there, and it is no data set: those are {', '.join(DATASETS)}.")
 
     def read(files: Sequence[Path], subject: int, **options: Any) -> Trials:  # noqa: ARG001
@@ -160,6 +164,7 @@ def _of_file(file: Path) -> Dataset:
 
 def _of_moabb(name: str) -> Dataset:
     """Any data set of MOABB."""
+    found = open_dataset(name)
 
     def read(files: Sequence[Path], subject: int, **options: Any) -> Trials:  # noqa: ARG001
         return read_moabb(name, subject, **options)
@@ -167,9 +172,9 @@ def _of_moabb(name: str) -> Dataset:
     return Dataset(
         name=_MOABB + name,
         title=f"{name} through MOABB",
-        subjects=tuple(range(1, 1000)),
-        sources=(Source("moabb", lambda _: (), read),),
+        subjects=tuple(found.subject_list),
+        sources=(Source("moabb", lambda _: (), read, options=("band", "resample")),),
         protocol=InOrder(),
         task=None,
-        pipeline="tangent",
+        pipeline={"ssvep": "cca", "p300": "lda"}.get(found.paradigm, "tangent"),
     )

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt import checks
+from gbwatt.data.preprocessing import Noise, Preprocessing
 from gbwatt.data.trials import Trials
 
 Indices = NDArray[np.int64]
@@ -221,9 +222,4 @@ def add_noise(trials: Trials, variance: float, seed: int = 0) -> Trials:
     >>> add_noise(trials, variance=0.2).steps[-1]
     {'step': 'noise', 'variance': 0.2, 'seed': 0}
     """
-    checks.number("variance", variance)
-    if variance < 0:
-        raise checks.ParameterError(f"variance={variance} must not be negative.")
-    noise = np.random.default_rng(seed).standard_normal(trials.X.shape) * variance**0.5
-    record = {"step": "noise", "variance": float(variance), "seed": int(seed)}
-    return trials.replace(X=trials.X + noise, steps=(*trials.steps, record))
+    return Preprocessing(Noise(variance, seed))(trials)

@@ -40,7 +40,7 @@ class Step(ABC):
     @abstractmethod
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]: ...
 
-    def fit(self, trials: Trials) -> Self:  # noqa: ARG002
+    def fit(self, trials: Trials) -> Self:
         """The step with what it learns from training data; most learn nothing."""
         return self
 

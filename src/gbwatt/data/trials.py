@@ -219,21 +219,21 @@ class Trials:
     # ---- to and from other libraries
 
     def to_mne(self) -> mne.EpochsArray:
-        """The same as epochs of MNE-Python, see :func:`gbwatt.data.interchange.to_mne`."""
-        from gbwatt.data import interchange
+        """The same as epochs of MNE-Python, see :func:`gbwatt.data.formats.interchange.to_mne`."""
+        from gbwatt.data.formats import interchange
 
         return interchange.to_mne(self)
 
     @staticmethod
     def from_mne(epochs: mne.BaseEpochs, **options: Any) -> Trials:
-        """Trials of MNE's epochs, see :func:`gbwatt.data.interchange.from_mne` for the options."""
-        from gbwatt.data import interchange
+        """Trials of MNE's epochs, see :func:`gbwatt.data.formats.interchange.from_mne` for the options."""
+        from gbwatt.data.formats import interchange
 
         return interchange.from_mne(epochs, **options)
 
     def to_moabb(self) -> tuple[Array, Array, pd.DataFrame]:
-        """X, labels and metadata as MOABB has them, see :func:`gbwatt.data.interchange.to_moabb`."""
-        from gbwatt.data import interchange
+        """X, labels and metadata as MOABB has them, see :func:`gbwatt.data.formats.interchange.to_moabb`."""
+        from gbwatt.data.formats import interchange
 
         return interchange.to_moabb(self)
 
@@ -241,8 +241,8 @@ class Trials:
     def from_moabb(
         X: Any, y: Any, metadata: pd.DataFrame, ch_names: Sequence[str], sfreq: float, **options: Any
     ) -> Trials:
-        """Trials of MOABB's arrays, see :func:`gbwatt.data.interchange.from_moabb` for the options."""
-        from gbwatt.data import interchange
+        """Trials of MOABB's arrays, see :func:`gbwatt.data.formats.interchange.from_moabb` for the options."""
+        from gbwatt.data.formats import interchange
 
         return interchange.from_moabb(X, y, metadata, ch_names, sfreq, **options)
 

@@ -45,8 +45,8 @@ def simulate(name: str, subject: int, *, difficulty: float = 0.5, seed: int = 0)
     """
     checks.one_of("name", name, tuple(SETS))
     paradigm = SETS[name]
-    if subject not in paradigm.subjects:
-        allowed = ", ".join(map(str, paradigm.subjects))
+    if subject not in paradigm.like.subjects:
+        allowed = ", ".join(map(str, paradigm.like.subjects))
         raise checks.ParameterError(f"subject={subject!r} is not in {name}; it has {allowed}.")
     checks.number("difficulty", difficulty)
     if not 0 <= difficulty <= 1:
@@ -55,9 +55,7 @@ def simulate(name: str, subject: int, *, difficulty: float = 0.5, seed: int = 0)
     return make(paradigm, subject, difficulty, seed)
 
 
-def _read(
-    _files: Sequence[Path], subject: int, difficulty: float = 0.5, seed: int = 0, *, name: str
-) -> Trials:
+def _read(_files: Sequence[Path], subject: int, difficulty: float = 0.5, seed: int = 0, *, name: str) -> Trials:
     return simulate(name, subject, difficulty=difficulty, seed=seed)
 
 
@@ -67,15 +65,10 @@ def _no_files(_subject: int) -> tuple[str, ...]:
 
 def _dataset(paradigm: Paradigm) -> Dataset:
     read = partial(_read, name=paradigm.name)
-    return Dataset(
-        name=paradigm.name,
-        title=f"{paradigm.title}, in the shapes of {paradigm.like}",
-        subjects=paradigm.subjects,
-        sources=(Source("simulated", files=_no_files, read=read, options=("difficulty", "seed")),),
-        protocol=paradigm.protocol,
-        task=paradigm.task,
-        pipeline=paradigm.pipeline,
-    )
+    source = Source("simulated", files=_no_files, read=read, options=("difficulty", "seed"))
+    title = f"{paradigm.title}, in the shapes of {paradigm.like.name}"
+    like = paradigm.like
+    return Dataset(paradigm.name, title, like.subjects, (source,), like.protocol, like.task, like.pipeline)
 
 
 #: The sets as :func:`gbwatt.data.load` knows them.

@@ -79,14 +79,15 @@ def ongoing(rng: np.random.Generator, leads: Array, amplitude: Array, n_times: i
     """
     waxing = np.exp(rng.normal(0.0, 0.3, (len(leads), 1, leads.shape[2])))
     # L z with white z has covariance L Lᵀ = Rᵀ R, as Rᵀ z has: fewer numbers to draw than there are sources.
-    factor = np.linalg.qr((leads * waxing).swapaxes(1, 2), mode="r").swapaxes(1, 2).astype(np.float32)
+    factor = np.asarray(np.linalg.qr((leads * waxing).swapaxes(1, 2), mode="r"), np.float32).swapaxes(1, 2)
     return np.asarray(factor @ coloured(rng, (len(leads), factor.shape[2]), amplitude, n_times))
 
 
 def alpha(rng: np.random.Generator, person: Person, n: int, f: Array, n_times: int) -> Array:
     """Spectra (n, 6, n_freqs) of the rhythm at the back of the head in µV, which comes and goes."""
     waxing = person.alpha_level * np.exp(rng.normal(0.0, 0.4, (n, 1, 1))).astype(np.float32)
-    return waxing / len(ALPHA_AREAS) ** 0.5 * coloured(rng, (n, len(ALPHA_AREAS)), peak(f, person.alpha, 0.8), n_times)
+    waves = coloured(rng, (n, len(ALPHA_AREAS)), peak(f, person.alpha, 0.8), n_times)
+    return np.asarray(waxing / np.float32(len(ALPHA_AREAS) ** 0.5) * waves)
 
 
 # ---- artefacts
@@ -99,7 +100,7 @@ def blinks(rng: np.random.Generator, person: Person, n: int, times: Array) -> Ar
     size = there * 90.0 * np.exp(rng.normal(0.0, 0.25, n))
     since = times - rng.uniform(times[0], times[-1], n)[:, None]
     rebound = 0.2 * _bump(since - 0.2, 0.15)
-    return (size[:, None] * (_bump(since, 0.09) - rebound))[:, None]
+    return np.asarray(size[:, None] * (_bump(since, 0.09) - rebound))[:, None]
 
 
 def _bump(t: Array, rise: float) -> Array:
@@ -110,7 +111,7 @@ def _bump(t: Array, rise: float) -> Array:
 
 def hum(rng: np.random.Generator, n: int, times: Array) -> Array:
     """Interference of the mains (n, 1, n_times) in µV."""
-    size = 4.0 * np.exp(rng.normal(0.0, 0.3, (n, 1)))
+    size = 3.0 * np.exp(rng.normal(0.0, 0.3, (n, 1)))
     return (size * np.sin(2 * np.pi * MAINS * times + rng.uniform(0, 2 * np.pi, (n, 1))))[:, None]
 
 

@@ -8,13 +8,11 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
+from gbwatt.data.sets.mamem import FREQUENCIES
 from gbwatt.data.simulated.background import coloured, frequencies, in_time, peak
 from gbwatt.data.simulated.paradigm import Planted, Stimulation
 
 Array = NDArray[Any]
-
-#: Flicker of MAMEM-SSVEP-II in Hz, by class.
-FLICKER = (12.0, 10.0, 8.57, 7.5, 6.66)
 
 # ---- motor imagery
 
@@ -74,18 +72,20 @@ def flicker(stimulation: Stimulation) -> tuple[Array, tuple[Planted, ...]]:
     s, n = stimulation, len(stimulation.labels)
     size = _SSVEP * s.ease * s.person.strength * s.person.responses[s.labels] * np.exp(s.rng.normal(0.0, 0.3, n))
     start = s.rng.uniform(0, 2 * np.pi, n)
-    lags = s.rng.uniform(0, 2 * np.pi, (len(FLICKER), len(_HARMONICS)))[s.labels]  # of harmonics, fixed for a subject
-    phase = 2 * np.pi * np.array(FLICKER)[s.labels, None] * s.times + start[:, None]
+    lags = s.rng.uniform(0, 2 * np.pi, (len(FREQUENCIES), len(_HARMONICS)))[
+        s.labels
+    ]  # of harmonics, fixed for a subject
+    phase = 2 * np.pi * np.array(FREQUENCIES)[s.labels, None] * s.times + start[:, None]
     waves = sum(a * np.sin((k + 1) * phase + lags[:, [k]]) for k, a in enumerate(_HARMONICS))
     return (size[:, None] * waves)[:, None], tuple(
-        Planted(label, "oscillation", 0, (f - 0.5, f + 0.5), (0.0, 1.0)) for label, f in enumerate(FLICKER)
+        Planted(label, "oscillation", 0, (f - 0.5, f + 0.5), (0.0, 1.0)) for label, f in enumerate(FREQUENCIES)
     )
 
 
 # ---- error potentials
 
 #: Waves after an error: area, latency and width (standard deviation) in seconds, µV in an easy recording.
-_ERROR = ((0, 0.28, 0.04, -20.0), (1, 0.45, 0.07, 18.0))
+_ERROR = ((0, 0.28, 0.04, -22.0), (1, 0.45, 0.07, 22.0))
 #: Waves after every feedback.
 _ALWAYS = ((2, 0.11, 0.02, -4.0), (2, 0.19, 0.03, 5.0), (3, 0.36, 0.08, 4.0))
 

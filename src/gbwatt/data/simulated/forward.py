@@ -50,7 +50,8 @@ class Head:
         with mne.utils.use_log_level("ERROR"):
             solution, _ = mne.make_forward_dipole(dipoles, self.sphere, info)
         potential: Array = solution["sol"]["data"]
-        return potential[: len(ch_names)] - potential[[names.index(name) for name in reference]].mean(axis=0)
+        zero: Array = potential[[names.index(name) for name in reference]].mean(axis=0)
+        return np.asarray(potential[: len(ch_names)] - zero)
 
 
 @lru_cache(maxsize=1)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt.data.splits import Splitter
+from gbwatt.data.catalogue import Dataset
 
 Array = NDArray[Any]
 
@@ -133,8 +133,8 @@ class Paradigm:
     ----------
     number : int
         Part of the seed, so that the sets do not share their noise.
-    like : str
-        Name of the set that it has the shapes of.
+    like : Dataset
+        The real set, whose subjects, shapes, sessions and protocol it has.
     band : (low, high) in Hz
         Band-pass that the recordings have gone through.
     reference : tuple of str
@@ -152,8 +152,7 @@ class Paradigm:
     name: str
     number: int
     title: str
-    like: str
-    subjects: tuple[int, ...]
+    like: Dataset
     sessions: tuple[str, ...]
     class_names: tuple[str, ...]
     ch_names: tuple[str, ...]
@@ -166,6 +165,3 @@ class Paradigm:
     order: Callable[[int, float, np.random.Generator], tuple[Array, Array]]
     areas: tuple[Area, ...]
     plant: Callable[[Stimulation], tuple[Array, tuple[Planted, ...]]]
-    protocol: Splitter
-    task: str
-    pipeline: str

@@ -38,20 +38,18 @@ def make(paradigm: Paradigm, subject: int, difficulty: float, seed: int) -> Tria
     leads = _leads(paradigm, len(paradigm.sessions), streams[_PLACE])
     signals, planted = paradigm.plant(Stimulation(labels, times, person, 1.0 - difficulty, streams[_EFFECT]))
     samples = _record(paradigm, person, leads, signals, session, times, streams)
-    repeated = {
-        "y": labels,
-        "session": np.array(paradigm.sessions)[session],
-        "run": run,
-        "group": np.arange(len(labels)),
-    }
+    whole = np.repeat(np.arange(len(labels)), paradigm.repeats)  # the stretch that each trial is cut from
     return Trials(
         X=samples,
-        **{name: np.repeat(values, paradigm.repeats) for name, values in repeated.items()},
+        y=labels[whole],
         class_names=paradigm.class_names,
         ch_names=paradigm.ch_names,
         sfreq=paradigm.sfreq,
         tmin=paradigm.tmin,
         subject=np.array(subject),
+        session=np.array(paradigm.sessions)[session[whole]],
+        run=run[whole],
+        group=whole,
         dataset=paradigm.name,
         truth=_truth(paradigm, leads, planted if difficulty < 1 else (), difficulty, seed),
     )
@@ -148,9 +146,7 @@ def _record(
     return _cut(paradigm, background.in_time(spectra * gain, n_times))
 
 
-def _sources(
-    person: Person, signals: Array, times: Array, f: Array, streams: Sequence[np.random.Generator]
-) -> Array:
+def _sources(person: Person, signals: Array, times: Array, f: Array, streams: Sequence[np.random.Generator]) -> Array:
     """Spectra (n, n_sources, n_freqs) of the areas, of alpha sources and of the eyes, in the order of the leads."""
     n = len(signals)
     return np.concatenate(
@@ -192,7 +188,7 @@ def _cut(paradigm: Paradigm, samples: Array) -> Array:
 
 def _truth(paradigm: Paradigm, leads: Array, planted: Sequence[Planted], difficulty: float, seed: int) -> Truth:
     average = leads.mean(axis=0)
-    effects: dict[str, tuple[Effect, ...]] = {name: () for name in paradigm.class_names}
+    effects: dict[str, tuple[Effect, ...]] = dict.fromkeys(paradigm.class_names, ())
     for one in planted:
         weights = one.sign * average[:, one.area]
         found = Effect(

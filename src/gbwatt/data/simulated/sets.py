@@ -9,22 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt.data.simulated.effects import FLICKER, desynchronise, evoke, flicker
+from gbwatt.data.sets import bcic2a, ern, mamem
+from gbwatt.data.simulated.effects import desynchronise, evoke, flicker
 from gbwatt.data.simulated.paradigm import Area, Paradigm
-from gbwatt.data.splits import BySession, HeldOutSession
 
 Array = NDArray[Any]
 
-MI_CHANNELS = tuple("Fz FC3 FC1 FCz FC2 FC4 C5 C3 C1 Cz C2 C4 C6 CP3 CP1 CPz CP2 CP4 P1 Pz P2 POz".split())
-SSVEP_CHANNELS = tuple("PO7 PO3 POz PO4 PO8 O1 Oz O2".split())
-ERN_CHANNELS = tuple(
-    "Fp1 Fp2 AF7 AF3 AF4 AF8 F7 F5 F3 F1 Fz F2 F4 F6 F8 FT7 FC5 FC3 FC1 FCz FC2 FC4 FC6 FT8 T7 C5 C3 C1 Cz C2 C4 C6 T8 "
-    "TP7 CP5 CP3 CP1 CPz CP2 CP4 CP6 TP8 P7 P5 P3 P1 Pz P2 P4 P6 P8 PO7 POz PO8 O1 O2".split()
-)
-
 #: Class of each trial of a session of MAMEM-SSVEP-II: the same in all.
 _FLICKER_ORDER = (3, 1, 2, 4, 0, 1, 4, 3, 1, 2, 0, 4, 3, 2, 1, 3, 0, 1, 4, 2, 3, 0, 2, 0, 2)
-_FEEDBACKS = (60, 60, 60, 60, 100)
+_FEEDBACKS = tuple(ern.FEEDBACKS.values())
 
 
 def _imagery_order(_session: int, _errors: float, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -47,11 +40,10 @@ MI = Paradigm(
     name="simulated-mi",
     number=1,
     title="Simulated motor imagery",
-    like="bcic-iv-2a",
-    subjects=tuple(range(1, 10)),
+    like=bcic2a.DATASET,
     sessions=("T", "E"),
-    class_names=("left hand", "right hand", "feet", "tongue"),
-    ch_names=MI_CHANNELS,
+    class_names=bcic2a.CLASSES,
+    ch_names=bcic2a.CHANNELS,
     reference=("M1",),
     sfreq=125.0,
     n_times=438,
@@ -67,43 +59,35 @@ MI = Paradigm(
         Area(("C6", "C6", "T8"), ("C6", "C4", "FC4"), radius=0.72),
     ),
     plant=desynchronise,
-    protocol=HeldOutSession(),
-    task="mi",
-    pipeline="tangent",
 )
 
 SSVEP = Paradigm(
     name="simulated-ssvep",
     number=2,
     title="Simulated steady-state visual evoked potentials",
-    like="mamem-ssvep-ii",
-    subjects=tuple(range(1, 12)),
-    sessions=("1", "2", "3", "4", "5"),
-    class_names=tuple(f"{f:g} Hz" for f in FLICKER),
-    ch_names=SSVEP_CHANNELS,
+    like=mamem.DATASET,
+    sessions=mamem.SESSIONS,
+    class_names=mamem.CLASS_NAMES,
+    ch_names=tuple(mamem.ELECTRODES),
     reference=("Cz",),
     sfreq=125.0,
     n_times=125,
     tmin=0.0,
     band=(1.0, 40.0),
-    repeats=4,
+    repeats=mamem.SEGMENTS,
     order=_flicker_order,
     areas=(Area(("Oz",), ("Oz", "O1", "O2"), radius=0.78),),
     plant=flicker,
-    protocol=BySession(),
-    task="ssvep",
-    pipeline="cca",
 )
 
 ERN = Paradigm(
     name="simulated-ern",
     number=3,
     title="Simulated error potentials",
-    like="bci-ern",
-    subjects=(2, 6, 7, 11, 12, 13, 14, 16, 17, 18, 20, 21, 22, 23, 24, 26),
-    sessions=("1", "2", "3", "4", "5"),
-    class_names=("error", "correct"),
-    ch_names=ERN_CHANNELS,
+    like=ern.DATASET,
+    sessions=tuple(ern.FEEDBACKS),
+    class_names=ern.CLASS_NAMES,
+    ch_names=ern.CHANNELS,
     reference=("M1", "M2"),
     sfreq=128.0,
     n_times=160,
@@ -118,9 +102,6 @@ ERN = Paradigm(
         Area(("Pz",), ("Pz", "P1", "P2", "CPz", "POz"), radius=0.6),
     ),
     plant=evoke,
-    protocol=BySession(),
-    task="ern",
-    pipeline="lda",
 )
 
 #: The sets by name.

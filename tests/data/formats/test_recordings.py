@@ -11,8 +11,8 @@ import scipy.io
 
 from gbwatt import checks
 from gbwatt.data.files import DataError, MissingFileError
-from gbwatt.data.recordings import read_file
-from tests.data.test_interchange import assert_same, full
+from gbwatt.data.formats.recordings import read_file
+from tests.data.formats.test_interchange import assert_same, full
 from tests.recordings import folder
 
 SFREQ = 100.0

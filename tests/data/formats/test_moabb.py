@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gbwatt.data.moabb import read_moabb
+from gbwatt.data.formats.moabb import read_moabb
 
 
 def test_missing_moabb_says_what_to_install(monkeypatch):

@@ -8,11 +8,14 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gbwatt import checks
 from gbwatt.data.files import MissingFileError
-from gbwatt.data.interchange import from_moabb
+from gbwatt.data.formats.interchange import from_moabb
 from gbwatt.data.trials import Trials
+
+Array = NDArray[Any]
 
 #: Paradigm of MOABB for each kind of data set.
 _PARADIGMS: Mapping[str, str] = {
@@ -44,7 +47,7 @@ def read_moabb(
     resample : float, optional
         Sampling rate in Hz; by default that of the paradigm, which is the data set's but for resting state.
     """
-    found = _dataset(dataset)
+    found = open_dataset(dataset) if isinstance(dataset, str) else dataset
     name = type(found).__name__ if not isinstance(dataset, str) else dataset
     if subject not in found.subject_list:
         known = ", ".join(map(str, found.subject_list))
@@ -66,15 +69,14 @@ def _moabb(part: str) -> ModuleType:
         ) from error
 
 
-def _dataset(dataset: Any) -> Any:
-    if not isinstance(dataset, str):
-        return dataset
+def open_dataset(dataset: str, **options: Any) -> Any:
+    """One of MOABB's data sets, by name; nothing is downloaded yet."""
     known = {cls.__name__: cls for cls in _moabb("datasets.utils").dataset_list}
     if dataset not in known:
         close = difflib.get_close_matches(dataset, known, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise checks.ParameterError(f"dataset={dataset!r} is none of the {len(known)} of moabb.datasets.{hint}")
-    return known[dataset]()
+    return known[dataset](**options)
 
 
 def _paradigm(name: str, dataset: Any, band: tuple[float | None, float | None] | None, resample: float | None) -> Any:
@@ -116,6 +118,14 @@ def _trials(name: str, dataset: Any, paradigm: Any, found: tuple[Any, Any, Any])
         dataset=name,
         steps=(_record(paradigm),),
     )
+
+
+def stimuli(raw: Any) -> tuple[Array, Array]:
+    """Codes and sample numbers of the events in the stimulus channel of a recording from MOABB."""
+    place = raw.get_channel_types().index("stim")  # by number: a channel may be called "stim", to MNE a type too
+    channel = np.rint(raw.get_data(picks=[place], verbose="ERROR")[0]).astype(np.int64)
+    places = np.flatnonzero(channel)
+    return channel[places], places
 
 
 def _seconds(dataset: Any, paradigm: Any) -> float:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gbwatt import checks
 from gbwatt.data.files import DataError, MissingFileError
-from gbwatt.data.interchange import from_mne
+from gbwatt.data.formats.interchange import from_mne
 from gbwatt.data.trials import Trials
 
 if TYPE_CHECKING:

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt.data import bcic2a
 from gbwatt.data.catalogue import Dataset, Source
 from gbwatt.data.files import DataError, MissingFileError, cut, expect_finite
+from gbwatt.data.formats.moabb import open_dataset, stimuli
 from gbwatt.data.preprocessing import Pick, Preprocessing
+from gbwatt.data.sets import bcic2a
 from gbwatt.data.splits import LeaveOneRoundOut
 from gbwatt.data.trials import Trials, concatenate
 
@@ -112,7 +113,7 @@ def expect_complete(file: Path) -> None:
 def read_moabb(files: Sequence[Path], subject: int) -> Trials:
     """The trials of :func:`read_edf` through MOABB's PhysionetMI, which downloads them when it has not yet."""
     del files  # MOABB knows where its files are
-    return from_moabb(bcic2a.moabb_dataset("PhysionetMI", imagined=True, executed=False), subject)
+    return from_moabb(open_dataset("PhysionetMI", imagined=True, executed=False), subject)
 
 
 def from_moabb(dataset: Any, subject: int) -> Trials:
@@ -137,7 +138,7 @@ MOABB_REST, MOABB_CODES = 1, (2, 3, 4, 5)
 
 
 def _moabb_run(place: Path, raw: Any, subject: int, run: int) -> Trials:
-    codes, places = bcic2a.stimuli(raw)
+    codes, places = stimuli(raw)
     own = [MOABB_CODES[c] for c in RUNS[run]]
     unknown = codes[~np.isin(codes, (MOABB_REST, *own))]
     if unknown.size:

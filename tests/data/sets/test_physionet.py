@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gbwatt.data import bcic2a, physionet
 from gbwatt.data.catalogue import find_source
 from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data.sets import bcic2a, physionet
 from tests import recordings
 
 REST, IMAGERY = 4.2, 4.1  # seconds, in most of the real recordings

@@ -10,9 +10,9 @@ import pytest
 import scipy.io
 
 from gbwatt import checks
-from gbwatt.data import mamem
 from gbwatt.data.catalogue import find_source
 from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data.sets import mamem
 from tests import recordings
 
 #: Labels of a session as the authors list them.
@@ -154,7 +154,7 @@ def test_truncated_processed_file_is_refused(tmp_path):
 
 
 def test_subject_that_does_not_exist_has_no_files(tmp_path):
-    with pytest.raises(MissingFileError, match=r"(?s)subject 12.*U012\.mat.*T012a\.mat.*figshare"):
+    with pytest.raises(MissingFileError, match=r"(?s)subject 12.*T012a\.mat.*U012\.mat.*figshare"):
         find_source(mamem.DATASET, 12, tmp_path, None)
 
 

@@ -214,10 +214,11 @@ def _csv_files(subject: int) -> tuple[str, ...]:
 DATASET = Dataset(
     name=NAME,
     title="BCI Challenge at NER 2015: feedback error-related negativity",
-    subjects=tuple(sorted(LABELLED + TEST)),
+    subjects=LABELLED,
+    unlabelled=TEST,
     sources=(
-        Source("processed", lambda subject: (f"Data_S{subject:02d}_Sess.mat",), read_processed),
         Source("csv", _csv_files, read_csv, Preprocessing(BandPass(1.0, 40.0), Resample(128.0), Crop(*WINDOW))),
+        Source("processed", lambda subject: (f"Data_S{subject:02d}_Sess.mat",), read_processed),
     ),
     protocol=BySession(),
     task="ern",

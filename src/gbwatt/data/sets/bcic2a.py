@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from gbwatt.data.catalogue import Dataset, Source
 from gbwatt.data.files import DataError, MissingFileError, cut, expect_finite, expect_labels, expect_shape, read_mat
+from gbwatt.data.formats.moabb import open_dataset, stimuli
 from gbwatt.data.preprocessing import BandPass, Crop, Preprocessing, Resample
 from gbwatt.data.splits import HeldOutSession
 from gbwatt.data.trials import Trials, concatenate
@@ -240,19 +241,7 @@ MOABB_SESSIONS, MOABB_CUE = {"0train": "T", "1test": "E"}, 2.0
 def read_moabb(files: Sequence[Path], subject: int) -> Trials:
     """The trials of :func:`read_gdf` through MOABB's BNCI2014_001, which downloads them when it has not yet."""
     del files  # MOABB knows where its files are
-    return from_moabb(moabb_dataset("BNCI2014_001"), subject)
-
-
-def moabb_dataset(name: str, **options: Any) -> Any:
-    """One of MOABB's data sets."""
-    try:
-        import moabb.datasets
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "moabb":
-            raise  # MOABB is there, something that it needs is not
-        message = f"{name} is read through MOABB, which is not installed: pip install 'gbwatt[moabb]'."
-        raise ModuleNotFoundError(message, name="moabb") from error
-    return getattr(moabb.datasets, name)(**options)
+    return from_moabb(open_dataset("BNCI2014_001"), subject)
 
 
 def from_moabb(dataset: Any, subject: int) -> Trials:
@@ -281,13 +270,6 @@ def _moabb_run(place: Path, raw: Any, subject: int, session: str, run: str) -> T
     data = raw.get_data(picks=list(CHANNELS), verbose="ERROR") * 1e6
     x = cut(place, data, (places + round(MOABB_CUE * SFREQ)).tolist(), SFREQ, WINDOW, MARGIN)
     return _trials(place, x, y, subject, session, run)
-
-
-def stimuli(raw: Any) -> tuple[Array, Array]:
-    """Codes and sample numbers of the events in the stimulus channel of a recording from MOABB."""
-    channel = np.round(raw.get_data(picks="stim", verbose="ERROR")[0]).astype(np.int64)
-    places = np.flatnonzero(channel)
-    return channel[places], places
 
 
 # ---- the data set

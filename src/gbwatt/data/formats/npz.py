@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gbwatt import checks
 from gbwatt.data.files import DataError, MissingFileError, expect_finite, expect_shape
-from gbwatt.data.interchange import numbered, provenance, to_record
+from gbwatt.data.formats.interchange import numbered, provenance, to_record
 from gbwatt.data.trials import Trials
 
 Array = NDArray[Any]

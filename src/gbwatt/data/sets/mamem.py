@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt import checks
-from gbwatt.data.bcic2a import moabb_dataset
 from gbwatt.data.catalogue import Dataset, Source
 from gbwatt.data.files import DataError, cut, expect_finite, expect_labels, expect_shape, read_mat
+from gbwatt.data.formats.moabb import open_dataset, stimuli
 from gbwatt.data.preprocessing import BandPass, Crop, Preprocessing, Resample
 from gbwatt.data.splits import BySession
 from gbwatt.data.trials import Trials, concatenate
@@ -221,7 +221,7 @@ def read_moabb(files: Sequence[Path], subject: int) -> Trials:
             "subject=11 is not in MOABB's MAMEM2, which looks for its files under another number; "
             "use source='processed' or source='raw'."
         )
-    return from_moabb(moabb_dataset("MAMEM2"), subject)
+    return from_moabb(open_dataset("MAMEM2"), subject)
 
 
 def from_moabb(dataset: Any, subject: int) -> Trials:
@@ -237,10 +237,8 @@ def from_moabb(dataset: Any, subject: int) -> Trials:
 
 
 def _of_run(file: Path, raw: Any, subject: int, session: str) -> Trials:
-    place = raw.ch_names.index("stim")  # to MNE the name is that of a type too
-    stim = np.rint(raw.get_data(picks=[place])[0])
-    marks = np.flatnonzero(stim)
-    codes = _expect_codes(file, stim[marks], len(marks))
+    found, marks = stimuli(raw)
+    codes = _expect_codes(file, found, len(marks))
     data = raw.get_data(picks=list(ELECTRODES.values())) * 1e6  # V to µV
     onsets = [int(mark) - 1 for mark in marks]  # it takes the sample numbers, which begin with 1, as they are
     return _segments(file, data, onsets, codes, subject, session)
@@ -261,8 +259,8 @@ DATASET = Dataset(
     title="MAMEM EEG SSVEP Dataset II",
     subjects=tuple(range(1, 12)),
     sources=(
-        Source("processed", lambda subject: (f"U{subject:03d}.mat",), read_processed),
         Source("raw", _raw_files, read_raw, _PRESET),
+        Source("processed", lambda subject: (f"U{subject:03d}.mat",), read_processed),
         Source("moabb", lambda _: (), read_moabb, _PRESET, downloads=True),
     ),
     protocol=BySession(),

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gbwatt.data.files import DataError, MissingFileError
-from gbwatt.data.npz import read_npz, write_npz
-from tests.data.test_interchange import assert_same, full
+from gbwatt.data.formats.npz import read_npz, write_npz
+from tests.data.formats.test_interchange import assert_same, full
 from tests.data.test_trials import make
 
 X = np.random.default_rng(0).standard_normal((4, 2, 10))

@@ -1,0 +1,1 @@
+"""Recordings in general formats: whatever MNE reads, arrays in .npz files, data sets of MOABB."""
