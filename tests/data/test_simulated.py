@@ -15,7 +15,6 @@ from gbwatt.data.sanity import sanity
 from gbwatt.data.simulated import DATASETS, ERN, MI, SETS, SSVEP, simulate
 from gbwatt.data.simulated.forward import head, unit
 from gbwatt.data.simulated.paradigm import Paradigm
-from gbwatt.data.trials import Trials
 from gbwatt.data.truth import Truth
 
 ALL = tuple(SETS.values())
@@ -30,12 +29,19 @@ def planted(paradigm: Paradigm, subject: int) -> np.ndarray:
     return easy.astype(float) - none
 
 
-def band_power(trials: Trials, band: tuple[float, float] | None) -> np.ndarray:
-    """Log power (n_classes, n_chans) in a band."""
-    assert band is not None
+@lru_cache(maxsize=2)
+def spectra(name: str, subject: int) -> tuple[np.ndarray, np.ndarray]:
+    """Frequencies, and mean power (n_classes, n_chans, n_freqs)."""
+    trials = cached(name, subject)
     f, power = scipy.signal.periodogram(trials.X, trials.sfreq, window="hann", nfft=512)
-    inside = power[..., (f >= band[0]) & (f <= band[1])].mean(axis=-1)
-    return np.log(np.stack([inside[trials.y == c].mean(axis=0) for c in range(len(trials.class_names))]))
+    return f, np.stack([power[trials.y == c].mean(axis=0) for c in range(len(trials.class_names))])
+
+
+def more_power(name: str, subject: int, c: int, band: tuple[float, float]) -> np.ndarray:
+    """By how much the log power (n_chans,) in a band is larger for a class than for the others."""
+    f, power = spectra(name, subject)
+    logs = np.log(power[..., (f >= band[0]) & (f <= band[1])].mean(axis=-1))
+    return logs[c] - np.delete(logs, c, axis=0).mean(axis=0)
 
 
 # ---- shapes, sessions and protocols of the real sets
@@ -62,7 +68,7 @@ def test_flicker_has_five_sessions_of_trials_cut_in_four_like_mamem():
 
 
 def test_feedback_has_five_sessions_with_few_errors():
-    trials = cached(ERN.name, 26)
+    trials = cached(ERN.name, 7)
     assert trials.shape == (340, 56, 160)
     assert (trials.sfreq, trials.class_names) == (128.0, ("error", "correct"))
     assert [sum(counts.values()) for counts in trials.counts().values()] == [60, 60, 60, 60, 100]
@@ -102,13 +108,14 @@ def test_a_set_has_the_subjects_and_the_protocol_of_the_real_one(paradigm):
 @each_set
 def test_same_seed_and_subject_give_the_same_samples(paradigm):
     subject = paradigm.like.subjects[0]
-    first, second = (simulate(paradigm.name, subject, seed=5) for _ in range(2))
+    first, second = cached(paradigm.name, subject), simulate(paradigm.name, subject)
+    assert first is not second
     assert np.array_equal(first.X, second.X)
     assert np.array_equal(first.y, second.y)
     assert first.truth == second.truth
 
 
-def test_seeds_subjects_and_sets_are_different_people():
+def test_seeds_and_subjects_are_different_people():
     own = cached(SSVEP.name, 1)
     for other in (simulate(SSVEP.name, 1, seed=1), cached(SSVEP.name, 2)):
         assert abs(np.corrcoef(own.X.ravel(), other.X.ravel())[0, 1]) < 0.1
@@ -247,8 +254,7 @@ def test_motor_imagery_desynchronises_where_and_at_the_frequencies_planted(subje
     trials = cached(MI.name, subject)
     for c, name in enumerate(trials.class_names):
         for effect in trials.truth.effects[name]:
-            power = band_power(trials, effect.band)
-            change = power[c] - np.delete(power, c, axis=0).mean(axis=0)
+            change = more_power(MI.name, subject, c, effect.band)
             lowest = trials.ch_names[int(change.argmin())]
             assert lowest in {channel for e in trials.truth.effects[name] for channel in e.channels}
             assert change[trials.ch_names.index(effect.channels[0])] < -0.1
@@ -272,8 +278,7 @@ def test_flicker_is_strongest_at_oz_and_at_its_frequency(subject):
     trials = cached(SSVEP.name, subject)
     for c, name in enumerate(trials.class_names):
         (effect,) = trials.truth.effects[name]
-        power = band_power(trials, effect.band)
-        more = power[c] - np.delete(power, c, axis=0).mean(axis=0)
+        more = more_power(SSVEP.name, subject, c, effect.band)
         assert trials.ch_names[int(more.argmax())] in effect.channels
 
 
@@ -288,7 +293,7 @@ def test_flicker_goes_on_through_the_segments_of_a_trial():
     assert min(share) > 0.99
 
 
-@pytest.mark.parametrize("subject", [2, 7, 22])
+@pytest.mark.parametrize("subject", [2, 7])
 def test_errors_have_a_negativity_at_fcz_and_a_positivity_after_it(subject):
     trials = cached(ERN.name, subject)
     difference = trials.X[trials.y == 0].mean(axis=0) - trials.X[trials.y == 1].mean(axis=0)

@@ -306,7 +306,7 @@ def test_description_is_plain_json():
     found = make(X=np.ones((8, 3, 20)), steps=steps, truth=TRUTH).describe().to_dict()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["condition_largest"] == "inf"
-    assert found["steps"] == ["band-pass low=4 high=38", "pick channels=C3,Cz"]
+    assert found["steps"] == ["band-pass low=4 high=38", "pick C3, Cz"]
     assert found["truth"] == ["difficulty=0.5 seed=3", "left: desynchronisation at C4, 8 to 12 Hz, 0.5 to 2 s"]
 
 
@@ -314,7 +314,7 @@ def test_description_reads_as_a_table():
     text = str(make(dataset="mine", steps=({"step": "noise", "variance": 0.2},), truth=TRUTH).describe())
     lines = text.splitlines()
     assert lines[0].split() == ["data", "set", "mine"]
-    assert "steps      noise variance=0.2" in lines
+    assert "steps      add white noise of variance 0.2 (seed 0)" in lines
     assert any("desynchronisation at C4" in line for line in lines)
     assert [line.split() for line in lines[-3:]] == [
         ["session", "left", "right", "feet"],

@@ -6,9 +6,11 @@ Exit codes: 0 done, 1 an unexpected failure (with its traceback), 2 a wrong argu
 from __future__ import annotations
 
 import sys
+import warnings
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 import gbwatt
 from gbwatt import checks
@@ -31,15 +33,18 @@ def version() -> None:
 
 
 def main() -> None:
-    """Run the command line; errors that the user can mend are printed without a traceback."""
+    """Run the command line; warnings, and errors that the user can mend, are printed as a line."""
+    warnings.showwarning = _show_warning
     try:
         app()
     except (checks.InputError, ImportError) as error:
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False)
+        _say("[bold red]error:[/]", str(error))
         sys.exit(2)
 
 
-def _escaped(text: str) -> str:
-    from rich.markup import escape
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    _say("[bold yellow]warning:[/]", str(message))
 
-    return escape(text)
+
+def _say(kind: str, text: str) -> None:
+    Console(stderr=True, soft_wrap=True).print(f"{kind} {escape(text)}", highlight=False)

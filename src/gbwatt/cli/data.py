@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gbwatt.data import DATASETS, find_dataset, load
 from gbwatt.data.catalogue import Dataset, data_root, find_files, index_files
@@ -101,8 +102,20 @@ def _parts(trials: Trials, dataset: Dataset) -> list[dict[str, Any]]:
     ]
 
 
+def _counts(description: Description) -> Table:
+    classes = list(next(iter(description.counts.values()), {}))
+    table = Table("session", *classes, title="Trials")
+    for session, counts in description.counts.items():
+        table.add_row(session, *(str(counts[name]) for name in classes))
+    return table
+
+
 def _print(console: Console, description: Description, parts: list[dict[str, Any]], score: Sanity) -> None:
-    console.print(str(description), highlight=False, markup=False)
+    facts = Table.grid(padding=(0, 2))
+    for name, value in description.rows():
+        facts.add_row(Text(name, style="bold"), Text(value))
+    console.print(facts)
+    console.print(_counts(description))
     table = Table("tested on", "training", "validation", "test", title="Protocol")
     for part in parts:
         table.add_row(part["test"], str(part["n_train"]), str(part["n_valid"]), str(part["n_test"]))

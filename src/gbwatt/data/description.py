@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gbwatt import checks
+from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.data.trials import Trials
 from gbwatt.data.truth import Effect, Truth
 
@@ -76,8 +78,12 @@ class Description:
         values = {**asdict(self), "n_chans": self.n_chans, "seconds": self.seconds}
         return {name: "inf" if value == math.inf else _plain(value) for name, value in values.items()}
 
+    def rows(self) -> list[tuple[str, str]]:
+        """Names and values to print, without the counts; a row of several lines has its name in the first."""
+        return _rows(self)
+
     def __str__(self) -> str:
-        rows = _rows(self)
+        rows = self.rows()
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in [*rows, *_table(self.counts, width)])
 
@@ -103,7 +109,7 @@ def describe(trials: Trials) -> Description:
     samples    50 at 100 Hz, 0 to 0.5 s
     amplitude  0.994 µV
     condition  1.40 (median), 1.78 (largest) of the covariances
-    steps      none
+    steps      none since the files were read
     session    left  right
     1             2      2
     """
@@ -160,7 +166,14 @@ def _condition(covariance: Array) -> float:
 
 
 def step_line(step: Mapping[str, Any]) -> str:
-    """One step as a line, ``"band-pass low=4 high=38"``."""
+    """One step as a line, ``"band-pass 4-38 Hz (Butterworth 4, zero-phase)"``; of a foreign one, what is recorded."""
+    try:
+        return str(Preprocessing.from_records([step]))
+    except checks.InputError:
+        return _record_line(step)
+
+
+def _record_line(step: Mapping[str, Any]) -> str:
     rest = {name: value for name, value in step.items() if name != "step"}
     return " ".join([str(step.get("step", "step")), *(f"{name}={_value(value)}" for name, value in rest.items())])
 
@@ -180,8 +193,8 @@ def truth_lines(truth: Truth) -> tuple[str, ...]:
 
 
 def _effect(effect: Effect) -> str:
-    band = "" if effect.band is None else f", {effect.band[0]:g} to {effect.band[1]:g} Hz"
-    return f"{effect.kind} at {' '.join(effect.channels)}{band}, {effect.window[0]:g} to {effect.window[1]:g} s"
+    band = "" if effect.band is None else f", {effect.band[0]:.3g} to {effect.band[1]:.3g} Hz"
+    return f"{effect.kind} at {' '.join(effect.channels)}{band}, {effect.window[0]:.3g} to {effect.window[1]:.3g} s"
 
 
 def _plain(value: Any) -> Any:
@@ -203,7 +216,7 @@ def _rows(found: Description) -> list[tuple[str, str]]:
         rows += [("amplitude", f"{_three(found.amplitude)} {found.unit}"), ("condition", _conditioning(found))]
     if found.flat:
         rows.append(("flat", " ".join(found.flat)))
-    return [*rows, *_lines("steps", found.steps or ("none",)), *_lines("truth", found.truth)]
+    return [*rows, *_lines("steps", found.steps or ("none since the files were read",)), *_lines("truth", found.truth)]
 
 
 def _three(value: float) -> str:

@@ -53,7 +53,7 @@ class Frame:
         checks.one_of("unit", self.unit, (*UNITS, "a.u."))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Trials:
     """Labelled epochs of one or several subjects.
 
@@ -251,6 +251,11 @@ class Trials:
         from gbwatt.data import description
 
         return description.describe(self)
+
+    def __repr__(self) -> str:
+        n, n_chans, n_times = self.shape
+        name = f" {self.dataset}" if self.dataset else ""
+        return f"<Trials{name}: {n} of {n_chans} channels and {n_times} samples at {self.sfreq:g} Hz>"
 
     def __iter__(self) -> Iterator[Any]:
         raise TypeError("Trials are not a sequence; use .X and .y, or trials[0:10] for some of them.")

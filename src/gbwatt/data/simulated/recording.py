@@ -23,7 +23,7 @@ _JITTER = 0.03  # of areas, from subject to subject: about 3 mm
 _CAP = 0.02  # rad by which the cap sits otherwise from session to session: about 2 mm
 _EYES = Area(("Fp1", "Fp2", "AF7", "AF8"), (), radius=0.8)
 _SENSOR = 1.0  # µV
-_STRONG = 0.7  # share of the largest weight from which an electrode counts as one where the source is strongest
+_STRONG = 0.8  # share of the largest weight from which an electrode counts as one where the source is strongest
 
 # One stream of random numbers for each part, so that difficulty changes the effects and nothing else.
 _PERSON, _ORDER, _PLACE, _EFFECT, _ONGOING, _ARTEFACTS, _DRIFT = range(7)
