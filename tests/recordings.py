@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
-import scipy.io
 
-SUBJECTS = range(1, 12)
+from gbwatt.data import MissingFileError, Trials, load
+
+SUBJECTS = range(1, 12)  # of MAMEM-SSVEP-II
 
 
 def folder() -> Path:
@@ -17,10 +17,9 @@ def folder() -> Path:
     return Path(os.environ.get("GBWATT_DATA", default))
 
 
-def mamem(subject: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Processed MAMEM-SSVEP-II of one subject: segments (500, 8, 125), labels (500,) and sessions 1 to 5 (500,)."""
-    file = folder() / "mamem" / f"U{subject:03d}.mat"
-    if not file.exists():
-        pytest.skip(f"{file} is not there; put the processed MAMEM-SSVEP-II files into GBWATT_DATA/mamem")
-    content = scipy.io.loadmat(file)
-    return content["x_test"], content["y_test"].ravel(), np.repeat(np.arange(1, 6), 100)
+def real(name: str, subject: int, **options) -> Trials:
+    """Trials of a real data set; the test is skipped where its files are not."""
+    try:
+        return load(name, subject, root=folder(), **options)
+    except MissingFileError as error:
+        pytest.skip(str(error))

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from gbwatt import GBWAttClassifier
-from tests.recordings import SUBJECTS, mamem
+from gbwatt.data import Trials, find_dataset
+from tests.recordings import SUBJECTS, real
 
 pytestmark = [
     pytest.mark.slow,
@@ -15,14 +16,23 @@ pytestmark = [
 ]
 
 
-def trained(x: np.ndarray, y: np.ndarray, session: np.ndarray, **options) -> GBWAttClassifier:
+def mamem(subject: int) -> Trials:
+    return real("mamem-ssvep-ii", subject)
+
+
+def trained(trials: Trials, **options) -> GBWAttClassifier:
     """The SSVEP preset, trained on sessions 1-3 and selected on session 4."""
-    known = session < 5
-    decoder = GBWAttClassifier(task="ssvep", validation=np.flatnonzero(session == 4), **options)
-    return decoder.fit(x[known], y[known])
+    (split,) = find_dataset("mamem-ssvep-ii").protocol.splits(trials)
+    decoder = GBWAttClassifier(task="ssvep", validation=trials[split.valid], **options)
+    return decoder.fit(trials[split.train])
 
 
-def assert_sound(decoder: GBWAttClassifier, x: np.ndarray) -> None:
+def accuracy(decoder: GBWAttClassifier, trials: Trials, session: str) -> float:
+    chosen = trials.select(session=session)
+    return decoder.score(chosen, chosen.labels)
+
+
+def assert_sound(decoder: GBWAttClassifier, trials: Trials) -> None:
     """Finite losses in every epoch, parameters on their manifolds, matrices that are SPD."""
     losses = [row[name] for row in decoder.history_ for name in ("train_loss", "valid_loss")]
     assert np.isfinite(losses).all()
@@ -33,7 +43,7 @@ def assert_sound(decoder: GBWAttClassifier, x: np.ndarray) -> None:
         w = layer.weight.detach()
         assert (w.mT @ w - torch.eye(w.shape[1])).abs().max() < 1e-5
     with torch.no_grad():
-        details = model(torch.as_tensor(x, dtype=torch.float32), details=True)
+        details = model(torch.tensor(trials.X), details=True)
     for matrices in (details.covariances, details.attended):
         values = torch.linalg.eigvalsh(matrices.double())
         # positive to the rounding of matrices that are stored in float32
@@ -44,19 +54,19 @@ def assert_sound(decoder: GBWAttClassifier, x: np.ndarray) -> None:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(("subject", "least"), [(1, 0.75), (2, 0.80)])
 def test_ssvep_is_decoded_in_a_session_that_was_never_seen(subject, least, seed):
-    x, y, session = mamem(subject)
-    decoder = trained(x, y, session, seed=seed)
-    assert decoder.score(x[session == 5], y[session == 5]) >= least
-    assert_sound(decoder, x)
+    trials = mamem(subject)
+    decoder = trained(trials, seed=seed)
+    assert accuracy(decoder, trials, "5") >= least
+    assert_sound(decoder, trials)
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_numbers_hold_for_180_epochs_without_any_regularisation(subject):
     """The paper's recipe, whose covariances are nearly singular, in float32."""
-    x, y, session = mamem(subject)
-    decoder = trained(x, y, session, recipe="paper")
+    trials = mamem(subject)
+    decoder = trained(trials, recipe="paper")
     assert len(decoder.history_) == 180
-    assert_sound(decoder, x)
+    assert_sound(decoder, trials)
 
 
 TROUBLES = {
@@ -69,8 +79,8 @@ TROUBLES = {
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_numbers_hold_for_troubled_recordings(trouble):
-    x, y, session = mamem(1)
-    x = TROUBLES[trouble](x)
-    decoder = trained(x, y, session, recipe="paper")
-    assert_sound(decoder, x)
-    assert decoder.score(x[session == 4], y[session == 4]) > 0.35  # chance is 0.2
+    trials = mamem(1)
+    trials = trials.replace(X=TROUBLES[trouble](trials.X))
+    decoder = trained(trials, recipe="paper")
+    assert_sound(decoder, trials)
+    assert accuracy(decoder, trials, "4") > 0.35  # chance is 0.2

@@ -1,0 +1,191 @@
+"""Where files are looked for, and what is loaded of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.io
+
+from gbwatt import checks
+from gbwatt.data import DATASETS, MissingFileError, concatenate, data_root, find_dataset, list_datasets, load
+from gbwatt.data.catalogue import index_files
+from gbwatt.data.preprocessing import Crop, Preprocessing, Standardise
+from gbwatt.data.sanity import PIPELINES
+from gbwatt.data.splits import BySession
+from gbwatt.models.presets import TASKS
+
+MAMEM = "mamem-ssvep-ii"
+
+
+def write(file, scale: float = 1.0):
+    """A processed MAMEM file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    y = np.tile(np.repeat([0] * 5 + [1] * 5 + [2] * 6 + [3] * 5 + [4] * 4, 4), 5)
+    x = scale * np.random.default_rng(0).standard_normal((500, 8, 125))
+    scipy.io.savemat(file, {"x_test": x, "y_test": y[:, None]})
+
+
+@pytest.fixture
+def root(tmp_path):
+    write(tmp_path / "mamem" / "U001.mat")
+    return tmp_path
+
+
+# ---- the place
+
+
+def test_root_is_the_argument_else_the_variable_else_the_default(tmp_path, monkeypatch):
+    monkeypatch.setenv("GBWATT_DATA", str(tmp_path / "variable"))
+    assert data_root(tmp_path) == tmp_path
+    assert data_root() == tmp_path / "variable"
+    monkeypatch.delenv("GBWATT_DATA")
+    assert data_root().name == "gbwatt_data"
+    assert data_root().is_absolute()
+
+
+def test_the_variable_is_used(root, monkeypatch):
+    monkeypatch.setenv("GBWATT_DATA", str(root))
+    assert load(MAMEM).shape == (500, 8, 125)
+
+
+@pytest.mark.parametrize("place", ["mamem/U002.mat", "mamem/deep/er/U002.mat", "U002.mat", "some folder/U002.mat"])
+def test_files_are_found_in_the_folder_and_below_or_in_the_root(tmp_path, place):
+    write(tmp_path / place)
+    assert set(load(MAMEM, 2, root=tmp_path).subject) == {2}
+
+
+def test_a_root_without_the_folder_is_not_searched_to_its_depths(tmp_path):
+    write(tmp_path / "a" / "b" / "U002.mat")
+    with pytest.raises(MissingFileError):
+        load(MAMEM, 2, root=tmp_path)
+
+
+def test_the_less_deep_file_counts(root):
+    write(root / "mamem" / "old" / "U001.mat", scale=100)
+    assert index_files(DATASETS[MAMEM], root)["U001.mat"] == root / "mamem" / "U001.mat"
+    assert load(MAMEM, root=root).X.std() < 10
+
+
+def test_a_missing_file_is_named_with_its_place_and_where_to_get_it(root):
+    with pytest.raises(MissingFileError) as caught:
+        load(MAMEM, 5, root=root)
+    message = str(caught.value)
+    assert f"{root}/mamem/U005.mat" in message
+    assert "GBWATT_DATA" in message
+    assert "https://" in message
+    assert "source='moabb'" in message
+    assert isinstance(caught.value, FileNotFoundError)
+
+
+def test_an_incomplete_set_of_files_says_how_many_are_there(tmp_path):
+    (tmp_path / "bcic-iv-2a").mkdir()
+    (tmp_path / "bcic-iv-2a" / "A01T.gdf").touch()
+    with pytest.raises(MissingFileError, match=r"A01T\.mat.*\(1 of 4 files are there\)"):
+        load("bcic-iv-2a", root=tmp_path)
+
+
+# ---- the data sets
+
+
+@pytest.mark.parametrize("name", list_datasets())
+def test_every_data_set_is_complete(name):
+    dataset = find_dataset(name)
+    assert dataset.sources
+    assert dataset.pipeline in PIPELINES
+    assert dataset.task in TASKS
+    assert sorted(set(dataset.subjects)) == list(dataset.subjects)
+    assert not set(dataset.subjects) & set(dataset.unlabelled)
+    if not name.startswith("simulated"):
+        assert "https://" in dataset.where
+        assert dataset.sources[0].files(dataset.subjects[0])
+    assert not dataset.sources[0].downloads
+
+
+@pytest.mark.parametrize("name", [name for name in DATASETS if name.startswith("simulated")])
+def test_simulated_trials_have_the_shape_of_their_task(name):
+    trials, task = load(name), TASKS[find_dataset(name).task]
+    assert trials.shape[1:] == (task.signal.n_chans, task.signal.n_times)
+    assert trials.sfreq == task.signal.sfreq
+    assert len(trials.class_names) == task.signal.n_outputs
+
+
+def test_several_subjects_are_joined(root):
+    write(root / "mamem" / "U003.mat")
+    both = load(MAMEM, [1, 3], root=root)
+    assert np.unique(both.subject).tolist() == [1, 3]
+    assert len(np.unique(both.group)) == 250
+    assert len(list(BySession().splits(both))) == 2
+    assert (both.X == concatenate([load(MAMEM, 1, root=root), load(MAMEM, 3, root=root)]).X).all()
+
+
+def test_all_subjects_and_none_given():
+    everybody = load("simulated-ssvep", "all")
+    assert np.unique(everybody.subject).tolist() == list(range(1, 12))
+    assert load("simulated-ern").subject[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "simulated-ssvp"}, "Did you mean 'simulated-ssvep'"),
+        ({"subject": 12}, "subject=12 is not in simulated-ssvep; it has 1-11"),
+        ({"subject": []}, "it has 1-11"),
+        ({"subject": "al"}, "Did you mean 'all'"),
+        ({"source": "gdf"}, "source='gdf' is not known; it is one of 'simulated'"),
+        ({"preprocessing": "presets"}, "Did you mean 'preset'"),
+        ({"dificulty": 1}, "Did you mean 'difficulty'"),
+    ],
+)
+def test_wrong_arguments_are_explained(arguments, message):
+    with pytest.raises(checks.ParameterError, match=message):
+        load(**{"name": "simulated-ssvep", **arguments})
+
+
+def test_options_that_a_reader_does_not_have_are_refused(root):
+    with pytest.raises(checks.ParameterError, match="has no options, but got seed=1"):
+        load(MAMEM, root=root, seed=1)
+
+
+# ---- preprocessing
+
+
+def test_preprocessing_is_the_presets_ones_own_or_none():
+    steps = Preprocessing(Crop(0.2, 0.6))
+    assert load("simulated-ssvep", preprocessing=None).steps == ()
+    cropped = load("simulated-ssvep", preprocessing=steps)
+    assert cropped.shape == (500, 8, 50)
+    assert cropped.steps == (steps.records()[0],)
+
+
+def test_what_is_learnt_from_training_cannot_be_applied_while_loading():
+    with pytest.raises(checks.InputError, match="fit"):
+        load("simulated-ssvep", preprocessing=Preprocessing(Standardise()))
+
+
+# ---- files
+
+
+def test_a_file_of_arrays_is_a_data_set(tmp_path):
+    np.savez(tmp_path / "mine.npz", X=np.ones((6, 2, 9)), y=[0, 1] * 3, sfreq=100)
+    assert load(tmp_path / "mine.npz").shape == (6, 2, 9)
+    assert load(str(tmp_path / "mine.npz")).sfreq == 100
+    with pytest.raises(checks.ParameterError, match="no options"):
+        load(tmp_path / "mine.npz", tmin=0)
+
+
+def test_a_recording_is_cut_as_the_options_say(tmp_path):
+    import mne
+
+    raw = mne.io.RawArray(1e-6 * np.random.default_rng(0).standard_normal((2, 3000)), mne.create_info(2, 100.0, "eeg"))
+    raw.set_annotations(mne.Annotations(np.arange(2, 26, 2), 1, ["left", "right"] * 6))
+    raw.save(tmp_path / "mine_raw.fif", verbose="error")
+    trials = load(tmp_path / "mine_raw.fif", tmin=0, tmax=1.5)
+    assert trials.shape == (12, 2, 150)
+    assert trials.class_names == ("left", "right")
+    with pytest.raises(checks.ParameterError, match="Did you mean 'tmax'"):
+        load(tmp_path / "mine_raw.fif", tmin=0, tmx=1.5)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(MissingFileError, match=r"mine\.fif is not there"):
+        load(tmp_path / "mine.fif")
