@@ -20,8 +20,8 @@ class Effect:
     band : (low, high) in Hz, or None for a deflection
     window : (start, end) in seconds after the event
     topography : tuple of float
-        Weight of the source at every electrode of the recording, the largest magnitude being one; for a deflection with its
-        sign.
+        Weight of the source at every electrode of the recording, the largest magnitude being one; of a deflection with
+        its sign.
     """
 
     kind: str
