@@ -94,7 +94,7 @@ def test_every_data_set_is_complete(name):
     assert dataset.pipeline in PIPELINES
     assert dataset.task in TASKS
     assert sorted(set(dataset.subjects)) == list(dataset.subjects)
-    assert not set(dataset.subjects) & set(dataset.unlabelled)
+    assert not set(dataset.subjects) & set(dataset.held_back)
     if not name.startswith("simulated"):
         assert "https://" in dataset.where
         assert dataset.sources[0].files(dataset.subjects[0])

@@ -21,6 +21,11 @@ VARIABLE, DEFAULT = "GBWATT_DATA", "~/gbwatt_data"
 Reader = Callable[..., Trials]
 
 
+def no_files(_subject: int) -> tuple[str, ...]:
+    """Files of what is not read from files."""
+    return ()
+
+
 @dataclass(frozen=True)
 class Source:
     """One form in which a data set is to be had.
@@ -30,7 +35,7 @@ class Source:
     name : str
         ``"gdf"``, ``"processed"``, ``"moabb"``, …
     files : callable
-        Names of the files of a subject, in the order in which ``read`` wants them.
+        Names of the files of a subject, in the order in which ``read`` wants them; by default none.
     read : Reader
         From these files to trials, as they are in the files but for margins in time that filters need.
     preprocessing : Preprocessing
@@ -42,8 +47,8 @@ class Source:
     """
 
     name: str
-    files: Callable[[int], tuple[str, ...]]
     read: Reader
+    files: Callable[[int], tuple[str, ...]] = no_files
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
     downloads: bool = False
     options: tuple[str, ...] = ()
@@ -58,8 +63,8 @@ class Dataset:
     name, title : str
     subjects : tuple of int
         All that "all" means.
-    unlabelled : tuple of int
-        Further subjects, whose labels are in a file of their own that not everybody has.
+    held_back : tuple of int
+        Further subjects, whose labels are in a file that not everybody has.
     sources : tuple of Source
         In the order in which they are looked for.
     protocol : Splitter
@@ -83,7 +88,7 @@ class Dataset:
     pipeline: str
     folder: str = ""
     where: str = ""
-    unlabelled: tuple[int, ...] = ()
+    held_back: tuple[int, ...] = ()
 
     def source(self, name: str) -> Source:
         """A source by its name."""

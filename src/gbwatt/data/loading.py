@@ -117,7 +117,7 @@ def _subjects(dataset: Dataset, subject: Any) -> list[int]:
         checks.one_of("subject", subject, ("all",))
         return list(dataset.subjects)
     asked = [subject] if isinstance(subject, int | np.integer) else list(subject)
-    known = (*dataset.subjects, *dataset.unlabelled)
+    known = (*dataset.subjects, *dataset.held_back)
     unknown = [s for s in asked if s not in known]
     if unknown or not asked:
         which = unknown[0] if unknown else asked
@@ -150,7 +150,7 @@ def _of_file(file: Path) -> Dataset:
         return read_npz(file) if file.suffix == ".npz" else read_file(file, subject=subject, **options)
 
     options = () if file.suffix == ".npz" else ("classes", "tmin", "tmax", "session", "run", "channels")
-    source = Source("npz" if file.suffix == ".npz" else "mne", lambda _: (), read, options=options)
+    source = Source("npz" if file.suffix == ".npz" else "mne", read, options=options)
     return Dataset(
         name=str(file),
         title="a file of recordings",
@@ -173,7 +173,7 @@ def _of_moabb(name: str) -> Dataset:
         name=_MOABB + name,
         title=f"{name} through MOABB",
         subjects=tuple(found.subject_list),
-        sources=(Source("moabb", lambda _: (), read, options=("band", "resample")),),
+        sources=(Source("moabb", read, options=("band", "resample")),),
         protocol=InOrder(),
         task=None,
         pipeline={"ssvep": "cca", "p300": "lda"}.get(found.paradigm, "tangent"),

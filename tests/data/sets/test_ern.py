@@ -293,7 +293,7 @@ def test_damaged_processed_file_is_refused_with_its_name_and_the_finding(tmp_pat
 
 
 def test_subjects_are_26_of_which_16_have_labels():
-    assert sorted((*ern.DATASET.subjects, *ern.DATASET.unlabelled)) == list(range(1, 27))
+    assert sorted((*ern.DATASET.subjects, *ern.DATASET.held_back)) == list(range(1, 27))
     assert (len(ern.LABELLED), len(ern.TEST)) == (16, 10)
     assert not set(ern.LABELLED) & set(ern.TEST)
 

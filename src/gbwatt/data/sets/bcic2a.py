@@ -283,10 +283,6 @@ def _processed_files(subject: int) -> tuple[str, ...]:
     return tuple(f"BCIC_S{subject:02d}_{session}.mat" for session in "TE")
 
 
-def _no_files(_subject: int) -> tuple[str, ...]:
-    return ()
-
-
 #: From raw trials to the input of the paper.  The paper does not say how its data were filtered: the band is ours.
 PREPROCESSING = Preprocessing(BandPass(4.0, 38.0), Resample(PROCESSED_SFREQ), Crop(*PAPER_WINDOW))
 
@@ -295,9 +291,9 @@ DATASET = Dataset(
     title="BCI Competition IV, data set 2a",
     subjects=tuple(range(1, 10)),
     sources=(
-        Source("gdf", _gdf_files, read_gdf, PREPROCESSING),
-        Source("processed", _processed_files, read_processed, Preprocessing(Crop(*PAPER_WINDOW))),
-        Source("moabb", _no_files, read_moabb, PREPROCESSING, downloads=True),
+        Source("gdf", read_gdf, _gdf_files, PREPROCESSING),
+        Source("processed", read_processed, _processed_files, Preprocessing(Crop(*PAPER_WINDOW))),
+        Source("moabb", read_moabb, preprocessing=PREPROCESSING, downloads=True),
     ),
     protocol=HeldOutSession("T", "E", 1 / 8),
     task="mi",

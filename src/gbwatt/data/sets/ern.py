@@ -215,10 +215,10 @@ DATASET = Dataset(
     name=NAME,
     title="BCI Challenge at NER 2015: feedback error-related negativity",
     subjects=LABELLED,
-    unlabelled=TEST,
+    held_back=TEST,
     sources=(
-        Source("csv", _csv_files, read_csv, Preprocessing(BandPass(1.0, 40.0), Resample(128.0), Crop(*WINDOW))),
-        Source("processed", lambda subject: (f"Data_S{subject:02d}_Sess.mat",), read_processed),
+        Source("csv", read_csv, _csv_files, Preprocessing(BandPass(1.0, 40.0), Resample(128.0), Crop(*WINDOW))),
+        Source("processed", read_processed, lambda subject: (f"Data_S{subject:02d}_Sess.mat",)),
     ),
     protocol=BySession(),
     task="ern",

@@ -259,9 +259,9 @@ DATASET = Dataset(
     title="MAMEM EEG SSVEP Dataset II",
     subjects=tuple(range(1, 12)),
     sources=(
-        Source("raw", _raw_files, read_raw, _PRESET),
-        Source("processed", lambda subject: (f"U{subject:03d}.mat",), read_processed),
-        Source("moabb", lambda _: (), read_moabb, _PRESET, downloads=True),
+        Source("raw", read_raw, _raw_files, _PRESET),
+        Source("processed", read_processed, lambda subject: (f"U{subject:03d}.mat",)),
+        Source("moabb", read_moabb, preprocessing=_PRESET, downloads=True),
     ),
     protocol=BySession(),
     task="ssvep",

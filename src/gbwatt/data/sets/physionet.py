@@ -241,10 +241,6 @@ def _edf_files(subject: int) -> tuple[str, ...]:
     return tuple(f"S{subject:03d}/S{subject:03d}R{run:02d}.edf" for run in RUNS)
 
 
-def _no_files(_subject: int) -> tuple[str, ...]:
-    return ()
-
-
 #: The trials that the paper's network for motor imagery takes, (n, 22, 438).
 PREPROCESSING = Preprocessing(Pick(bcic2a.CHANNELS), *bcic2a.PREPROCESSING.steps)
 
@@ -253,8 +249,8 @@ DATASET = Dataset(
     title="PhysioNet EEG Motor Movement/Imagery",
     subjects=tuple(range(1, 110)),
     sources=(
-        Source("edf", _edf_files, read_edf, PREPROCESSING),
-        Source("moabb", _no_files, read_moabb, PREPROCESSING, downloads=True),
+        Source("edf", read_edf, _edf_files, PREPROCESSING),
+        Source("moabb", read_moabb, preprocessing=PREPROCESSING, downloads=True),
     ),
     protocol=LeaveOneRoundOut(ROUNDS),
     task="mi",

@@ -59,13 +59,9 @@ def _read(_files: Sequence[Path], subject: int, difficulty: float = 0.5, seed: i
     return simulate(name, subject, difficulty=difficulty, seed=seed)
 
 
-def _no_files(_subject: int) -> tuple[str, ...]:
-    return ()
-
-
 def _dataset(paradigm: Paradigm) -> Dataset:
     read = partial(_read, name=paradigm.name)
-    source = Source("simulated", files=_no_files, read=read, options=("difficulty", "seed"))
+    source = Source("simulated", read=read, options=("difficulty", "seed"))
     title = f"{paradigm.title}, in the shapes of {paradigm.like.name}"
     like = paradigm.like
     return Dataset(paradigm.name, title, like.subjects, (source,), like.protocol, like.task, like.pipeline)

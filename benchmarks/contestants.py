@@ -1,0 +1,150 @@
+"""The networks of ``training_step.py``: trials to learn from, one step of training, and how right it is."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from textbook import Floor, Loop, Textbook
+from torch import Tensor, nn
+
+from gbwatt.data import load
+from gbwatt.data.loading import find_dataset
+from gbwatt.data.trials import Trials
+from gbwatt.models import GBWAtt, create
+from gbwatt.models.presets import TASKS
+from gbwatt.models.registry import entry
+from gbwatt.training.optim import make_optimizer
+
+Batch = tuple[Tensor, Tensor]
+
+PAPER, BEST, MATT, SPDNET, EEGNET = "GBWAtt, paper", "GBWAtt, best", "MAtt", "SPDNet", "EEGNet"
+TEXTBOOK, LOOP, FLOOR = "textbook", "loop", "floor"
+OURS = (PAPER, BEST)
+REGISTERED = {PAPER: "gbwatt", BEST: "gbwatt", MATT: "matt", SPDNET: "spdnet", EEGNET: "eegnet"}
+NAMES = (*REGISTERED, TEXTBOOK, LOOP, FLOOR)
+
+#: Steps at the preset's learning rate before anything is measured: M has left the identity.
+LEARNT_STEPS = 10
+#: The learning rate of measured steps: all work is done, but every step sees the same weights.
+STILL = 1e-9
+
+
+# ---------------------------------------------------------------------------------------------------------- data
+
+
+@functools.cache
+def recordings(preset: str) -> tuple[Trials, Trials]:
+    """Training and validation trials of the first simulated subject."""
+    name = f"simulated-{preset}"
+    trials = load(name)
+    split = next(iter(find_dataset(name).protocol.splits(trials)))
+    return trials[split.train], trials[split.valid]
+
+
+def first_batch(preset: str, share: float = 1.0) -> Batch:
+    """The first trials for training, as many as the preset has in a batch, of standard deviation 1."""
+    train, _ = recordings(preset)
+    size = max(4, round(share * TASKS[preset].training.batch_size))
+    x = torch.tensor(train.X[:size])
+    return x / x.std(), torch.tensor(train.y[:size], dtype=torch.int64)
+
+
+# ------------------------------------------------------------------------------------------------------ networks
+
+
+def build(name: str, preset: str) -> nn.Module:
+    """A network for a preset; ImportError if it belongs to a package that is missing."""
+    torch.manual_seed(0)
+    others: dict[str, Callable[[], nn.Module]] = {
+        PAPER: lambda: GBWAtt.for_task(preset, theta=1.5, recipe="paper"),
+        BEST: lambda: GBWAtt.for_task(preset, theta=1.5, recipe="best"),
+        TEXTBOOK: lambda: Textbook.for_task(preset, theta=1.5),
+        LOOP: lambda: Loop.for_task(preset, theta=1.5),
+        FLOOR: lambda: Floor(TASKS[preset]),
+    }
+    return others[name]() if name in others else create(REGISTERED[name], task=preset)
+
+
+@dataclass
+class Contestant:
+    """A network and its optimiser, or the convolutions alone, which have none."""
+
+    name: str
+    model: nn.Module
+    optimizer: torch.optim.Optimizer | None
+
+    def step(self, batch: Batch) -> None:
+        """Forward, backward, and the optimiser's step; for the floor forward and backward."""
+        x, y = batch
+        self.model.zero_grad()
+        out = self.model(x)
+        if self.optimizer is None:
+            out.backward(_cotangent(out.shape, out.dtype))
+        else:
+            nn.functional.cross_entropy(out, y).backward()
+            self.optimizer.step()
+
+    def seconds(self, batch: Batch) -> float:
+        """The duration of a step."""
+        start = time.perf_counter()
+        self.step(batch)
+        return time.perf_counter() - start
+
+
+@functools.lru_cache(maxsize=8)
+def _cotangent(shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=dtype)
+
+
+def contestant(name: str, preset: str, batch: Batch, learnt: bool = True) -> Contestant:
+    """A network after a few steps of its training, or as it is initialised."""
+    model = build(name, preset)
+    if name == FLOOR:
+        return Contestant(name, model, None)
+    training = entry(REGISTERED.get(name, "gbwatt")).training_for(preset)
+    if learnt and name in REGISTERED:
+        first = Contestant(name, model, make_optimizer(model, training.lr, training.weight_decay))
+        for _ in range(LEARNT_STEPS):
+            first.step(batch)
+    elif learnt:  # the same weights as ours
+        model.load_state_dict(contestant(PAPER, preset, batch).model.state_dict())
+    return Contestant(name, model, make_optimizer(model, STILL, training.weight_decay))
+
+
+# ------------------------------------------------------------------------------------------------------ accuracy
+
+
+def answers(model: nn.Module, batch: Batch) -> Batch:
+    """Logits and the gradient of the loss by all parameters, in one vector each, without dropout."""
+    model = copy.deepcopy(model)
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.eval()
+    x, y = batch
+    logits = model(x)
+    own = [p for p in model.parameters() if p.requires_grad]
+    gradients = torch.autograd.grad(nn.functional.cross_entropy(logits, y), own)
+    return logits.detach().flatten(), torch.cat([g.flatten() for g in gradients])
+
+
+def reference(model: nn.Module, preset: str) -> nn.Module:
+    """The same network in float64; for the textbook's ours, with its weights."""
+    if not isinstance(model, Textbook):
+        return copy.deepcopy(model).double()
+    ours = build(PAPER, preset)
+    ours.load_state_dict(model.state_dict())
+    return ours.double()
+
+
+def errors(model: nn.Module, preset: str, batch: Batch) -> tuple[float, float]:
+    """Relative errors of logits and gradient against float64, in the Euclidean norm."""
+    dtype = next(model.parameters()).dtype
+    found = answers(model, (batch[0].to(dtype), batch[1]))
+    truth = answers(reference(model, preset), (batch[0].double(), batch[1]))
+    logits, gradient = (float((a.double() - b).norm() / b.norm()) for a, b in zip(found, truth, strict=True))
+    return logits, gradient
