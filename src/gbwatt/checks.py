@@ -9,10 +9,11 @@ from __future__ import annotations
 import difflib
 import math
 from numbers import Integral, Real
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # functions that look at tensors import it themselves: what does without them starts faster
+    import torch
+    from torch import Tensor
 
 
 class InputError(ValueError):
@@ -61,6 +62,8 @@ class ConvergenceWarning(RuntimeWarning):
 
 def rounding(dtype: torch.dtype) -> float:
     """Relative size of what counts as rounding in an input: eps^(2/3), 2e-5 in float32 and 4e-11 in float64."""
+    import torch
+
     return float(torch.finfo(dtype).eps ** (2 / 3))
 
 
@@ -76,6 +79,9 @@ def place(index: tuple[int, ...]) -> str:
 
 def same_kind(**tensors: Tensor) -> None:
     """Require torch tensors of one floating dtype (float32 or float64) on one device."""
+    import torch
+    from torch import Tensor
+
     for name, x in tensors.items():
         if not isinstance(x, Tensor):
             raise MismatchError(
@@ -113,6 +119,8 @@ def square(**matrices: Tensor) -> None:
 
 def broadcastable(**matrices: Tensor) -> None:
     """Require batch axes that broadcast against each other."""
+    import torch
+
     try:
         torch.broadcast_shapes(*(x.shape[:-2] for x in matrices.values()))
     except RuntimeError:
@@ -122,6 +130,8 @@ def broadcastable(**matrices: Tensor) -> None:
 
 def symmetric(**matrices: Tensor) -> None:
     """Require finite matrices (..., k, k) that are symmetric up to :func:`rounding`, all of one kind and size."""
+    import torch
+
     same_kind(**matrices)
     square(**matrices)
     broadcastable(**matrices)
@@ -132,6 +142,8 @@ def symmetric(**matrices: Tensor) -> None:
 
 
 def _values(name: str, x: Tensor) -> None:
+    import torch
+
     skew = (x - x.mT).abs().amax((-2, -1))  # NaN for NaN and for infinities: they fail the comparison below
     size = x.abs().amax((-2, -1))
     good = skew <= rounding(x.dtype) * size
@@ -151,6 +163,8 @@ def _values(name: str, x: Tensor) -> None:
 
 def not_spd(name: str, x: Tensor, eigenvalues: Tensor, bad: Tensor) -> NoReturn:
     """Raise :class:`NotSPDError` for the first of the matrices ``x[bad]``, given all their eigenvalues."""
+    import torch
+
     at = first(bad)
     low, high = float(eigenvalues[at].min()), float(eigenvalues[at].max())
     singular = abs(low) <= rounding(x.dtype) * abs(high)
@@ -172,6 +186,8 @@ def not_spd(name: str, x: Tensor, eigenvalues: Tensor, bad: Tensor) -> NoReturn:
 
 def weights(points: Tensor, weights: Tensor) -> None:
     """Require weights (..., q, m) or (m,) that match points (..., m, k, k), are not negative and sum to one."""
+    import torch
+
     same_kind(points=points, weights=weights)
     m = points.shape[-3]
     if weights.ndim == 0 or weights.shape[-1] != m:
@@ -207,6 +223,9 @@ def weights(points: Tensor, weights: Tensor) -> None:
 
 def finite(**numbers: Tensor | float) -> None:
     """Require floating numbers, or tensors of them, without NaN and infinities."""
+    import torch
+    from torch import Tensor
+
     for name, value in numbers.items():
         tensor = torch.as_tensor(value).detach()
         if isinstance(value, Tensor) and not tensor.is_floating_point():

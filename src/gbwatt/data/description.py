@@ -130,7 +130,7 @@ def describe(trials: Trials) -> Description:
         condition_median=median,
         condition_largest=largest,
         steps=tuple(step_line(step) for step in trials.steps),
-        truth=() if trials.truth is None else truth_lines(trials.truth),
+        truth=_truth_lines(trials),
     )
 
 
@@ -184,6 +184,12 @@ def _value(value: Any) -> str:
     if isinstance(value, tuple | list):
         return ",".join(map(_value, value)) if len(value) <= 8 else f"({len(value)} values)"
     return json.dumps(_plain(value)) if isinstance(value, Mapping) else str(value)
+
+
+def _truth_lines(trials: Trials) -> tuple[str, ...]:
+    if trials.truth is not None:
+        return truth_lines(trials.truth)
+    return tuple(f"subject {s}: {line}" for s, truth in trials.truths.items() for line in truth_lines(truth))
 
 
 def truth_lines(truth: Truth) -> tuple[str, ...]:

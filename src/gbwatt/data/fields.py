@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,21 @@ from numpy.typing import NDArray
 from gbwatt import checks
 
 Array = NDArray[Any]
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class ReadOnly(dict[K, V]):
+    """A dict that cannot be changed; also in copies, which a ``MappingProxyType`` has none of, and fit for JSON."""
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("what belongs to trials does not change; make another one: {**this, 'name': value}.")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
+    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (dict(self),)
 
 
 def samples(X: Any, ch_names: tuple[str, ...]) -> Array:
@@ -111,9 +126,9 @@ def groups(value: Any, n: int) -> Array:
 
 
 def settled(value: Any) -> Any:
-    """Lists as tuples, so that records are the same before and after JSON."""
+    """Lists as tuples, so that records are the same before and after JSON, and nothing in them can be changed."""
     if isinstance(value, Mapping):
-        return {str(key): settled(item) for key, item in value.items()}
+        return ReadOnly({str(key): settled(item) for key, item in value.items()})
     return tuple(settled(item) for item in value) if isinstance(value, list | tuple) else value
 
 
@@ -125,3 +140,26 @@ def names_of(value: str | Sequence[str]) -> Sequence[str]:
 def in_order(values: Array) -> list[Any]:
     """Different values in the order in which they first occur."""
     return list(dict.fromkeys(values.tolist()))
+
+
+def components(one: Sequence[Hashable], other: Sequence[Hashable]) -> Array:
+    """Numbers (n,) that two items share if they have the same value in either sequence, or are linked by others.
+
+    Examples
+    --------
+    >>> components("aabbc", "xyyzw").tolist()
+    [0, 0, 0, 0, 1]
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    rows, columns = (_numbered(values) for values in (one, other))
+    links = coo_array((np.ones(len(rows)), (rows, len(rows) + columns)), shape=(2 * len(rows),) * 2)
+    _, labels = connected_components(links, directed=False)
+    return _numbered(labels[rows].tolist())
+
+
+def _numbered(values: Sequence[Hashable]) -> Array:
+    """Number of each value in the order in which they first occur."""
+    number: dict[Hashable, int] = {}
+    return np.array([number.setdefault(value, len(number)) for value in values], dtype=np.int64)

@@ -1,8 +1,9 @@
-"""What all readers share: errors that name the file, MATLAB files, and cutting trials out of recordings."""
+"""What all readers share: errors that name the file, damaged files, and cutting trials out of recordings."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +28,62 @@ class MissingFileError(checks.InputError, FileNotFoundError):
     """A file that a data set needs is not there."""
 
 
-def read_mat(file: Path, *names: str) -> dict[str, Array]:
-    """Variables of a MATLAB file, by name."""
-    if not file.is_file():
+# ---- reading
+
+
+def size(file: Path) -> str:
+    """How large a file is, in words."""
+    return f"{file.stat().st_size} bytes" if file.is_file() else "a folder"
+
+
+@contextmanager
+def opening(file: Path, library: str, expected: str, remedy: str = "Copy it again.") -> Iterator[None]:
+    """Turn whatever a library raises over a damaged file into a :class:`DataError`."""
+    if not file.exists():
         raise MissingFileError(f"{file} is not there.")
     try:
+        yield
+    except checks.InputError:
+        raise
+    except Exception as error:
+        found = f"{size(file)} that {library} cannot read ({type(error).__name__}: {error})"
+        raise DataError(file, found, expected, remedy) from error
+
+
+def read_mat(file: Path, *names: str, remedy: str = "") -> dict[str, Array]:
+    """Variables of a MATLAB file, by name; ``remedy`` is for a file that does not have them."""
+    with opening(file, "SciPy", "a MATLAB file, version 4 to 7.2"):
         content = scipy.io.loadmat(file)
-    except Exception as error:  # SciPy raises whatever a damaged stream leads to
-        size = file.stat().st_size
-        raise DataError(
-            file, f"{size} bytes that are no MATLAB file ({error})", "a MATLAB file, version 4 to 7.2", "Copy it again."
-        ) from error
     missing = [name for name in names if name not in content]
     if missing:
         there = ", ".join(name for name in content if not name.startswith("__")) or "none"
-        raise DataError(file, f"the variables {there}", f"also {', '.join(missing)}")
+        raise DataError(file, f"the variables {there}", f"also {', '.join(missing)}", remedy)
     return {name: np.asarray(content[name]) for name in names}
+
+
+def expect_complete(file: Path) -> None:
+    """Require as many records as the header of an EDF or BDF file says; MNE makes do with fewer."""
+    with opening(file, "nobody", "the header of an EDF or BDF file, with numbers of records and signals"):
+        header, n_records, record = _edf_sizes(file)
+    found = (file.stat().st_size - header) // record
+    if found != n_records:
+        expected = f"{header + n_records * record}, {n_records} records, as its header says"
+        raise DataError(file, f"{size(file)}, {found} records", expected, "It may be truncated. Copy it again.")
+
+
+def _edf_sizes(file: Path) -> tuple[int, int, int]:
+    """Bytes of the header, number of records, and bytes of a record."""
+    with file.open("rb") as stream:
+        fixed = stream.read(256)
+        header, n_records, n_signals = (int(fixed[a:b]) for a, b in ((184, 192), (236, 244), (252, 256)))
+        counts = stream.read(256 * n_signals)[216 * n_signals : 224 * n_signals]
+    samples = sum(int(counts[place : place + 8]) for place in range(0, 8 * n_signals, 8))
+    if samples < 1:
+        raise ValueError("no samples in a record")
+    return header, n_records, samples * (3 if fixed[:1] == b"\xff" else 2)  # BDF has 24 bits
+
+
+# ---- expectations
 
 
 def expect_shape(file: Path, name: str, array: Array, shape: Sequence[int | None]) -> None:
@@ -79,6 +120,9 @@ def expect_finite(file: Path, x: Array, ch_names: Sequence[str]) -> None:
             "finite samples",
             "Interpolate the channel or leave the trials out before.",
         )
+
+
+# ---- cutting
 
 
 def cut(

@@ -36,7 +36,7 @@ class Preprocessing:
     """Steps, one after the other.
 
     Trials go through the call, which writes the steps into their history; windows of a running recording, one or a
-    batch of them, go through :meth:`transform` and come out with the same numbers (but for :class:`Noise`).
+    batch of them, go through :meth:`transform` and come out with the same numbers.
 
     Examples
     --------

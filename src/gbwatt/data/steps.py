@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -248,9 +249,8 @@ class Standardise(Step):
 class Noise(Step):
     """White Gaussian noise of a variance, in the unit of the samples squared, to see what a decoder can bear.
 
-    A batch draws its noise trial after trial from one generator, so that all trials get noise of their own.  Windows
-    that are given one by one each start that generator anew: all get the noise of the first trial of a batch.  This is
-    the one step by which a trial's result depends on where it stands.
+    Each trial has a generator of its own, which its samples and ``seed`` start: a trial gets the same noise wherever it
+    stands, and different trials get different noise, also those of two parts that are made noisy one after the other.
     """
 
     variance: float
@@ -262,7 +262,11 @@ class Noise(Step):
         self._set(variance=not_negative("variance", self.variance), seed=int(self.seed))
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
-        return x + np.random.default_rng(self.seed).standard_normal(x.shape) * self.variance**0.5, frame
+        noise = np.empty_like(x)
+        for place in np.ndindex(x.shape[:-2]):
+            own = zlib.crc32(x[place].astype("<f4").tobytes())
+            noise[place] = np.random.default_rng([self.seed, own]).standard_normal(x.shape[-2:])
+        return x + noise * self.variance**0.5, frame
 
     def __str__(self) -> str:
         return f"add white noise of variance {self.variance:g} (seed {self.seed})"
@@ -299,7 +303,8 @@ def _names(channels: Any) -> tuple[str, ...]:
     several = isinstance(channels, Iterable) and not isinstance(channels, str)
     if not several or not all(isinstance(name, str) for name in channels):
         raise checks.ParameterError(f"channels={channels!r} must be a sequence of names, ['Cz'] for instance.")
-    repeated = [name for name, n in Counter(name.casefold() for name in channels).items() if n > 1]
+    counts = Counter(name.casefold() for name in channels)
+    repeated = [name for name in channels if counts[name.casefold()] > 1]
     if repeated:
         raise checks.ParameterError(f"channels={list(channels)} has {repeated[0]!r} twice (in any case of letters).")
     return tuple(str(name) for name in channels)

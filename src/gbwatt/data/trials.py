@@ -80,8 +80,8 @@ class Trials:
     steps : tuple of dict
         What was done to the samples since they were read, in order; each a record of a step of
         :mod:`gbwatt.data.preprocessing`.
-    truth : Truth, optional
-        What was planted, for simulated recordings.
+    truths : mapping of int to Truth, optional
+        What was planted into the recordings of each subject, for simulated ones; :attr:`truth` is that of the only one.
 
     Examples
     --------
@@ -105,7 +105,7 @@ class Trials:
     group: Array = field(default_factory=lambda: np.array(-1))  # numbers of their own
     dataset: str = ""
     steps: tuple[Mapping[str, Any], ...] = ()
-    truth: Truth | None = None
+    truths: Mapping[int, Truth] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         frame = Frame(tuple(self.ch_names), self.sfreq, self.tmin, self.unit)
@@ -116,12 +116,17 @@ class Trials:
             "X": x,
             "y": fields.codes(self.y, len(x), names),
             "class_names": names,
-            "subject": fields.whole("subject", self.subject, len(x)),
+            "subject": (subject := fields.whole("subject", self.subject, len(x))),
             "session": fields.text("session", self.session, len(x)),
             "run": fields.text("run", self.run, len(x)),
             "group": fields.groups(self.group, len(x)),
             "steps": tuple(fields.settled(step) for step in self.steps),
+            "truths": _truths(self.truths, subject),
         }
+        self.__setstate__(values)
+
+    def __setstate__(self, values: Mapping[str, Any]) -> None:
+        """Set fields; also those of copies and of what comes from another process, whose arrays could be written to."""
         for name, value in values.items():
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
@@ -153,6 +158,11 @@ class Trials:
         """Name of the class of each trial (n,)."""
         return np.array(self.class_names)[self.y]
 
+    @property
+    def truth(self) -> Truth | None:
+        """What was planted, if it is known and all trials are of one subject; for several there is :attr:`truths`."""
+        return next(iter(self.truths.values()), None) if len(fields.in_order(self.subject)) == 1 else None
+
     def counts(self) -> dict[str, dict[str, int]]:
         """Number of trials of each class, by session."""
         return {
@@ -167,7 +177,9 @@ class Trials:
     def __getitem__(self, index: Any) -> Self:
         """Trials by slice, mask or numbers."""
         rows = np.atleast_1d(np.arange(len(self))[index])
-        return replace(self, **{name: getattr(self, name)[rows] for name in _ROWS})
+        found = {name: getattr(self, name)[rows] for name in _ROWS}
+        left = fields.in_order(found["subject"])
+        return replace(self, **found, truths={s: truth for s, truth in self.truths.items() if s in left})
 
     def select(
         self,
@@ -180,7 +192,8 @@ class Trials:
     ) -> Self:
         """The trials of some subjects, sessions, runs or classes; of all that is given at once.
 
-        With ``classes``, these become the class names, in that order; ``channels`` are put in the order given.
+        With ``classes``, these become the class names, in that order; ``channels`` are put in the order given, which
+        changes the samples and so is a step of the history.
         """
         keep = np.ones(len(self), dtype=bool)
         for name, wanted in (("subject", subject), ("session", session), ("run", run)):
@@ -209,8 +222,11 @@ class Trials:
     def _only_channels(self, channels: Sequence[str]) -> Self:
         for name in channels:
             checks.one_of("channels", name, self.ch_names)
+        from gbwatt.data.steps import Pick
+
         places = [self.ch_names.index(name) for name in channels]
-        return replace(self, X=self.X[:, places], ch_names=tuple(channels))
+        steps = (*self.steps, Pick(tuple(channels)).record())
+        return replace(self, X=self.X[:, places], ch_names=tuple(channels), steps=steps)
 
     def replace(self, **changes: Any) -> Self:
         """The same with other values of some fields."""
@@ -261,38 +277,60 @@ class Trials:
         raise TypeError("Trials are not a sequence; use .X and .y, or trials[0:10] for some of them.")
 
 
-_ROWS = ("X", "y", "subject", "session", "run", "group")
-_SHARED = tuple(f.name for f in dataclasses.fields(Trials) if f.name not in (*_ROWS, "truth"))
+_KEY = ("subject", "session", "run", "group")  # of one stretch of recording
+_ROWS = ("X", "y", *_KEY)
+_SHARED = tuple(f.name for f in dataclasses.fields(Trials) if f.name not in (*_ROWS, "truths"))
+
+
+def _truths(truths: Mapping[int, Truth], subject: Array) -> Mapping[int, Truth]:
+    there = fields.in_order(subject)
+    unknown = [number for number in truths if number not in there]
+    if unknown:
+        raise checks.ParameterError(f"truths has subject {unknown[0]!r}, but the trials are of {there}.")
+    return fields.ReadOnly({int(number): truth for number, truth in truths.items()})
 
 
 def concatenate(parts: Sequence[Trials]) -> Trials:
     """All trials of several containers, which must agree in everything but the trials.
 
-    Parts are taken to be different recordings: groups of one part are never those of another.
+    Groups are numbered anew.  Trials that are of one group in a part still are, and so are trials of two parts with the
+    same subject, session, run and group: they are taken to be of one recording.  Those of different recordings need
+    different names, of the run for instance.
     """
     if not parts:
         raise checks.ParameterError("there is nothing to concatenate: 'parts' is empty.")
-    first = parts[0]
     for number, part in enumerate(parts):
-        for name in _SHARED:
-            if getattr(part, name) != getattr(first, name):
-                raise checks.MismatchError(
-                    f"parts[{number}] has {name}={getattr(part, name)!r}, but parts[0] has {getattr(first, name)!r}; "
-                    "select the same channels and classes, and resample, first."
-                )
-        if part.shape[1:] != first.shape[1:]:
-            raise checks.ShapeError(f"parts[{number}] {part.shape} and parts[0] {first.shape} differ in samples.")
+        _expect_like(parts[0], part, number)
     rows: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _ROWS}
-    rows["group"] = _distinct([part.group for part in parts])
-    truth = first.truth if all(part.truth == first.truth for part in parts) else None
-    return replace(first, **rows, truth=truth)
+    return replace(parts[0], **{**rows, "group": _joined(parts)}, truths=_merged(parts))
 
 
-def _distinct(groups: Sequence[Array]) -> Array:
-    """Group numbers that do not repeat from part to part."""
-    shifted, start = [], 0
-    for group in groups:
-        _, numbers = np.unique(group, return_inverse=True)
-        shifted.append(numbers + start)
-        start += int(numbers.max(initial=-1)) + 1
-    return np.concatenate(shifted)
+def _expect_like(first: Trials, part: Trials, number: int) -> None:
+    for name in _SHARED:
+        if getattr(part, name) != getattr(first, name):
+            raise checks.MismatchError(
+                f"parts[{number}] has {name}={getattr(part, name)!r}, but parts[0] has {getattr(first, name)!r}; "
+                "select the same channels and classes, and resample, first."
+            )
+    if part.shape[1:] != first.shape[1:]:
+        raise checks.ShapeError(f"parts[{number}] {part.shape} and parts[0] {first.shape} differ in samples.")
+
+
+def _merged(parts: Sequence[Trials]) -> dict[int, Truth]:
+    """What was planted into the recordings of all subjects."""
+    found: dict[int, Truth | None] = {}
+    for number, part in enumerate(parts):
+        for subject in fields.in_order(part.subject):
+            if found.setdefault(subject, part.truths.get(subject)) != part.truths.get(subject):
+                raise checks.MismatchError(
+                    f"parts[{number}] has another truth of subject {subject} than the parts before it; recordings that "
+                    "were made in another way are of another subject: replace(subject=..., truths=...)."
+                )
+    return {subject: truth for subject, truth in found.items() if truth is not None}
+
+
+def _joined(parts: Sequence[Trials]) -> Array:
+    """Numbers of groups (n,) in the order in which they occur."""
+    inside = [(place, g) for place, part in enumerate(parts) for g in part.group.tolist()]
+    across = [row for part in parts for row in zip(*(getattr(part, name).tolist() for name in _KEY), strict=True)]
+    return fields.components(inside, across)

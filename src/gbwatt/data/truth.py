@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gbwatt.data.fields import ReadOnly
+
 
 @dataclass(frozen=True)
 class Effect:
@@ -40,9 +42,14 @@ class Truth:
     difficulty: float
     seed: int
 
+    def __post_init__(self) -> None:
+        effects = {str(name): tuple(found) for name, found in self.effects.items()}
+        object.__setattr__(self, "effects", ReadOnly(effects))
+
     def to_dict(self) -> dict[str, Any]:
         """In a form that JSON keeps."""
-        return asdict(self)
+        values = asdict(self)
+        return {**values, "effects": dict(values["effects"])}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Truth:

@@ -68,7 +68,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     classes_ : array (n_classes,)
-        Labels, in the order of the columns of :meth:`predict_proba`.
+        Labels, in the order of the columns of :meth:`predict_proba`; ``class_names_`` are their names.
     net_ : skorch.NeuralNet
         With the trained module, ``net_.module_``.
     signal_ : Signal
@@ -136,13 +136,15 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # ---- training
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Train on epochs (n, n_chans, n_times) and labels (n,), or on :class:`~gbwatt.data.Trials` alone."""
+        """Train on epochs (n, n_chans, n_times) and labels (n,), or on :class:`~gbwatt.data.Trials` alone.
+
+        The labels of Trials are the numbers of their classes, ``trials.y``.
+        """
         training = self._training()
-        x, recorded = inputs.read_epochs(X), Recorded.of(X)
-        classes, codes = inputs.encode_labels(X.labels if y is None and isinstance(X, Trials) else y, len(x))
-        sets = inputs.split(x, codes, classes, self.validation, self.seed)
-        if recorded is not None:
-            recorded.require(Recorded.of(_validation_epochs(self.validation)), "validation")
+        x, recorded = inputs.read_epochs(X), Recorded.of(X, y)
+        classes, codes = inputs.encode_labels(X.y if y is None and isinstance(X, Trials) else y, len(x))
+        groups = X.group if isinstance(X, Trials) else None
+        sets = inputs.split(x, codes, classes, self._separate_validation(X, y, recorded), self.seed, groups)
         signal = Signal(x.shape[1], len(classes), x.shape[2], self._sampling_rate(recorded))
         with randomness.isolated(torch.device(self.device)):
             module = self._build(signal)
@@ -163,6 +165,19 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _require(chosen | {"seed": self.seed}, self.early_stopping, self.validation)
         lr, batch_size, max_epochs, weight_decay = chosen.values()
         return Training(float(lr), int(batch_size), int(max_epochs), float(weight_decay))
+
+    def _separate_validation(self, X: Any, y: Any, recorded: Recorded | None) -> Any:
+        """The argument, with Trials as a pair; they must be other trials, of the same kind."""
+        given = self.validation
+        if isinstance(given, Trials):
+            inputs.require_others(X, given)
+            if recorded is not None:
+                recorded.require_classes(given, "validation")
+            numbers = y is None or np.asarray(y).dtype.kind in "iu"
+            given = (given, given.y if numbers else given.labels)
+        if recorded is not None and isinstance(given, tuple) and given:
+            recorded.require(Recorded.of(given[0]), "validation")
+        return given
 
     def _sampling_rate(self, recorded: Recorded | None) -> float | None:
         known = None if recorded is None else recorded.sfreq
@@ -259,11 +274,27 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Probabilities (n, n_classes), in the order of ``classes_``."""
         return self._logits(X).softmax(-1).numpy()
 
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Accuracy; Trials that the classifier was trained on without other labels bring theirs."""
+        if y is None and isinstance(X, Trials):
+            check_is_fitted(self, "net_")
+            if self.recorded_ is not None:
+                self.recorded_.require_classes(X, "X")
+            y = X.y
+        return float(super().score(X, y, sample_weight))
+
     def predict(self, X: Any) -> Array:
         """Labels (n,)."""
         numbers = self._logits(X).argmax(-1).numpy()
         labels: Array = self.classes_[numbers]
         return labels
+
+    @property
+    def class_names_(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of ``classes_`` and of the columns of :meth:`predict_proba`."""
+        check_is_fitted(self, "net_")
+        names = None if self.recorded_ is None else self.recorded_.class_names
+        return tuple(str(label) if names is None else names[label] for label in self.classes_.tolist())
 
     @property
     def history_(self) -> list[dict[str, Any]]:
@@ -298,11 +329,6 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def from_pretrained(cls, folder: str | Path, *, device: str = "cpu") -> Self:
         """Read what :meth:`save_pretrained` wrote, ready to predict."""
         return storage.load(cls, folder, device)
-
-
-def _validation_epochs(validation: Any) -> Any:
-    """The epochs of separate validation data."""
-    return validation[0] if isinstance(validation, tuple) and validation else validation
 
 
 def _precision(module: nn.Module) -> torch.dtype:

@@ -113,19 +113,17 @@ def read_labels(y: Any, n: int, name: str) -> Array:
     return labels
 
 
-def split(x: Array, codes: Array, classes: Array, validation: Any, seed: int) -> Sets:
+def split(x: Array, codes: Array, classes: Array, validation: Any, seed: int, groups: Array | None = None) -> Sets:
     """Set apart the validation trials.
 
     ``validation`` is a fraction, drawn in the same proportion from each class; indices into ``x``, or a mask; a tuple
-    of other epochs and their labels, or Trials; or None.
+    of other epochs and their labels; or None.  Trials of one group stay together.
     """
-    if isinstance(validation, Trials):
-        validation = (validation, validation.labels)
     if validation is None:
         return Sets(_trials(x, codes), None)
     if isinstance(validation, tuple):
         return Sets(_trials(x, codes), _separate(validation, classes, x.shape))
-    held_out = _held_out(codes, validation, seed)
+    held_out = _held_out(codes, validation, seed, np.arange(len(x)) if groups is None else groups)
     missing = np.setdiff1d(np.arange(len(classes)), codes[~held_out])
     if missing.size:
         raise checks.ParameterError(f"validation leaves no training trial of class {classes.tolist()[missing[0]]!r}.")
@@ -156,11 +154,22 @@ def same_signal(x: Array, signal: tuple[int, ...], name: str) -> None:
         raise checks.ShapeError(f"'{name}' {x.shape} does not match the model's input: (n, {signal[0]}, {signal[1]}).")
 
 
-def _held_out(codes: Array, validation: Any, seed: int) -> NDArray[np.bool_]:
+def require_others(X: Any, validation: Trials) -> None:
+    """Refuse validation trials that are training trials too."""
+    known = {trial.tobytes() for trial in np.asarray(read_epochs(X), dtype=np.float32)}
+    shared = [number for number, trial in enumerate(validation.X) if trial.tobytes() in known]
+    if shared:
+        raise checks.ParameterError(
+            f"validation has {len(shared)} trials that are training trials too, first its number {shared[0]}; "
+            "take trials[split.train] and trials[split.valid] of one split."
+        )
+
+
+def _held_out(codes: Array, validation: Any, seed: int, groups: Array) -> NDArray[np.bool_]:
     """A mask of the trials for validation."""
     n = len(codes)
     if isinstance(validation, Real):
-        chosen = _fraction(codes, float(validation), seed)
+        chosen = _fraction(codes, float(validation), seed, groups)
     else:
         chosen = np.asarray(validation)
         if chosen.dtype == bool and chosen.shape == (n,):
@@ -173,19 +182,29 @@ def _held_out(codes: Array, validation: Any, seed: int) -> NDArray[np.bool_]:
         )
     mask = np.zeros(n, dtype=bool)
     mask[chosen] = True
+    divided = np.intersect1d(groups[mask], groups[~mask])
+    if divided.size:
+        raise checks.ParameterError(
+            f"validation has some trials of group {divided[0]} and training the others; they were cut from one stretch "
+            "of recording and must stay together."
+        )
     return mask
 
 
-def _fraction(codes: Array, fraction: float, seed: int) -> Array:
+def _fraction(codes: Array, fraction: float, seed: int, groups: Array) -> Array:
+    """Trials of the fraction of groups of each class, where a group has the class of its first trial."""
     if not 0 < fraction < 1:
         raise checks.ParameterError(f"validation={fraction} must be between 0 and 1; None is no validation.")
+    names, first = np.unique(groups, return_index=True)
     try:
-        _, chosen = train_test_split(np.arange(len(codes)), test_size=fraction, stratify=codes, random_state=seed)
+        _, chosen = train_test_split(
+            names[np.argsort(first)], test_size=fraction, stratify=codes[np.sort(first)], random_state=seed
+        )
     except ValueError as error:
         raise checks.ParameterError(
             f"validation={fraction} of {len(codes)} trials leaves a class out ({error}) Give more trials or None."
         ) from None
-    return np.sort(chosen)
+    return np.flatnonzero(np.isin(groups, chosen))
 
 
 def weigh_classes(class_weight: Any, classes: Array, codes: Array) -> Tensor | None:

@@ -12,18 +12,25 @@ from gbwatt.data.trials import Trials
 
 @dataclass(frozen=True)
 class Recorded:
-    """Channels, sampling rate and unit of epochs, and what was done to them (None if nobody knows)."""
+    """Channels, sampling rate and unit of epochs, what was done to them, and what their class numbers mean.
+
+    The last two are None if nobody knows.
+    """
 
     ch_names: tuple[str, ...]
     sfreq: float
     unit: str
     steps: tuple[Mapping[str, Any], ...] | None = None
+    class_names: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, X: Any) -> Recorded | None:
-        """What ``X`` knows of itself: :class:`~gbwatt.data.Trials` all, ``mne.Epochs`` most, an array nothing."""
+    def of(cls, X: Any, y: Any = None) -> Recorded | None:
+        """What ``X`` knows of itself: :class:`~gbwatt.data.Trials` all, ``mne.Epochs`` most, an array nothing.
+
+        With labels ``y`` of its own, the class numbers of Trials do not count.
+        """
         if isinstance(X, Trials):
-            return cls(X.ch_names, X.sfreq, X.unit, X.steps)
+            return cls(X.ch_names, X.sfreq, X.unit, X.steps, X.class_names if y is None else None)
         if hasattr(X, "get_data"):
             return cls(tuple(X.ch_names), float(X.info["sfreq"]), "V")
         return None
@@ -34,7 +41,14 @@ class Recorded:
         if values is None:
             return None
         steps = None if values["steps"] is None else tuple(values["steps"])
-        return cls(tuple(values["ch_names"]), float(values["sfreq"]), values["unit"], steps)
+        names = values.get("class_names")
+        return cls(
+            tuple(values["ch_names"]),
+            float(values["sfreq"]),
+            values["unit"],
+            steps,
+            None if names is None else tuple(names),
+        )
 
     def require(self, other: Recorded | None, name: str) -> None:
         """Refuse epochs of another kind; what is not known of them is not compared."""
@@ -51,6 +65,14 @@ class Recorded:
             raise checks.MismatchError(
                 f"'{name}' was preprocessed by {_prepared(other)}, but the training data by {_prepared(self)}; "
                 "take the same steps, or give the bare array if you know better."
+            )
+
+    def require_classes(self, trials: Trials, name: str) -> None:
+        """Refuse class numbers that mean something else."""
+        if self.class_names not in (None, trials.class_names):
+            raise checks.MismatchError(
+                f"'{name}' has the classes {list(trials.class_names)}, but the model was trained on "
+                f"{list(self.class_names or ())}; select the same ones, in the same order."
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +30,7 @@ def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any) -> None:
     estimator = {
         "class": type(decoder).__name__,
         "parameters": _writable(decoder.get_params(deep=False)),
+        "classes": decoder.classes_.tolist(),
         "classes_dtype": decoder.classes_.dtype.str,
         "signal": vars(decoder.signal_),
         "scale": decoder.scale_,
@@ -44,7 +46,7 @@ def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any) -> None:
     save_pretrained(
         module,
         folder,
-        class_names=decoder.classes_.tolist(),
+        class_names=list(decoder.class_names_) if decoder.recorded_ else decoder.classes_.tolist(),
         preprocessing=preprocessing,
         extra={"multiply epochs by": decoder.scale_, "training": training, "estimator": estimator},
         name=decoder.model,
@@ -82,7 +84,7 @@ def _restored(cls: type[D], found: Pretrained, saved: dict[str, Any], device: st
     if isinstance(parameters["class_weight"], list):
         parameters["class_weight"] = dict(parameters["class_weight"])
     decoder = cls(**parameters, device=device)
-    decoder.classes_ = _labels(found.class_names or (), saved["classes_dtype"])
+    decoder.classes_ = _labels(saved.get("classes", found.class_names or ()), saved["classes_dtype"])
     decoder.signal_ = Signal(**saved["signal"])
     decoder.scale_ = float(saved["scale"])
     decoder.recorded_ = Recorded.from_dict(saved.get("recorded"))
@@ -91,7 +93,7 @@ def _restored(cls: type[D], found: Pretrained, saved: dict[str, Any], device: st
     return decoder
 
 
-def _labels(names: tuple[Any, ...], dtype: str) -> Array:
+def _labels(names: Sequence[Any], dtype: str) -> Array:
     if np.dtype(dtype).kind not in "biufUO":
         raise TypeError(f"labels of dtype {dtype!r}")
     return np.array(names, dtype=dtype)

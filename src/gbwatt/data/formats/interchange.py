@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt import checks
+from gbwatt.data.steps import Convert, Pick, Step
 from gbwatt.data.trials import UNITS, Trials
 from gbwatt.data.truth import Truth
 
@@ -32,14 +34,15 @@ def to_mne(trials: Trials) -> mne.EpochsArray:
     which :func:`from_mne` knows them again.  The classes are the events, numbered from 1; subject, session, run, group
     and label of each trial are in ``metadata``.  Electrodes get positions if MNE's 10-05 montage has all of them.  MNE
     counts time in whole samples, so ``tmin`` is rounded to one.  The name of the data set, the steps of preprocessing
-    and what was planted are kept in ``info["description"]``, also in a file.
+    and what was planted are kept in ``info["description"]``, also in a file; so is what MNE knows of the epochs, by
+    which :func:`from_mne` sees what was done to them since.
     """
     import mne
 
     if not len(trials):
         raise checks.ParameterError("there are no trials; MNE has no epochs without any.")
-    n, _, n_times = trials.shape
-    return mne.EpochsArray(
+    n, n_chans, n_times = trials.shape
+    epochs = mne.EpochsArray(
         trials.X.astype(np.float64) * UNITS.get(trials.unit, 1.0),
         _info(trials),
         np.column_stack([np.arange(n) * n_times, np.zeros(n, dtype=int), trials.y + 1]),
@@ -50,6 +53,9 @@ def to_mne(trials: Trials) -> mne.EpochsArray:
         proj=False,
         verbose="ERROR",
     )
+    about = {"tmin": trials.tmin, "state": {**_state(epochs, range(n_chans)), "unit": trials.unit}}
+    epochs.info["description"] = json.dumps({"gbwatt": {**about, **to_record(trials)}})
+    return epochs
 
 
 def from_mne(
@@ -65,6 +71,10 @@ def from_mne(
     """Trials of MNE's epochs, in µV.
 
     Epochs that MNE rejects are left out.  The classes are the names in ``event_id``, in the order of their codes.
+
+    Epochs of :func:`to_mne` come back with their history.  If MNE knows that their samples were changed in between, by
+    a filter, resampling, a crop, a baseline, a reference or a projection, the history goes on with a step "mne" that
+    has what is different now.  Of other changes, such as those of ``apply_function``, MNE keeps no record.
 
     Parameters
     ----------
@@ -83,6 +93,7 @@ def from_mne(
     unit, scale = _unit(kept, picks)
     names = {code: name for name, code in sorted(kept.event_id.items(), key=lambda item: item[1])}
     about = _about(kept.info["description"])
+    state = {**_state(kept, picks), "unit": unit}
     given = {"subject": subject, "session": session, "run": run, "group": group}
     return Trials(
         X=kept.get_data(picks=picks, verbose="ERROR") * scale,
@@ -92,8 +103,8 @@ def from_mne(
         sfreq=kept.info["sfreq"],
         tmin=_tmin(kept, about),
         unit=unit,
-        **{**given, **_columns(kept.metadata)},
-        **{"dataset": dataset, **provenance(about)},
+        **{**given, **(columns := _columns(kept.metadata))},
+        **{"dataset": dataset, **_provenance(about, state, columns.get("subject", subject))},
     )
 
 
@@ -107,7 +118,6 @@ def _info(trials: Trials) -> mne.Info:
     if trials.unit not in UNITS:
         for channel in info["chs"]:
             channel["unit"] = _no_unit()
-    info["description"] = json.dumps({"gbwatt": {"tmin": trials.tmin, **to_record(trials)}})
     return info
 
 
@@ -175,20 +185,61 @@ def _about(description: str | None) -> dict[str, Any]:
     return dict(found["gbwatt"]) if isinstance(found, dict) and "gbwatt" in found else {}
 
 
+# ---- what was done in MNE
+
+
+def _state(epochs: mne.BaseEpochs, picks: Sequence[int]) -> dict[str, Any]:
+    """What MNE changes along with the samples."""
+    return {
+        **{name: float(epochs.info[name]) for name in ("highpass", "lowpass", "sfreq")},
+        "tmin": float(epochs.times[0]),
+        "n_times": len(epochs.times),
+        "custom_ref_applied": int(epochs.info["custom_ref_applied"]),
+        "projections": sum(bool(projection["active"]) for projection in epochs.info["projs"]),
+        "baseline": None if epochs.baseline is None else list(epochs.baseline),
+        "channels": [epochs.ch_names[pick] for pick in picks],
+    }
+
+
+def _since(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Records of what was done from one state to another: in MNE, by the choice of channels, and by the unit."""
+    changed = {name: now[name] for name, value in before.items() if not _same(value, now[name])}
+    ours: list[Step] = []
+    if set(changed.get("channels", ())) <= set(before["channels"]):
+        ours += [Pick(tuple(names)) for names in [changed.pop("channels", None)] if names]
+    ours += [Convert(unit) for unit in [changed.pop("unit", None)] if unit]
+    return [*([{"step": "mne", **changed}] if changed else []), *(step.record() for step in ours)]
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal, but for the digits that a file of MNE does not keep."""
+    numbers = isinstance(one, float) and isinstance(other, float)
+    return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-6) if numbers else bool(one == other)
+
+
+def _provenance(about: Mapping[str, Any], state: Mapping[str, Any], subject: Any) -> dict[str, Any]:
+    """Data set, history up to now, and what was planted for the subjects that are left."""
+    found = provenance(about)
+    if "state" in about:
+        found["steps"] = [*found["steps"], *_since(about["state"], state)]
+    left = np.unique(subject).tolist()
+    return {**found, "truths": {s: truth for s, truth in found.get("truths", {}).items() if s in left}}
+
+
 # ---- where trials come from, in a form that JSON keeps
 
 
 def to_record(trials: Trials) -> dict[str, Any]:
-    """Data set, steps of preprocessing, and what was planted."""
-    truth = None if trials.truth is None else trials.truth.to_dict()
-    return {"dataset": trials.dataset, "steps": list(trials.steps), "truth": truth}
+    """Data set, steps of preprocessing, and what was planted for each subject."""
+    truths = {str(subject): truth.to_dict() for subject, truth in trials.truths.items()}
+    return {"dataset": trials.dataset, "steps": list(trials.steps), "truths": truths}
 
 
 def provenance(record: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of :class:`Trials` out of what :func:`to_record` gave."""
     found = {name: record[name] for name in ("dataset", "steps") if name in record}
-    truth = record.get("truth")
-    return found if truth is None else {**found, "truth": Truth.from_dict(truth)}
+    truths = {int(subject): Truth.from_dict(truth) for subject, truth in record.get("truths", {}).items()}
+    return {**found, "truths": truths}
 
 
 # ---- MOABB
@@ -197,10 +248,11 @@ def provenance(record: Mapping[str, Any]) -> dict[str, Any]:
 def to_moabb(trials: Trials) -> tuple[Array, Array, pd.DataFrame]:
     """What a paradigm of MOABB gives: X (n, n_chans, n_times) in float64, labels (n,) and a frame of metadata.
 
-    X is in µV, or as it is if in "a.u.".  The frame has the columns subject, session and run.
+    X is in µV, or as it is if in "a.u.".  The frame has MOABB's columns subject, session and run, and also
+    group.
     """
     scale = UNITS[trials.unit] / UNITS["µV"] if trials.unit in UNITS else 1.0
-    return trials.X.astype(np.float64) * scale, trials.labels, _metadata(trials, ("subject", "session", "run"))
+    return trials.X.astype(np.float64) * scale, trials.labels, _metadata(trials, _COLUMNS)
 
 
 def from_moabb(
@@ -222,7 +274,7 @@ def from_moabb(
     y : array (n,)
         Labels.
     metadata : DataFrame
-        With the columns subject, session and run.
+        With the columns subject, session and run; it may have group too.
     ch_names, sfreq
         MOABB's arrays do not have them.
     class_names : sequence of str, optional

@@ -51,7 +51,7 @@ def make(paradigm: Paradigm, subject: int, difficulty: float, seed: int) -> Tria
         run=run[whole],
         group=whole,
         dataset=paradigm.name,
-        truth=_truth(paradigm, leads, planted if difficulty < 1 else (), difficulty, seed),
+        truths={subject: _truth(paradigm, leads, planted if difficulty < 1 else (), difficulty, seed)},
     )
 
 
