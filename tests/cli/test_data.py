@@ -86,6 +86,25 @@ def test_files_of_a_user_are_described(mamem_folder):
     assert found["splits"] == [{"test": "subject 1, last trials", "n_train": 26, "n_valid": 4, "n_test": 10}]
 
 
+@pytest.mark.parametrize("name", [name for name in DATASETS if name.startswith("simulated")])
+def test_the_first_subject_is_described_unless_another_is_named(name):
+    assert as_json("data", "describe", name)["subjects"] == [DATASETS[name].subjects[0]]
+
+
+@pytest.mark.parametrize(("y", "reason"), [([0] * 40, "one class only"), ([0] * 39 + [1], "too few")])
+def test_what_cannot_be_scored_is_described_all_the_same(tmp_path, y, reason):
+    file = tmp_path / "mine.npz"
+    np.savez(file, X=np.random.default_rng(0).standard_normal((40, 3, 100)), y=y, sfreq=100)
+    found = as_json("data", "describe", str(file))
+    assert found["n_trials"] == 40
+    assert found["sanity"] is None
+    assert reason in found["no_sanity"]
+    shown = run("data", "describe", str(file))
+    assert shown.exit_code == 0
+    assert "No sanity score" in shown.output
+    assert "3: " in shown.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -173,6 +173,25 @@ def test_a_file_of_arrays_is_a_data_set(tmp_path):
         load(tmp_path / "mine.npz", tmin=0)
 
 
+def test_subjects_of_a_file_of_arrays_are_those_in_it(tmp_path):
+    np.savez(tmp_path / "mine.npz", X=np.ones((6, 2, 9)), y=[0, 1] * 3, sfreq=100, subject=[3, 3, 4, 4, 4, 4])
+    assert len(load(tmp_path / "mine.npz", "all")) == 6
+    assert len(load(tmp_path / "mine.npz", 4)) == 4
+    assert len(load(tmp_path / "mine.npz")) == 2
+    with pytest.raises(checks.ParameterError, match="it has 3-4"):
+        load(tmp_path / "mine.npz", 1)
+
+
+def test_what_is_not_read_from_files_does_not_look_for_any(monkeypatch, tmp_path):
+    def refuse(*_: object) -> None:
+        raise AssertionError("walked through the folder")
+
+    monkeypatch.setattr("os.walk", refuse)
+    assert len(load("simulated-ssvep", root=tmp_path)) == 500
+    with pytest.raises(AssertionError, match="walked"):
+        load(MAMEM, root=tmp_path)
+
+
 def test_a_recording_is_cut_as_the_options_say(tmp_path):
     import mne
 
@@ -182,6 +201,9 @@ def test_a_recording_is_cut_as_the_options_say(tmp_path):
     trials = load(tmp_path / "mine_raw.fif", tmin=0, tmax=1.5)
     assert trials.shape == (12, 2, 150)
     assert trials.class_names == ("left", "right")
+    assert set(load(tmp_path / "mine_raw.fif", 7, tmin=0, tmax=1.5).subject) == {7}
+    with pytest.raises(checks.ParameterError, match="the recording of one subject"):
+        load(tmp_path / "mine_raw.fif", [7, 8], tmin=0, tmax=1.5)
     with pytest.raises(checks.ParameterError, match="Did you mean 'tmax'"):
         load(tmp_path / "mine_raw.fif", tmin=0, tmx=1.5)
 

@@ -236,6 +236,56 @@ def test_noise_has_its_variance_and_keeps_labels():
     assert trials.steps == ()
 
 
+def test_noise_is_added_before_or_after_a_selection():
+    trials = bcic_like()
+    rows = np.flatnonzero(trials.session == "E")[::3]
+    np.testing.assert_array_equal(add_noise(trials[rows], 2.0).X, add_noise(trials, 2.0)[rows].X)
+
+
+def test_noise_of_training_and_test_tells_nothing_about_labels():
+    rng = np.random.default_rng(0)
+    trials = make(np.tile(np.arange(40) % 4, 2), session=np.repeat(["T", "E"], 40)).replace(
+        X=rng.standard_normal((80, 1, 100)) * 1e-3
+    )
+    train, test = (trials.select(session=session) for session in "TE")  # labels are in the same order in both
+    noise = [(add_noise(part, 1.0).X - part.X)[:, 0] for part in (train, test)]
+    assert abs(np.corrcoef(*noise)[:40, 40:]).max() < 0.5
+    nearest = ((noise[1][:, None] - noise[0]) ** 2).sum(-1).argmin(1)
+    assert np.mean(train.y[nearest] == test.y) < 0.6  # of chance at 0.25
+
+
 def test_negative_variance_is_refused():
     with pytest.raises(checks.ParameterError, match="variance"):
         add_noise(mamem_like(), -1.0)
+
+
+# ---- parameters
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: InOrder(valid=0.9, test=0.5), "below 1: nothing is left for training"),
+        (lambda: InOrder(test=1.0), "test=1.0 must be a fraction"),
+        (lambda: InOrder(test=0), "nothing to test on"),
+        (lambda: HeldOutSession(valid=-0.1), "valid=-0.1"),
+        (lambda: LeaveOneRoundOut(ROUNDS, valid=float("nan")), "valid=nan"),
+        (lambda: LeaveOneSubjectOut(n_valid=-1), "n_valid=-1"),
+    ],
+)
+def test_wrong_parameters_of_a_protocol_are_refused(make, message):
+    with pytest.raises(checks.ParameterError, match=message):
+        make()
+
+
+def test_a_small_class_is_in_every_part_or_refused():
+    (split,) = InOrder().splits(make([0, 1, 0, 1, 0, 1, 0, 1]))
+    assert [len(split.train), len(split.valid), len(split.test)] == [4, 2, 2]
+    with pytest.raises(checks.ParameterError, match="class 'class 1' has 1 trials"):
+        list(InOrder().splits(make([0, 0, 0, 0, 0, 1])))
+
+
+def test_validation_can_be_left_out():
+    (split,) = InOrder(valid=0).splits(make(np.tile([0, 1], 8)))
+    assert len(split.valid) == 0
+    assert len(split.test) == 4

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gbwatt import checks
 from gbwatt.data import DATASETS, find_dataset, load
 from gbwatt.data.catalogue import Dataset, data_root, find_files, index_files
 from gbwatt.data.description import Description
-from gbwatt.data.sanity import Sanity, sanity
 from gbwatt.data.trials import Trials
 
 app = typer.Typer(help="Data sets: which there are, and what is in one.", no_args_is_help=True)
@@ -37,7 +37,7 @@ def list_(root: Root = None, as_json: AsJson = False) -> None:
         table.add_row(row["name"], row["title"], str(len(row["subjects"])), here, ", ".join(row["sources"]))
     console.print(table)
     console.print("Also any file that MNE reads, an .npz file, and moabb:NAME.", highlight=False)
-    console.print("Next: gbwatt data describe NAME --subject 1", highlight=False)
+    console.print("Next: gbwatt data describe NAME", highlight=False)
 
 
 def _row(dataset: Dataset, root: Path | None) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def _subjects_here(dataset: Dataset, root: Path | None) -> list[int]:
 @app.command()
 def describe(
     name: Annotated[str, typer.Argument(help="A data set of `gbwatt data list`, moabb:NAME, or a file.")],
-    subject: Annotated[int, typer.Option(help="Number of the subject.")] = 1,
+    subject: Annotated[int | None, typer.Option(help="Number of the subject; by default the first.")] = None,
     root: Root = None,
     source: Annotated[str | None, typer.Option(help="Form of the files; by default the first that is there.")] = None,
     option: Annotated[
@@ -71,14 +71,27 @@ def describe(
     """Counts, channels, rate, units and preprocessing of a subject, and what a classical pipeline decodes of it."""
     dataset = find_dataset(name)
     trials = load(name, subject, root=root, source=source, **_options(option or []))
-    description, score = trials.describe(), sanity(trials, dataset.protocol, dataset.pipeline)
-    parts = _parts(trials, dataset)
-    console = Console()
+    description, console = trials.describe(), Console()
+    if not as_json:
+        _print_description(console, description)
+    judged = _judge(trials, dataset)
     if as_json:
-        found = {**description.to_dict(), "splits": parts, "sanity": score.to_dict()}
-        console.print_json(json.dumps(found))
-        return
-    _print(console, description, parts, score)
+        console.print_json(json.dumps({**description.to_dict(), **judged}))
+    else:
+        _print_judgement(console, judged)
+
+
+def _judge(trials: Trials, dataset: Dataset) -> dict[str, Any]:
+    """Sizes of the protocol's splits and the sanity score; where there can be none, why."""
+    from gbwatt.data.sanity import sanity  # takes a second to import
+
+    found: dict[str, Any] = {"splits": None, "sanity": None}
+    try:
+        found["splits"] = _parts(trials, dataset)
+        found["sanity"] = sanity(trials, dataset.protocol, dataset.pipeline).to_dict()
+    except checks.InputError as error:
+        found["no_sanity"] = str(error)
+    return found
 
 
 def _options(texts: list[str]) -> dict[str, Any]:
@@ -110,19 +123,27 @@ def _counts(description: Description) -> Table:
     return table
 
 
-def _print(console: Console, description: Description, parts: list[dict[str, Any]], score: Sanity) -> None:
+def _print_description(console: Console, description: Description) -> None:
     facts = Table.grid(padding=(0, 2))
     for name, value in description.rows():
         facts.add_row(Text(name, style="bold"), Text(value))
     console.print(facts)
     console.print(_counts(description))
-    table = Table("tested on", "training", "validation", "test", title="Protocol")
-    for part in parts:
-        table.add_row(part["test"], str(part["n_train"]), str(part["n_valid"]), str(part["n_test"]))
-    console.print(table)
-    verdict = "above chance" if score.decodable else "[yellow]not above chance[/]"
+
+
+def _print_judgement(console: Console, judged: dict[str, Any]) -> None:
+    if judged["splits"]:
+        table = Table("tested on", "training", "validation", "test", title="Protocol")
+        for part in judged["splits"]:
+            table.add_row(part["test"], str(part["n_train"]), str(part["n_valid"]), str(part["n_test"]))
+        console.print(table)
+    score = judged["sanity"]
+    if score is None:
+        console.print(Text.assemble(("No sanity score: ", "yellow"), judged["no_sanity"]))
+        return
+    verdict = "above chance" if score["decodable"] else "[yellow]not above chance[/]"
     console.print(
-        f"Sanity: {score.pipeline} reaches {score.measure} [bold]{score.score:.3f}[/] on {score.n_test} test trials; "
-        f"chance is {score.chance:.3f}, in 95 % of cases below {score.chance_95:.3f}: {verdict}.",
+        f"Sanity: {score['pipeline']} reaches {score['measure']} [bold]{score['score']:.3f}[/] on {score['n_test']} "
+        f"test trials; chance is {score['chance']:.3f}, in 95 % of cases below {score['chance_95']:.3f}: {verdict}.",
         highlight=False,
     )

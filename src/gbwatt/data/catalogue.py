@@ -62,7 +62,7 @@ class Dataset:
     ----------
     name, title : str
     subjects : tuple of int
-        All that "all" means.
+        All that "all" means; none for a recording, which may be given any number.
     held_back : tuple of int
         Further subjects, whose labels are in a file that not everybody has.
     sources : tuple of Source
@@ -106,6 +106,8 @@ def index_files(dataset: Dataset, root: str | Path | None = None) -> dict[str, P
 
     Without such a folder, in the root itself and the folders in it.  Of two files with one name the less deep counts.
     """
+    if not dataset.folder:  # made, or found by itself
+        return {}
     own = data_root(root) / dataset.folder
     top, depth = (own, None) if own.is_dir() else (data_root(root), 1)
     found: dict[str, Path] = {}
@@ -131,10 +133,17 @@ def find_files(index: Mapping[str, Path], names: Sequence[str]) -> dict[str, Pat
 
 
 def find_source(
-    dataset: Dataset, subject: int, root: str | Path | None, name: str | None
+    dataset: Dataset,
+    subject: int,
+    root: str | Path | None,
+    name: str | None,
+    index: Mapping[str, Path] | None = None,
 ) -> tuple[Source, tuple[Path, ...]]:
-    """The source to read a subject from, and its files; without a name the first whose files are all there."""
-    index = index_files(dataset, root)
+    """The source to read a subject from, and its files; without a name the first whose files are all there.
+
+    ``index`` is that of :func:`index_files`, for whoever asks for many subjects.
+    """
+    index = index_files(dataset, root) if index is None else index
     wanted = [dataset.source(name)] if name is not None else [s for s in dataset.sources if not s.downloads]
     searched = [(source, find_files(index, source.files(subject))) for source in wanted]
     for source, files in searched:

@@ -10,7 +10,7 @@ import numpy as np
 
 from gbwatt import checks
 from gbwatt.data import simulated
-from gbwatt.data.catalogue import Dataset, Source, find_source
+from gbwatt.data.catalogue import Dataset, Source, find_source, index_files
 from gbwatt.data.files import MissingFileError
 from gbwatt.data.formats.moabb import open_dataset, read_moabb
 from gbwatt.data.formats.npz import read_npz
@@ -70,7 +70,7 @@ def load(
         One of :func:`list_datasets`; ``"moabb:NAME"`` for any data set of MOABB, which may download it; or a file:
         ``.npz``, or epochs or a recording in a format that MNE reads.
     subject : int, several, "all", or None
-        None is the first.
+        None is the first.  A recording is given the number.
     root : path, optional
         The folder of recordings; by default what the environment variable GBWATT_DATA says, else ``~/gbwatt_data``.
         Files are looked for in the data set's own folder there, and below it.
@@ -89,34 +89,34 @@ def load(
     (500, 8, 125)
     """
     dataset = find_dataset(name)
-    parts = [_load_subject(dataset, s, root, source, preprocessing, options) for s in _subjects(dataset, subject)]
+    index = index_files(dataset, root)
+    parts = []
+    for number in _subjects(dataset, subject):
+        chosen, files = find_source(dataset, number, root, source, index)
+        _check_options(dataset, chosen, options)
+        steps = _steps(preprocessing, chosen)
+        parts.append(steps(chosen.read(files, number, **options)))
     return parts[0] if len(parts) == 1 else concatenate(parts)
 
 
-def _load_subject(
-    dataset: Dataset,
-    subject: int,
-    root: str | Path | None,
-    source: str | None,
-    preprocessing: Preprocessing | Literal["preset"] | None,
-    options: dict[str, Any],
-) -> Trials:
-    chosen, files = find_source(dataset, subject, root, source)
-    _check_options(dataset, chosen, options)
-    trials = chosen.read(files, subject, **options)
+def _steps(preprocessing: Preprocessing | str | None, source: Source) -> Preprocessing:
     if isinstance(preprocessing, str):
         checks.one_of("preprocessing", preprocessing, ("preset",))
-        return chosen.preprocessing(trials)
-    return trials if preprocessing is None else preprocessing(trials)
+        return source.preprocessing
+    return Preprocessing() if preprocessing is None else preprocessing
 
 
 def _subjects(dataset: Dataset, subject: Any) -> list[int]:
     if subject is None:
-        return [dataset.subjects[0]]
+        return [dataset.subjects[0] if dataset.subjects else 1]
     if isinstance(subject, str):
         checks.one_of("subject", subject, ("all",))
-        return list(dataset.subjects)
+        return list(dataset.subjects) or [1]
     asked = [subject] if isinstance(subject, int | np.integer) else list(subject)
+    if not dataset.subjects:  # a recording: it is that subject's
+        if len(asked) != 1:
+            raise checks.ParameterError(f"{dataset.name} is the recording of one subject, but got subject={asked}.")
+        return [int(asked[0])]
     known = (*dataset.subjects, *dataset.held_back)
     unknown = [s for s in asked if s not in known]
     if unknown or not asked:
@@ -145,21 +145,35 @@ def _of_file(file: Path) -> Dataset:
     """A data set that is one file."""
     if not file.exists():  # some formats are folders
         raise MissingFileError(f"{file} is not there, and it is no data set: those are {', '.join(DATASETS)}.")
-
-    def read(files: Sequence[Path], subject: int, **options: Any) -> Trials:  # noqa: ARG001
-        return read_npz(file) if file.suffix == ".npz" else read_file(file, subject=subject, **options)
-
-    options = () if file.suffix == ".npz" else ("classes", "tmin", "tmax", "session", "run", "channels")
-    source = Source("npz" if file.suffix == ".npz" else "mne", read, options=options)
+    source, subjects = _arrays(file) if file.suffix == ".npz" else _recording(file)
     return Dataset(
         name=str(file),
         title="a file of recordings",
-        subjects=(1,),
+        subjects=subjects,
         sources=(source,),
         protocol=InOrder(),
         task=None,
         pipeline="tangent",
     )
+
+
+def _arrays(file: Path) -> tuple[Source, tuple[int, ...]]:
+    """A file of arrays, and the subjects in it."""
+    trials = read_npz(file)
+
+    def read(files: Sequence[Path], subject: int) -> Trials:  # noqa: ARG001
+        return trials.select(subject=subject)
+
+    return Source("npz", read), tuple(np.unique(trials.subject).tolist())
+
+
+def _recording(file: Path) -> tuple[Source, tuple[int, ...]]:
+    """A file that MNE reads, of whatever subject."""
+
+    def read(files: Sequence[Path], subject: int, **options: Any) -> Trials:  # noqa: ARG001
+        return read_file(file, subject=subject, **options)
+
+    return Source("mne", read, options=("classes", "tmin", "tmax", "session", "run", "channels")), ()
 
 
 def _of_moabb(name: str) -> Dataset:

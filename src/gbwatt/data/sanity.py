@@ -66,6 +66,7 @@ def sanity(trials: Trials, protocol: Splitter, pipeline: str) -> Sanity:
     truth, scores, found = [], [], []
     for split in protocol.splits(trials):
         known = np.concatenate([split.train, split.valid])
+        _require_classes(trials, split.name, known, split.test if measure == "AUC" else known)
         model = PIPELINES[pipeline](trials).fit(trials.X[known], trials.y[known])
         y, x = trials.y[split.test], trials.X[split.test]
         if measure == "AUC":
@@ -76,6 +77,14 @@ def sanity(trials: Trials, protocol: Splitter, pipeline: str) -> Sanity:
         found.append(len(y))
     chance, limit = _chance(np.concatenate(truth), measure)
     return Sanity(pipeline, measure, float(np.average(scores, weights=found)), chance, limit, sum(found))
+
+
+def _require_classes(trials: Trials, name: str, *parts: Array) -> None:
+    """Refuse parts in which there is nothing to tell apart."""
+    for rows in parts:
+        there = np.unique(trials.labels[rows])
+        if len(there) < 2:
+            raise checks.ParameterError(f"split {name!r} has trials of one class only, {there[0]!r}; two are needed.")
 
 
 def _chance(y: Array, measure: str) -> tuple[float, float]:

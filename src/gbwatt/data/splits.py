@@ -118,6 +118,9 @@ class HeldOutSession(Splitter):
     test: str = "E"
     valid: float = 1 / 8
 
+    def __post_init__(self) -> None:
+        _check_fractions(valid=self.valid)
+
     def splits(self, trials: Trials) -> Iterator[Split]:
         """One split for each subject."""
         for subject in np.unique(trials.subject):
@@ -140,6 +143,9 @@ class LeaveOneRoundOut(Splitter):
     rounds: tuple[tuple[str, ...], ...]
     valid: float = 1 / 8
 
+    def __post_init__(self) -> None:
+        _check_fractions(valid=self.valid)
+
     def splits(self, trials: Trials) -> Iterator[Split]:
         """One split for each subject and round."""
         for subject in np.unique(trials.subject):
@@ -156,6 +162,9 @@ class LeaveOneSubjectOut(Splitter):
     """Each subject is tested once; the next ``n_valid`` subjects are for validation, all others for training."""
 
     n_valid: int = 1
+
+    def __post_init__(self) -> None:
+        checks.at_least("n_valid", self.n_valid, 0)
 
     def splits(self, trials: Trials) -> Iterator[Split]:
         """One split for each subject."""
@@ -179,6 +188,11 @@ class InOrder(Splitter):
     valid: float = 1 / 8
     test: float = 1 / 4
 
+    def __post_init__(self) -> None:
+        _check_fractions(valid=self.valid, test=self.test)
+        if not self.test:
+            raise checks.ParameterError("test=0 leaves nothing to test on.")
+
     def splits(self, trials: Trials) -> Iterator[Split]:
         """One split for each subject."""
         for subject in np.unique(trials.subject):
@@ -201,13 +215,28 @@ def _require_sessions(trials: Trials, subject: int, sessions: Sequence[str]) -> 
         )
 
 
+def _check_fractions(**fractions: float) -> None:
+    for name, value in fractions.items():
+        checks.number(name, value)
+        if not 0 <= value < 1:
+            raise checks.ParameterError(f"{name}={value} must be a fraction, 0 or more and below 1.")
+    if sum(fractions.values()) >= 1:
+        raise checks.ParameterError(f"{' + '.join(fractions)} must be below 1: nothing is left for training.")
+
+
 def _last_of_each_class(trials: Trials, rows: Indices, fraction: float) -> tuple[Indices, Indices]:
-    """Trials without, and with, the last ``fraction`` of each class; groups are not divided."""
+    """Trials without, and with, the last ``fraction`` of each class, one group at least; groups are not divided."""
     held_out: list[int] = []
     for label in np.unique(trials.y[rows]):
         members = rows[trials.y[rows] == label]
         groups = list(dict.fromkeys(trials.group[members].tolist()))
-        last = groups[len(groups) - round(fraction * len(groups)) :] if fraction else []
+        n_last = max(1, round(fraction * len(groups))) if fraction else 0
+        if n_last >= len(groups):
+            raise checks.ParameterError(
+                f"class {trials.class_names[label]!r} has {len(groups)} trials, or groups of them; too few to set some "
+                "apart and keep some."
+            )
+        last = groups[len(groups) - n_last :]
         held_out.extend(members[np.isin(trials.group[members], last)].tolist())
     mask = np.isin(rows, held_out)
     return rows[~mask], rows[mask]
