@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import re
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -62,11 +63,12 @@ def _status(field: str) -> float:
 def _tensor_peak(runner: Contestant, batch: Batch) -> float:
     """The highest sum of what torch allocated and had not freed, from its profiler."""
     runner.model.zero_grad()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the profiler writes messages; the process ends after this
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         runner.step(batch)
     current = highest = 0
-    for event in record.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            current += event.nbytes()
-            highest = max(highest, current)
+    events = [event for event in record.profiler.kineto_results.events() if event.name() == "[memory]"]
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        current += event.nbytes()
+        highest = max(highest, current)
     return float(highest)

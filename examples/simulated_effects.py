@@ -19,6 +19,7 @@ import numpy as np
 import scipy.signal
 from matplotlib.figure import Figure
 
+from gbwatt.data.montage import montage_name
 from gbwatt.data.simulated import simulate
 from gbwatt.data.trials import Trials
 from gbwatt.data.truth import Effect
@@ -26,7 +27,7 @@ from gbwatt.data.truth import Effect
 
 def topomap(values: Any, trials: Trials, axes: Any, title: str) -> None:
     info = mne.create_info(list(trials.ch_names), trials.sfreq, "eeg")
-    info.set_montage("colin27_1005", verbose="ERROR")
+    info.set_montage(montage_name(), verbose="ERROR")
     limit = float(np.abs(values).max())
     mne.viz.plot_topomap(values, info, axes=axes, show=False, vlim=(-limit, limit), extrapolate="local")
     axes.set_title(title, fontsize=9)

@@ -249,6 +249,7 @@ def at_least(name: str, value: object, least: int) -> None:
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Require one of the allowed names."""
     if value not in allowed:
-        close = difflib.get_close_matches(str(value), allowed, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        plain = {name.casefold(): name for name in allowed}
+        close = difflib.get_close_matches(str(value).casefold(), plain, n=1)
+        hint = f" Did you mean {plain[close[0]]!r}?" if close else ""
         raise ParameterError(f"{name}={value!r} is not known; it is one of {', '.join(map(repr, allowed))}.{hint}")

@@ -130,14 +130,19 @@ def test_all_subjects_and_none_given():
         ({"name": "simulated-ssvp"}, "Did you mean 'simulated-ssvep'"),
         ({"subject": 12}, "subject=12 is not in simulated-ssvep; it has 1-11"),
         ({"subject": []}, "it has 1-11"),
+        ({"subject": [1, 2, 1]}, "has a subject twice"),
         ({"subject": "al"}, "Did you mean 'all'"),
         ({"source": "gdf"}, "source='gdf' is not known; it is one of 'simulated'"),
         ({"preprocessing": "presets"}, "Did you mean 'preset'"),
         ({"dificulty": 1}, "Did you mean 'difficulty'"),
+        ({"name": "Simulated-SSVEP"}, "Did you mean 'simulated-ssvep'"),
+        ({"subject": 1.0}, "subject=1.0 must be a whole number"),
+        ({"preprocessing": Crop(0, 1)}, "preprocessing is a Crop"),
+        ({"preprocessing": [Crop(0, 1)]}, "preprocessing is a list"),
     ],
 )
 def test_wrong_arguments_are_explained(arguments, message):
-    with pytest.raises(checks.ParameterError, match=message):
+    with pytest.raises(checks.InputError, match=message):
         load(**{"name": "simulated-ssvep", **arguments})
 
 
@@ -151,10 +156,11 @@ def test_options_that_a_reader_does_not_have_are_refused(root):
 
 def test_preprocessing_is_the_presets_ones_own_or_none():
     steps = Preprocessing(Crop(0.2, 0.6))
-    assert load("simulated-ssvep", preprocessing=None).steps == ()
+    own = load("simulated-ssvep", preprocessing=None).steps  # of the simulation itself
+    assert [step["step"] for step in own] == ["simulated band-pass"]
     cropped = load("simulated-ssvep", preprocessing=steps)
     assert cropped.shape == (500, 8, 50)
-    assert cropped.steps == (steps.records()[0],)
+    assert cropped.steps == (*own, steps.records()[0])
 
 
 def test_what_is_learnt_from_training_cannot_be_applied_while_loading():
@@ -166,7 +172,7 @@ def test_what_is_learnt_from_training_cannot_be_applied_while_loading():
 
 
 def test_a_file_of_arrays_is_a_data_set(tmp_path):
-    np.savez(tmp_path / "mine.npz", X=np.ones((6, 2, 9)), y=[0, 1] * 3, sfreq=100)
+    np.savez(tmp_path / "mine.npz", X=np.random.default_rng(0).standard_normal((6, 2, 9)), y=[0, 1] * 3, sfreq=100)
     assert load(tmp_path / "mine.npz").shape == (6, 2, 9)
     assert load(str(tmp_path / "mine.npz")).sfreq == 100
     with pytest.raises(checks.ParameterError, match="no options"):
@@ -174,12 +180,33 @@ def test_a_file_of_arrays_is_a_data_set(tmp_path):
 
 
 def test_subjects_of_a_file_of_arrays_are_those_in_it(tmp_path):
-    np.savez(tmp_path / "mine.npz", X=np.ones((6, 2, 9)), y=[0, 1] * 3, sfreq=100, subject=[3, 3, 4, 4, 4, 4])
+    np.savez(
+        tmp_path / "mine.npz",
+        X=np.random.default_rng(0).standard_normal((6, 2, 9)),
+        y=[0, 1] * 3,
+        sfreq=100,
+        subject=[3, 3, 4, 4, 4, 4],
+    )
     assert len(load(tmp_path / "mine.npz", "all")) == 6
     assert len(load(tmp_path / "mine.npz", 4)) == 4
     assert len(load(tmp_path / "mine.npz")) == 2
     with pytest.raises(checks.ParameterError, match="it has 3-4"):
         load(tmp_path / "mine.npz", 1)
+
+
+@pytest.mark.parametrize(
+    ("scale", "shape", "message"),
+    [
+        (1e-6, (6, 2, 50), "which EEG hardly does"),
+        (1e6, (6, 2, 50), "is the unit 'µV' right"),
+        (10, (6, 50, 2), "axes"),
+    ],
+)
+def test_what_does_not_look_like_eeg_gives_a_warning(tmp_path, scale, shape, message):
+    x = scale * np.random.default_rng(0).standard_normal(shape)
+    np.savez(tmp_path / "mine.npz", X=x, y=[0, 1] * 3, sfreq=100)
+    with pytest.warns(UserWarning, match=message):
+        load(tmp_path / "mine.npz")
 
 
 def test_what_is_not_read_from_files_does_not_look_for_any(monkeypatch, tmp_path):

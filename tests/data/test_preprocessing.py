@@ -42,6 +42,7 @@ CHAIN = Preprocessing(
     Pick(("C4", "C3")),
     Convert("mV"),
     Standardise(),
+    Noise(0.01),
 )
 
 

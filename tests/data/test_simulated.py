@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from functools import lru_cache
 from pathlib import Path
 
+import mne
 import numpy as np
 import pytest
 import scipy.signal
@@ -50,8 +52,8 @@ def more_power(name: str, subject: int, c: int, band: tuple[float, float]) -> np
 def test_motor_imagery_has_two_days_of_six_runs_like_2a():
     trials = cached(MI.name, 3)
     assert trials.shape == (576, 22, 438)
-    assert (trials.sfreq, trials.tmin, trials.unit) == (125.0, 0.5, "µV")
-    assert trials.times[-1] == pytest.approx(4.0, abs=0.01)
+    assert (trials.sfreq, trials.tmin, trials.unit) == (125.0, 0.492, "µV")
+    assert trials.times[-1] == pytest.approx(3.988)
     assert {session: set(counts.values()) for session, counts in trials.counts().items()} == {"T": {72}, "E": {72}}
     for run in "123456":
         chosen = trials.select(session="T", run=run)
@@ -74,6 +76,20 @@ def test_feedback_has_five_sessions_with_few_errors():
     assert [sum(counts.values()) for counts in trials.counts().values()] == [60, 60, 60, 60, 100]
     shares = [np.mean(cached(ERN.name, subject).y == 0) for subject in ERN.like.subjects[:3]]
     assert np.mean(shares) == pytest.approx(0.3, abs=0.06)
+
+
+@pytest.mark.parametrize("paradigm", [SSVEP, ERN], ids=["ssvep", "ern"])
+def test_a_session_is_one_run_where_it_is_in_the_real_set(paradigm):
+    trials = cached(paradigm.name, paradigm.like.subjects[0])
+    assert np.unique(trials.run).tolist() == ["1", "2", "3", "4", "5"]
+    assert np.array_equal(trials.run, trials.session)
+
+
+@each_set
+def test_the_band_of_the_recording_is_among_its_steps(paradigm):
+    (step,) = cached(paradigm.name, paradigm.like.subjects[0]).steps
+    assert step["step"] == "simulated band-pass"
+    assert (step["low"], step["high"]) == {"mi": (4, 38), "ssvep": (1, 40), "ern": (1, 40)}[paradigm.like.task]
 
 
 @each_set
@@ -168,6 +184,17 @@ def test_the_reference_is_subtracted():
     against_m1 = head().leads(electrodes, ("M1",), 0.75 * place, place)
     assert against_cz[1, 0] == 0
     assert np.allclose(against_cz, against_m1 - against_m1[1])
+
+
+def test_the_head_is_made_with_the_montage_that_an_older_mne_has(monkeypatch):
+    asked = []
+    original = mne.channels.make_standard_montage
+    monkeypatch.setattr(mne.channels, "get_builtin_montages", lambda: ["standard_1005"])
+    monkeypatch.setattr(
+        mne.channels, "make_standard_montage", lambda name: asked.append(name) or original("colin27_1005")
+    )
+    assert head.__wrapped__().directions.keys() == head().directions.keys()
+    assert asked == ["standard_1005"]
 
 
 # ---- the recording looks like EEG
@@ -337,6 +364,27 @@ def test_a_classical_pipeline_decodes_and_does_not_without_an_effect(paradigm, s
     assert low < usual.score < high
     assert usual.decodable
     assert abs(none.score - none.chance) < 0.15
+
+
+@pytest.mark.parametrize(
+    "paradigm",
+    [SSVEP, *(pytest.param(paradigm, marks=pytest.mark.slow) for paradigm in (MI, ERN))],
+    ids=["ssvep", "mi", "ern"],
+)
+def test_nothing_is_decoded_without_an_effect_over_all_subjects(paradigm):
+    like = paradigm.like
+    found = [sanity(simulate(paradigm.name, s, difficulty=1.0), like.protocol, like.pipeline) for s in like.subjects]
+    assert np.mean([one.score for one in found]) == pytest.approx(1 / len(paradigm.class_names), abs=0.04)
+    assert sum(one.decodable for one in found) <= 2  # one in twenty is, by chance
+
+
+@pytest.mark.slow
+@each_set
+def test_a_subject_takes_little_time(paradigm):
+    head()  # made once
+    start = time.process_time()
+    simulate(paradigm.name, paradigm.like.subjects[0])
+    assert time.process_time() - start < 6.0  # about 1 s
 
 
 @pytest.mark.slow

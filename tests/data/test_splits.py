@@ -176,6 +176,13 @@ def test_wrong_numbers_are_refused(parts, message):
         Split("s", *(np.array(part, dtype=int) for part in parts), groups=np.arange(3))
 
 
+def test_a_split_is_shown_by_its_sizes():
+    (split,) = BySession().splits(mamem_like())
+    assert repr(split) == "<Split subject 1, session 5: train 300, valid 100, test 100>"
+    with pytest.raises(checks.ShapeError, match="10 labels, but the split is of 500"):
+        split.limited(mamem_like().y[:10], 0.5)
+
+
 def test_parts_of_a_split_cannot_be_written():
     (split,) = BySession().splits(mamem_like())
     with pytest.raises(ValueError, match="read-only"):
@@ -188,7 +195,7 @@ def test_parts_of_a_split_cannot_be_written():
         (BySession(test=("6",)), "no session '6'; there are '1'"),
         (HeldOutSession(), "no session 'T'"),
         (LeaveOneSubjectOut(), "at least 3 subjects"),
-        (LeaveOneRoundOut(ROUNDS), "no trial is left"),
+        (LeaveOneRoundOut(ROUNDS), "no run '4'; there are '1'"),
     ],
 )
 def test_trials_that_a_protocol_does_not_fit_are_refused(protocol, message):

@@ -100,7 +100,7 @@ def test_results_are_float32_of_their_own_and_leave_the_input_alone(trials, step
     assert result.shape[-2] == len(frame.ch_names)
 
 
-@pytest.mark.parametrize("step", [step for step in STEPS if not isinstance(step, Noise)], ids=ids[:-1])
+@pytest.mark.parametrize("step", STEPS, ids=ids)
 def test_single_windows_and_batches_get_the_same_bits(trials, step):
     offline, frame = step.transform(trials.X, FRAME)
     layouts = {
@@ -296,11 +296,25 @@ def test_standardising_needs_training_data_and_its_channels(trials):
 
 
 def test_noise_has_its_variance_and_differs_from_trial_to_trial():
-    noise = run(Noise(4.0, seed=3), np.zeros((50, 2, 500)))
+    x = np.arange(50.0)[:, None, None] * np.ones((2, 500))
+    noise = run(Noise(4.0, seed=3), x) - x
     assert noise.var() == pytest.approx(4.0, rel=0.03)
-    assert abs(np.corrcoef(noise.reshape(50, -1))[0, 1:]).max() < 0.2
-    np.testing.assert_array_equal(run(Noise(4.0, seed=3), np.zeros((2, 500))), noise[0])  # of the first trial
-    np.testing.assert_array_equal(run(Noise(0.0), noise), noise)
+    between = np.corrcoef(noise.reshape(50, -1)) - np.eye(50)
+    assert abs(between).max() < 0.2
+    np.testing.assert_array_equal(run(Noise(0.0), noise), noise.astype(np.float32))
+
+
+def test_noise_is_that_of_the_trial_wherever_it_stands(trials):
+    rows = [7, 2, 2, 11]
+    everywhere = run(Noise(4.0), trials.X)
+    np.testing.assert_array_equal(run(Noise(4.0), trials.X[rows]), everywhere[rows])
+    assert abs(np.corrcoef((everywhere - trials.X)[[2, 7]].reshape(2, -1))[0, 1]) < 0.1
+
+
+def test_noise_that_is_added_twice_is_not_the_same_twice(trials):
+    once = run(Noise(4.0), trials.X)
+    twice = run(Noise(4.0), once)
+    assert abs(np.corrcoef((once - trials.X).ravel(), (twice - once).ravel())[0, 1]) < 0.05
 
 
 # ---- arguments
@@ -323,8 +337,8 @@ def test_noise_has_its_variance_and_differs_from_trial_to_trial():
         (lambda: Notch("50"), "freq='5' must be a finite number"),
         (lambda: Reference("Cz"), r"channels='Cz' must be a sequence of names"),
         (lambda: Reference(3), r"channels=3 must be a sequence of names"),
-        (lambda: Reference(("Cz", "Cz")), "has 'cz' twice"),
-        (lambda: Pick(("Cz", "CZ")), "has 'cz' twice"),
+        (lambda: Reference(("Cz", "Cz")), "has 'Cz' twice"),
+        (lambda: Pick(("Cz", "CZ")), "has 'Cz' twice"),
         (lambda: Pick(()), "empty; name one"),
         (lambda: Pick((1, 2)), "must be a sequence of names"),
         (lambda: Resample(0), "sfreq=0 must be positive"),

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
+import pickle
+import tempfile
 
+import joblib
 import numpy as np
 import pytest
+import sklearn.base
+from sklearn.preprocessing import FunctionTransformer
 
 from gbwatt import checks
+from gbwatt.data.preprocessing import Preprocessing
+from gbwatt.data.splits import Split
 from gbwatt.data.trials import UNITS, Frame, Trials, concatenate
 from gbwatt.data.truth import Effect, Truth
 
@@ -18,6 +26,7 @@ TRUTH = Truth(
     difficulty=0.5,
     seed=3,
 )
+OTHER = dataclasses.replace(TRUTH, seed=4)
 
 
 def make(n: int = 8, **changes) -> Trials:
@@ -100,6 +109,65 @@ def test_arrays_and_records_are_copies():
     assert trials.steps[0]["variance"] == 1.0
 
 
+def as_is(trials: Trials) -> Trials:
+    return trials
+
+
+def through_joblib(trials: Trials) -> Trials:
+    """As another process of joblib gets them: arrays are parts of a file that is mapped into memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        joblib.dump(trials, f"{folder}/trials.joblib")
+        return joblib.load(f"{folder}/trials.joblib", mmap_mode="r+")
+
+
+COPIES = {
+    "itself": as_is,
+    "pickle": lambda trials: pickle.loads(pickle.dumps(trials)),
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "clone": lambda trials: sklearn.base.clone(trials, safe=False),
+    "clone of what has it": lambda trials: sklearn.base.clone(FunctionTransformer(kw_args=trials)).kw_args,
+    "joblib": through_joblib,
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_copies_are_the_same_and_can_be_changed_as_little(how):
+    trials = make(steps=[{"step": "mine", "tmin": 1.0, "at": {"a": [1, 2]}}], truths={1: TRUTH})
+    found = COPIES[how](trials)
+    for f in dataclasses.fields(Trials):
+        np.testing.assert_equal(getattr(found, f.name), getattr(trials, f.name))
+        if isinstance(getattr(found, f.name), np.ndarray):
+            assert not getattr(found, f.name).flags.writeable, f.name
+    assert found[2:].select(classes="left").labels.tolist() == ["left"] * 2
+    for mapping in (found.steps[0], found.steps[0]["at"], found.truths, found.truth.effects):
+        with pytest.raises(TypeError, match="does not change"):
+            mapping[next(iter(mapping))] = 99
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: record.update(tmin=99),
+        lambda record: record.pop("tmin"),
+        lambda record: record.popitem(),
+        lambda record: record.clear(),
+        lambda record: record.setdefault("more", 1),
+        lambda record: record.__delitem__("tmin"),
+        lambda record: record.__ior__({"tmin": 99}),
+    ],
+)
+def test_records_are_read_only_but_otherwise_dicts(change):
+    record = {"step": "crop", "tmin": 0.0}
+    (kept,) = make(steps=[record]).steps
+    with pytest.raises(TypeError, match="does not change"):
+        change(kept)
+    assert kept == record
+    assert json.loads(json.dumps(kept)) == record
+    assert {**kept, "tmin": 99} == {"step": "crop", "tmin": 99}
+    assert repr(kept) == repr(record)
+
+
 def test_replace_gives_another_and_keeps_the_rest():
     trials = make(group=np.arange(8) // 4)
     other = trials.replace(unit="V", X=trials.X * 2)
@@ -152,6 +220,16 @@ def test_selected_channels_are_in_the_order_given():
     np.testing.assert_array_equal(found.X, trials.X[:, [2, 0]])
 
 
+def test_selected_channels_are_a_step_that_can_be_taken_again():
+    trials = make(steps=[{"step": "noise", "variance": 1.0}])
+    found = trials.select(session="T", channels=["C4", "C3"])
+    assert found.steps == (*trials.steps, {"step": "pick", "channels": ("C4", "C3")})
+    again = Preprocessing.from_records(found.steps[1:])(trials.select(session="T"))
+    np.testing.assert_array_equal(again.X, found.X)
+    assert again.steps == found.steps
+    assert trials.select(session="T", classes=["left"]).steps == trials.steps  # no sample is another
+
+
 def test_a_single_name_stands_for_itself():
     trials = make()
     assert trials.select(classes="left").class_names == ("left",)
@@ -172,6 +250,7 @@ def test_nothing_left_is_an_empty_container():
         ({"run": ["0", "12"]}, "run='12'"),
         ({"classes": ["lefd"]}, "Did you mean 'left'"),
         ({"channels": ["C5"]}, "channels='C5'.*'Cz'"),
+        ({"channels": ["cz"]}, "channels='cz'.*'Cz'"),
         ({"classes": ["left", "left"]}, "different names"),
         ({"channels": ["C3", "C3"]}, "'C3' twice"),
     ],
@@ -192,9 +271,32 @@ def test_concatenation_keeps_trials_in_order_and_groups_apart():
     np.testing.assert_array_equal(both.X, np.concatenate([one.X, other.X]))
 
 
-def test_concatenation_keeps_a_truth_that_all_share_only():
-    assert concatenate([make(truth=TRUTH), make(truth=TRUTH)]).truth == TRUTH
-    assert concatenate([make(truth=TRUTH), make()]).truth is None
+@pytest.mark.parametrize("rows", [[0, 4, 1, 5, 2, 6, 3, 7], [7, 6, 5, 4, 3, 2, 1, 0], [0, 1, 2, 3, 4, 5, 6, 7]])
+def test_parts_of_one_recording_that_are_joined_again_have_its_groups(rows):
+    trials = make(run="1", session="1", group=[4, 4, 4, 4, 0, 0, 0, 0])
+    joined = concatenate([trials[rows[:3]], trials[rows[3:6]], trials[rows[6:]]])
+    same = joined.group[:, None] == joined.group
+    np.testing.assert_array_equal(same, trials.group[rows][:, None] == trials.group[rows])
+    with pytest.raises(checks.ParameterError, match="both train and test"):
+        Split("leak", [0, 1, 2], [], [3, 4, 5], joined.group)
+
+
+@pytest.mark.parametrize("name, values", [("subject", (1, 2)), ("session", ("T", "E")), ("run", ("1", "2"))])
+def test_groups_of_different_recordings_stay_apart(name, values):
+    alike = {"subject": 1, "session": "1", "run": "1", "group": [0, 0, 1, 1]}
+    both = concatenate([make(n=4, **{**alike, name: value}) for value in values])
+    assert both.group.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_group_over_several_runs_is_not_divided():
+    trials = make(group=[0] * 5 + [1] * 3)
+    assert concatenate([trials[:4], trials[4:]]).group.tolist() == [0, 0, 0, 0, 1, 2, 2, 2]  # runs 0, 1 and 2
+    assert concatenate([trials[::2], trials[1::2]]).group.tolist() == [0, 0, 0, 1, 0, 0, 1, 1]
+    assert concatenate([trials, trials[:0]]).group.tolist() == [0] * 5 + [1] * 3
+
+
+def test_nothing_and_nothing_is_nothing():
+    assert concatenate([make()[:0], make()[:0]]).shape == (0, 3, 20)
 
 
 @pytest.mark.parametrize(
@@ -275,61 +377,3 @@ def test_nan_is_found_where_it_is():
 
 def test_every_unit_is_taken():
     assert {make(unit=unit).unit for unit in (*UNITS, "a.u.")} == {"V", "mV", "µV", "nV", "a.u."}
-
-
-# ---- description
-
-
-def test_description_has_the_numbers_of_the_trials():
-    x = 5 * np.random.default_rng(1).standard_normal((40, 3, 50))
-    x[:, 1] = 0.1
-    found = make(n=40, X=x, tmin=-0.1, dataset="mine", subject=[1, 2] * 20).describe()
-    assert (found.dataset, found.subjects, found.n_trials) == ("mine", (1, 2), 40)
-    assert (found.n_chans, found.n_times, found.seconds) == (3, 50, 0.5)
-    assert (found.tmin, found.tmax) == pytest.approx((-0.1, 0.4))
-    assert found.flat == ("Cz",)
-    assert found.amplitude == pytest.approx(5, rel=0.1)
-    assert found.condition_largest == np.inf  # of the flat channel
-    assert found.counts["T"] == {"left": 7, "right": 7, "feet": 6}
-
-
-def test_condition_numbers_are_those_of_the_covariances():
-    trials = make()
-    numbers = [np.linalg.cond(np.cov(x.astype(float))) for x in trials.X]
-    found = trials.describe()
-    assert found.condition_median == pytest.approx(np.median(numbers))
-    assert found.condition_largest == pytest.approx(max(numbers))
-
-
-def test_description_is_plain_json():
-    steps = ({"step": "band-pass", "low": 4.0, "high": 38.0}, {"step": "pick", "channels": ("C3", "Cz")})
-    found = make(X=np.ones((8, 3, 20)), steps=steps, truth=TRUTH).describe().to_dict()
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["condition_largest"] == "inf"
-    assert found["steps"] == ["band-pass low=4 high=38", "pick C3, Cz"]
-    assert found["truth"] == ["difficulty=0.5 seed=3", "left: desynchronisation at C4, 8 to 12 Hz, 0.5 to 2 s"]
-
-
-def test_description_reads_as_a_table():
-    text = str(make(dataset="mine", steps=({"step": "noise", "variance": 0.2},), truth=TRUTH).describe())
-    lines = text.splitlines()
-    assert lines[0].split() == ["data", "set", "mine"]
-    assert "steps      add white noise of variance 0.2 (seed 0)" in lines
-    assert any("desynchronisation at C4" in line for line in lines)
-    assert [line.split() for line in lines[-3:]] == [
-        ["session", "left", "right", "feet"],
-        ["T", "2", "1", "1"],
-        ["E", "1", "2", "1"],
-    ]
-
-
-def test_nothing_can_be_described():
-    found = make()[[]].describe()
-    assert (found.n_trials, found.amplitude, found.condition_median, found.flat) == (0, None, None, ())
-    assert "trials    0" in str(found)
-    assert json.dumps(found.to_dict())
-
-
-def test_one_channel_and_one_sample_can_be_described():
-    trials = make(n=2, X=np.ones((2, 1, 1)), ch_names=["Cz"])
-    assert trials.describe().flat == ("Cz",)

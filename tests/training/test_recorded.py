@@ -64,8 +64,12 @@ def test_validation_may_be_trials(decoder, recorded):
     same = decoder(validation=(recorded.X[30:], recorded.y[30:])).fit(recorded[:30])
     names = decoder(validation=recorded[30:]).fit(recorded[:30], recorded.labels[:30])
     assert numbers.history_[-1]["valid_loss"] == same.history_[-1]["valid_loss"] == names.history_[-1]["valid_loss"]
-    with pytest.raises(checks.MismatchError, match=r"'validation' has unit='V'"):
-        decoder(validation=recorded[30:].replace(unit="V")).fit(recorded[:30])
+    in_volts = recorded[30:].replace(X=1e-6 * recorded.X[30:], unit="V")
+    assert decoder(validation=in_volts).fit(recorded[:30]).history_[-1]["valid_loss"] == pytest.approx(
+        numbers.history_[-1]["valid_loss"], rel=1e-5
+    )
+    with pytest.raises(checks.MismatchError, match=r"'validation' has unit='a.u.'"):
+        decoder(validation=recorded[30:].replace(unit="a.u.")).fit(recorded[:30])
     with pytest.raises(checks.MismatchError, match=r"'validation' has the classes \['right', 'left'\]"):
         decoder(validation=recorded[30:].replace(class_names=["right", "left"])).fit(recorded[:30])
 
@@ -101,7 +105,7 @@ def test_trials_can_be_cross_validated(decoder, recorded):
     [
         ({"ch_names": ["C4", "C3", "Cz", "Pz"]}, r"ch_names=\['C4', 'C3'"),
         ({"sfreq": 128}, "sfreq=128.0, but the model was trained on 100.0"),
-        ({"unit": "V"}, "unit='V', but the model was trained on 'µV'"),
+        ({"unit": "a.u."}, "unit='a.u.', but the model was trained on 'µV'"),
         ({"steps": ()}, r"preprocessed by \[\], but the training data by .*crop"),
         ({"steps": ({**CROP, "tmax": 0.3},)}, "preprocessed"),
     ],
@@ -125,8 +129,17 @@ def test_epochs_of_mne_must_have_the_channels_of_training(decoder, recorded):
     assert len(fitted.predict(epochs)) == 40
     with pytest.raises(checks.MismatchError, match="ch_names"):
         fitted.predict(epochs.copy().reorder_channels(["C4", "C3", "Cz", "Pz"]))
-    with pytest.raises(checks.MismatchError, match="unit='µV'"):
-        fitted.predict(recorded)
+    assert fitted.predict_proba(recorded.replace(steps=())) == pytest.approx(fitted.predict_proba(epochs), abs=1e-5)
+    assert decoder(max_epochs=1).fit(recorded).predict_proba(epochs) == pytest.approx(
+        decoder(max_epochs=1).fit(recorded).predict_proba(recorded), abs=1e-5
+    )
+
+
+def test_epochs_of_mne_bring_their_labels(decoder, recorded):
+    epochs = recorded.to_mne()
+    fitted = decoder().fit(epochs)
+    assert fitted.classes_.tolist() == ["left", "right"]
+    assert fitted.score(epochs) == fitted.score(epochs, recorded.labels) > 0.8
 
 
 def test_preprocessing_is_saved_with_the_model(decoder, recorded, tmp_path):
@@ -138,8 +151,8 @@ def test_preprocessing_is_saved_with_the_model(decoder, recorded, tmp_path):
     assert loaded.classes_.tolist() == [0, 1]
     assert "left, right" in (tmp_path / "model" / "README.md").read_text()
     assert (loaded.predict_proba(recorded) == fitted.predict_proba(recorded)).all()
-    with pytest.raises(checks.MismatchError, match="unit"):
-        loaded.predict(recorded.replace(unit="V"))
+    with pytest.raises(checks.MismatchError, match="ch_names"):
+        loaded.predict(recorded.replace(ch_names=["C4", "C3", "Cz", "Pz"]))
     assert '"crop"' in (tmp_path / "model" / "config.json").read_text()
     assert "crop" in (tmp_path / "model" / "README.md").read_text()
 

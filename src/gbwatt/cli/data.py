@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gbwatt import checks
 from gbwatt.data import DATASETS, find_dataset, load
-from gbwatt.data.catalogue import Dataset, data_root, find_files, index_files
+from gbwatt.data.catalogue import Dataset, data_root, subjects_here
 from gbwatt.data.description import Description
 from gbwatt.data.trials import Trials
 
@@ -36,6 +36,8 @@ def list_(root: Root = None, as_json: AsJson = False) -> None:
         here = f"{len(row['here'])}" if row["here"] else "-"
         table.add_row(row["name"], row["title"], str(len(row["subjects"])), here, ", ".join(row["sources"]))
     console.print(table)
+    if not data_root(root).is_dir():
+        console.print(f"There is no folder {data_root(root)}.", highlight=False)
     console.print("Also any file that MNE reads, an .npz file, and moabb:NAME.", highlight=False)
     console.print("Next: gbwatt data describe NAME", highlight=False)
 
@@ -45,16 +47,10 @@ def _row(dataset: Dataset, root: Path | None) -> dict[str, Any]:
         "name": dataset.name,
         "title": dataset.title,
         "subjects": list(dataset.subjects),
-        "here": _subjects_here(dataset, root),
+        "here": subjects_here(dataset, root),
         "sources": [source.name for source in dataset.sources],
         "where": dataset.where,
     }
-
-
-def _subjects_here(dataset: Dataset, root: Path | None) -> list[int]:
-    index = index_files(dataset, root)
-    forms = [source.files for source in dataset.sources if not source.downloads]
-    return [s for s in dataset.subjects if any(None not in find_files(index, files(s)).values() for files in forms)]
 
 
 @app.command()
@@ -144,6 +140,6 @@ def _print_judgement(console: Console, judged: dict[str, Any]) -> None:
     verdict = "above chance" if score["decodable"] else "[yellow]not above chance[/]"
     console.print(
         f"Sanity: {score['pipeline']} reaches {score['measure']} [bold]{score['score']:.3f}[/] on {score['n_test']} "
-        f"test trials; chance is {score['chance']:.3f}, in 95 % of cases below {score['chance_95']:.3f}: {verdict}.",
+        f"test trials; chance is {score['chance']:.3f}, in 95 % of cases at most {score['chance_95']:.3f}: {verdict}.",
         highlight=False,
     )

@@ -4,21 +4,36 @@ from gbwatt.data.catalogue import Dataset, data_root
 from gbwatt.data.files import DataError, MissingFileError
 from gbwatt.data.loading import DATASETS, find_dataset, list_datasets, load
 from gbwatt.data.preprocessing import Preprocessing
-from gbwatt.data.splits import Split, Splitter
+from gbwatt.data.splits import (
+    BySession,
+    HeldOutSession,
+    InOrder,
+    LeaveOneRoundOut,
+    LeaveOneSubjectOut,
+    Split,
+    Splitter,
+    add_noise,
+)
 from gbwatt.data.trials import Trials, concatenate
 from gbwatt.data.truth import Effect, Truth
 
 __all__ = [
     "DATASETS",
+    "BySession",
     "DataError",
     "Dataset",
     "Effect",
+    "HeldOutSession",
+    "InOrder",
+    "LeaveOneRoundOut",
+    "LeaveOneSubjectOut",
     "MissingFileError",
     "Preprocessing",
     "Split",
     "Splitter",
     "Trials",
     "Truth",
+    "add_noise",
     "concatenate",
     "data_root",
     "find_dataset",

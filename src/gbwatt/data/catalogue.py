@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,7 +105,8 @@ def data_root(root: str | Path | None = None) -> Path:
 def index_files(dataset: Dataset, root: str | Path | None = None) -> dict[str, Path]:
     """Files of a data set by name: in its folder below the root and anywhere below that.
 
-    Without such a folder, in the root itself and the folders in it.  Of two files with one name the less deep counts.
+    Without such a folder, in the root itself and the folders in it.  Of two files with one name the less deep counts,
+    and of two in one depth neither is left out silently.
     """
     if not dataset.folder:  # made, or found by itself
         return {}
@@ -113,7 +115,9 @@ def index_files(dataset: Dataset, root: str | Path | None = None) -> dict[str, P
     found: dict[str, Path] = {}
     for level, files in _levels(top, depth):
         for file in files:
-            found.setdefault(file, level / file)
+            other = found.setdefault(file, level / file)
+            if other != level / file and len(other.parts) == len(level.parts) + 1:
+                warnings.warn(f"{level / file} is not looked at: {other} has the same name.", stacklevel=3)
     return found
 
 
@@ -153,6 +157,17 @@ def find_source(
     raise MissingFileError(_missing(dataset, subject, root, searched))
 
 
+def subjects_here(dataset: Dataset, root: str | Path | None = None) -> list[int]:
+    """Subjects whose files are all there, for one source at least."""
+    index = index_files(dataset, root)
+    return [s for s in (*dataset.subjects, *dataset.held_back) if _complete(dataset, s, index)]
+
+
+def _complete(dataset: Dataset, subject: int, index: Mapping[str, Path]) -> bool:
+    sources = [source for source in dataset.sources if not source.downloads]
+    return any(None not in find_files(index, source.files(subject)).values() for source in sources)
+
+
 def _missing(
     dataset: Dataset, subject: int, root: str | Path | None, searched: Sequence[tuple[Source, dict[str, Path | None]]]
 ) -> str:
@@ -163,6 +178,9 @@ def _missing(
         there = f" ({len(files) - len(absent)} of {len(files)} files are there)" if len(absent) < len(files) else ""
         shown = ", ".join(absent[:4]) + (f" and {len(absent) - 4} more" if len(absent) > 4 else "")
         lines.append(f"  {source.name}: {shown}{there}")
+    here = subjects_here(dataset, root)
+    if here:
+        lines.append(f"Files are there of subjects {', '.join(map(str, here))}.")
     lines.append(f"The folder is root=, else the environment variable {VARIABLE}, else {DEFAULT}.")
     if dataset.where:
         lines.append(f"Get the files from {dataset.where}.")

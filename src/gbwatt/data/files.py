@@ -63,12 +63,16 @@ def read_mat(file: Path, *names: str, remedy: str = "") -> dict[str, Array]:
 
 def expect_complete(file: Path) -> None:
     """Require as many records as the header of an EDF or BDF file says; MNE makes do with fewer."""
-    with opening(file, "nobody", "the header of an EDF or BDF file, with numbers of records and signals"):
+    if not file.is_file():
+        raise MissingFileError(f"{file} is not there.")
+    try:
         header, n_records, record = _edf_sizes(file)
-    found = (file.stat().st_size - header) // record
-    if found != n_records:
+    except ValueError as error:
+        found = f"{size(file)} without a header that says how many records there are ({error})"
+        raise DataError(file, found, "an EDF or BDF file", "Copy it again.") from None
+    if (file.stat().st_size - header) // record != n_records:
         expected = f"{header + n_records * record}, {n_records} records, as its header says"
-        raise DataError(file, f"{size(file)}, {found} records", expected, "It may be truncated. Copy it again.")
+        raise DataError(file, size(file), expected, "It may be truncated. Copy it again.")
 
 
 def _edf_sizes(file: Path) -> tuple[int, int, int]:
@@ -78,8 +82,8 @@ def _edf_sizes(file: Path) -> tuple[int, int, int]:
         header, n_records, n_signals = (int(fixed[a:b]) for a, b in ((184, 192), (236, 244), (252, 256)))
         counts = stream.read(256 * n_signals)[216 * n_signals : 224 * n_signals]
     samples = sum(int(counts[place : place + 8]) for place in range(0, 8 * n_signals, 8))
-    if samples < 1:
-        raise ValueError("no samples in a record")
+    if samples < 1 or n_records < 0:  # -1 as long as it is being written
+        raise ValueError(f"{n_records} of {samples} samples")
     return header, n_records, samples * (3 if fixed[:1] == b"\xff" else 2)  # BDF has 24 bits
 
 

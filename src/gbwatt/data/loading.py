@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +20,7 @@ from gbwatt.data.formats.recordings import read_file
 from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.data.sets import bcic2a, ern, mamem, physionet
 from gbwatt.data.splits import InOrder
-from gbwatt.data.trials import Trials, concatenate
+from gbwatt.data.trials import UNITS, Trials, concatenate
 
 #: All data sets by name, those of the paper first.
 DATASETS: dict[str, Dataset] = {
@@ -103,7 +105,11 @@ def _steps(preprocessing: Preprocessing | str | None, source: Source) -> Preproc
     if isinstance(preprocessing, str):
         checks.one_of("preprocessing", preprocessing, ("preset",))
         return source.preprocessing
-    return Preprocessing() if preprocessing is None else preprocessing
+    if not isinstance(preprocessing, Preprocessing | None):
+        raise checks.MismatchError(
+            f"preprocessing is a {type(preprocessing).__name__}; Preprocessing(step, ...), 'preset' or None is needed."
+        )
+    return preprocessing or Preprocessing()
 
 
 def _subjects(dataset: Dataset, subject: Any) -> list[int]:
@@ -112,17 +118,22 @@ def _subjects(dataset: Dataset, subject: Any) -> list[int]:
     if isinstance(subject, str):
         checks.one_of("subject", subject, ("all",))
         return list(dataset.subjects) or [1]
-    asked = [subject] if isinstance(subject, int | np.integer) else list(subject)
+    try:
+        asked = [operator.index(s) for s in ([subject] if np.ndim(subject) == 0 else subject)]
+    except TypeError:
+        raise checks.MismatchError(f"subject={subject!r} must be a whole number, several, 'all' or None.") from None
     if not dataset.subjects:  # a recording: it is that subject's
         if len(asked) != 1:
             raise checks.ParameterError(f"{dataset.name} is the recording of one subject, but got subject={asked}.")
-        return [int(asked[0])]
+        return asked
     known = (*dataset.subjects, *dataset.held_back)
     unknown = [s for s in asked if s not in known]
+    if len(set(asked)) != len(asked):
+        raise checks.ParameterError(f"subject={asked} has a subject twice.")
     if unknown or not asked:
         which = unknown[0] if unknown else asked
         raise checks.ParameterError(f"subject={which!r} is not in {dataset.name}; it has {_ranges(known)}.")
-    return [int(s) for s in asked]
+    return asked
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:
@@ -162,7 +173,7 @@ def _arrays(file: Path) -> tuple[Source, tuple[int, ...]]:
     trials = read_npz(file)
 
     def read(files: Sequence[Path], subject: int) -> Trials:  # noqa: ARG001
-        return trials.select(subject=subject)
+        return _plausible(file, trials.select(subject=subject))
 
     return Source("npz", read), tuple(np.unique(trials.subject).tolist())
 
@@ -171,9 +182,23 @@ def _recording(file: Path) -> tuple[Source, tuple[int, ...]]:
     """A file that MNE reads, of whatever subject."""
 
     def read(files: Sequence[Path], subject: int, **options: Any) -> Trials:  # noqa: ARG001
-        return read_file(file, subject=subject, **options)
+        return _plausible(file, read_file(file, subject=subject, **options))
 
     return Source("mne", read, options=("classes", "tmin", "tmax", "session", "run", "channels")), ()
+
+
+def _plausible(file: Path, trials: Trials) -> Trials:
+    """The trials; a warning if they do not look like EEG in that unit and shape."""
+    _, n_chans, n_times = trials.shape
+    size = float(np.median(trials.X.std(axis=2))) * UNITS.get(trials.unit, 0.0)
+    if size and not 1e-7 < size < 1e-2:
+        message = f"channels vary by {size:.1e} V, which EEG hardly does; is the unit {trials.unit!r} right?"
+    elif n_chans > n_times:
+        message = f"{n_chans} channels and {n_times} samples; are the axes (n, n_chans, n_times)?"
+    else:
+        return trials
+    warnings.warn(f"{file}: {message}", stacklevel=4)
+    return trials
 
 
 def _of_moabb(name: str) -> Dataset:

@@ -17,7 +17,7 @@ from gbwatt.data.trials import Trials
 Indices = NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Split:
     """Numbers of the trials for training, validation and test.
 
@@ -36,6 +36,10 @@ class Split:
     valid: Indices
     test: Indices
     groups: Indices
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{part} {len(getattr(self, part))}" for part in ("train", "valid", "test"))
+        return f"<Split {self.name}: {sizes}>"
 
     def __post_init__(self) -> None:
         parts = {part: np.array(getattr(self, part), dtype=np.int64) for part in ("train", "valid", "test")}
@@ -59,6 +63,8 @@ class Split:
         checks.number("fraction", fraction)
         if not 0 < fraction <= 1:
             raise checks.ParameterError(f"fraction={fraction} must be above 0 and at most 1.")
+        if len(y) != len(self.groups):
+            raise checks.ShapeError(f"'y' has {len(y)} labels, but the split is of {len(self.groups)} trials.")
         labels = np.asarray(y)[self.train]
         rng = np.random.default_rng(seed)
         kept = []
@@ -80,9 +86,12 @@ def _check_part(name: str, part: str, indices: Indices, n: int) -> None:
 class Splitter(ABC):
     """A rule that divides trials."""
 
-    @abstractmethod
-    def splits(self, trials: Trials) -> Iterator[Split]:
+    def splits(self, trials: Trials) -> list[Split]:
         """One split for each part that is tested."""
+        return list(self._splits(trials))
+
+    @abstractmethod
+    def _splits(self, trials: Trials) -> Iterator[Split]: ...
 
     def describe(self) -> dict[str, Any]:
         """The rule in a form that JSON keeps."""
@@ -97,12 +106,11 @@ class BySession(Splitter):
     valid: tuple[str, ...] = ("4",)
     test: tuple[str, ...] = ("5",)
 
-    def splits(self, trials: Trials) -> Iterator[Split]:
-        """One split for each subject."""
+    def _splits(self, trials: Trials) -> Iterator[Split]:
         for subject in np.unique(trials.subject):
             parts = []
             for sessions in (self.train, self.valid, self.test):
-                _require_sessions(trials, int(subject), sessions)
+                _require("session", trials, int(subject), sessions)
                 parts.append(np.flatnonzero((trials.subject == subject) & np.isin(trials.session, sessions)))
             yield _split(trials, f"subject {subject}, session {'+'.join(self.test)}", *parts)
 
@@ -121,10 +129,9 @@ class HeldOutSession(Splitter):
     def __post_init__(self) -> None:
         _check_fractions(valid=self.valid)
 
-    def splits(self, trials: Trials) -> Iterator[Split]:
-        """One split for each subject."""
+    def _splits(self, trials: Trials) -> Iterator[Split]:
         for subject in np.unique(trials.subject):
-            _require_sessions(trials, int(subject), (self.train, self.test))
+            _require("session", trials, int(subject), (self.train, self.test))
             own = trials.subject == subject
             known = np.flatnonzero(own & (trials.session == self.train))
             train, valid = _last_of_each_class(trials, known, self.valid)
@@ -146,11 +153,11 @@ class LeaveOneRoundOut(Splitter):
     def __post_init__(self) -> None:
         _check_fractions(valid=self.valid)
 
-    def splits(self, trials: Trials) -> Iterator[Split]:
-        """One split for each subject and round."""
+    def _splits(self, trials: Trials) -> Iterator[Split]:
         for subject in np.unique(trials.subject):
             own = trials.subject == subject
             for runs in self.rounds:
+                _require("run", trials, int(subject), runs)
                 test = np.flatnonzero(own & np.isin(trials.run, runs))
                 known = np.flatnonzero(own & ~np.isin(trials.run, runs) & np.isin(trials.run, sum(self.rounds, ())))
                 train, valid = _last_of_each_class(trials, known, self.valid)
@@ -166,8 +173,7 @@ class LeaveOneSubjectOut(Splitter):
     def __post_init__(self) -> None:
         checks.at_least("n_valid", self.n_valid, 0)
 
-    def splits(self, trials: Trials) -> Iterator[Split]:
-        """One split for each subject."""
+    def _splits(self, trials: Trials) -> Iterator[Split]:
         subjects = np.unique(trials.subject)
         if len(subjects) < self.n_valid + 2:
             raise checks.ParameterError(
@@ -193,8 +199,7 @@ class InOrder(Splitter):
         if not self.test:
             raise checks.ParameterError("test=0 leaves nothing to test on.")
 
-    def splits(self, trials: Trials) -> Iterator[Split]:
-        """One split for each subject."""
+    def _splits(self, trials: Trials) -> Iterator[Split]:
         for subject in np.unique(trials.subject):
             own = np.flatnonzero(trials.subject == subject)
             known, test = _last_of_each_class(trials, own, self.test)
@@ -206,12 +211,13 @@ def _split(trials: Trials, name: str, train: Indices, valid: Indices, test: Indi
     return Split(name, train, valid, test, trials.group)
 
 
-def _require_sessions(trials: Trials, subject: int, sessions: Sequence[str]) -> None:
-    there = dict.fromkeys(trials.session[trials.subject == subject].tolist())
-    missing = [session for session in sessions if session not in there]
+def _require(what: str, trials: Trials, subject: int, names: Sequence[str]) -> None:
+    """Require sessions or runs of a subject."""
+    there = dict.fromkeys(getattr(trials, what)[trials.subject == subject].tolist())
+    missing = [name for name in names if name not in there]
     if missing:
         raise checks.ParameterError(
-            f"subject {subject} has no session {missing[0]!r}; there are {', '.join(map(repr, there)) or 'none'}."
+            f"subject {subject} has no {what} {missing[0]!r}; there are {', '.join(map(repr, there)) or 'none'}."
         )
 
 

@@ -302,10 +302,16 @@ def model_card(config: Mapping[str, Any]) -> str:
         "from gbwatt.models.files import load_pretrained",
         "",
         'loaded = load_pretrained("path/to/this/folder")',
-        "logits = loaded.model(epochs)",
+        f"logits = loaded.model({_input(config)})",
         "```",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _input(config: Mapping[str, Any]) -> str:
+    """What the model is called with; what a training multiplied its epochs by belongs to it."""
+    scale = config["extra"].get("multiply epochs by")
+    return "epochs" if scale is None else f"{scale!r} * epochs"
 
 
 def _summary(name: str) -> str:

@@ -136,13 +136,14 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # ---- training
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Train on epochs (n, n_chans, n_times) and labels (n,), or on :class:`~gbwatt.data.Trials` alone.
+        """Train on epochs (n, n_chans, n_times) and labels (n,).
 
-        The labels of Trials are the numbers of their classes, ``trials.y``.
+        Without labels, :class:`~gbwatt.data.Trials` have the numbers of their classes, and ``mne.Epochs`` the names of
+        their events.
         """
         training = self._training()
         x, recorded = inputs.read_epochs(X), Recorded.of(X, y)
-        classes, codes = inputs.encode_labels(X.y if y is None and isinstance(X, Trials) else y, len(x))
+        classes, codes = inputs.encode_labels(inputs.own_labels(X) if y is None else y, len(x))
         groups = X.group if isinstance(X, Trials) else None
         sets = inputs.split(x, codes, classes, self._separate_validation(X, y, recorded), self.seed, groups)
         signal = Signal(x.shape[1], len(classes), x.shape[2], self._sampling_rate(recorded))
@@ -175,8 +176,10 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 recorded.require_classes(given, "validation")
             numbers = y is None or np.asarray(y).dtype.kind in "iu"
             given = (given, given.y if numbers else given.labels)
-        if recorded is not None and isinstance(given, tuple) and given:
-            recorded.require(Recorded.of(given[0]), "validation")
+        if recorded is not None and isinstance(given, tuple) and len(given) == 2:
+            other = Recorded.of(given[0])
+            recorded.require(other, "validation")
+            given = (inputs.read_epochs(given[0], "X_valid") * recorded.scale_of(other, "validation"), given[1])
         return given
 
     def _sampling_rate(self, recorded: Recorded | None) -> float | None:
@@ -259,6 +262,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         x = inputs.read_epochs(X)
         if self.recorded_ is not None:
             self.recorded_.require(Recorded.of(X), "X")
+            x = x * x.dtype.type(self.recorded_.scale_of(Recorded.of(X), "X"))
         inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X")
         epochs = (torch.from_numpy(np.array(x, order="C")) * self.scale_).to(_precision(self.net_.module_))
         with randomness.isolated(torch.device(self.device)):
@@ -275,12 +279,11 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._logits(X).softmax(-1).numpy()
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Accuracy; Trials that the classifier was trained on without other labels bring theirs."""
-        if y is None and isinstance(X, Trials):
-            check_is_fitted(self, "net_")
-            if self.recorded_ is not None:
-                self.recorded_.require_classes(X, "X")
-            y = X.y
+        """Accuracy; without labels, as in :meth:`fit`."""
+        check_is_fitted(self, "net_")
+        if y is None and isinstance(X, Trials) and self.recorded_ is not None:
+            self.recorded_.require_classes(X, "X")
+        y = inputs.own_labels(X) if y is None else y
         return float(super().score(X, y, sample_weight))
 
     def predict(self, X: Any) -> Array:

@@ -94,6 +94,16 @@ def _require_finite(x: Array, name: str) -> None:
         )
 
 
+def own_labels(X: Any) -> Array | None:
+    """Labels that epochs bring with them: class numbers of Trials, names of the events of ``mne.Epochs``."""
+    if isinstance(X, Trials):
+        return X.y
+    if not hasattr(X, "event_id"):
+        return None
+    names = {code: name for name, code in X.event_id.items()}
+    return np.array([names[code] for code in X.events[:, 2].tolist()])
+
+
 def encode_labels(y: Any, n: int) -> tuple[Array, Array]:
     """Sorted classes, and the number of each label (n,) among them."""
     labels = read_labels(y, n, "y")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gbwatt import checks
-from gbwatt.data.trials import Trials
+from gbwatt.data.trials import UNITS, Trials
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,30 @@ class Recorded:
         """Refuse epochs of another kind; what is not known of them is not compared."""
         if other is None:
             return
-        for field in ("ch_names", "sfreq", "unit"):
+        for field in ("ch_names", "sfreq"):
             got, want = getattr(other, field), getattr(self, field)
             if got != want:
                 raise checks.MismatchError(
                     f"'{name}' has {field}={_short(got)}, but the model was trained on {_short(want)}; "
                     f"prepare '{name}' as the training data, or give the bare array if you know better."
                 )
+        self.scale_of(other, name)
         if None not in (self.steps, other.steps) and _prepared(self) != _prepared(other):
             raise checks.MismatchError(
                 f"'{name}' was preprocessed by {_prepared(other)}, but the training data by {_prepared(self)}; "
                 "take the same steps, or give the bare array if you know better."
             )
+
+    def scale_of(self, other: Recorded | None, name: str) -> float:
+        """Factor that brings other epochs into the unit of these."""
+        if other is None or other.unit == self.unit:
+            return 1.0
+        if not {self.unit, other.unit} <= set(UNITS):
+            raise checks.MismatchError(
+                f"'{name}' has unit='{other.unit}', but the model was trained on '{self.unit}', and nothing leads from "
+                "one to the other; standardise both, or give the bare array if you know better."
+            )
+        return UNITS[other.unit] / UNITS[self.unit]
 
     def require_classes(self, trials: Trials, name: str) -> None:
         """Refuse class numbers that mean something else."""

@@ -8,12 +8,14 @@ import pandas as pd
 import pytest
 
 from gbwatt import checks
+from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.data.trials import Trials
-from tests.data.test_trials import TRUTH, make
+from tests.data.test_trials import OTHER, TRUTH, make
 
-FIELDS = ("class_names", "ch_names", "sfreq", "tmin", "unit", "dataset", "steps", "truth")
+FIELDS = ("class_names", "ch_names", "sfreq", "tmin", "unit", "dataset", "steps", "truths")
 ROWS = ("y", "subject", "session", "run", "group")
 STEPS = ({"step": "pick", "channels": ("C3", "Cz", "C4")},)
+TRUTHS = {1: TRUTH, 2: OTHER}
 
 
 def assert_same(one: Trials, other: Trials) -> None:
@@ -25,7 +27,7 @@ def assert_same(one: Trials, other: Trials) -> None:
 
 
 def full(**changes) -> Trials:
-    values = {"subject": [1, 2] * 4, "group": np.arange(8) // 2, "dataset": "mine", "steps": STEPS, "truth": TRUTH}
+    values = {"subject": [1, 2] * 4, "group": np.arange(8) // 2, "dataset": "mine", "steps": STEPS, "truths": TRUTHS}
     return make(**{**values, **changes})
 
 
@@ -141,6 +143,57 @@ def test_epochs_that_were_cropped_in_mne_start_where_they_do():
     assert Trials.from_mne(epochs).tmin == pytest.approx(0.52)
 
 
+CHANGES = {
+    "filter": (lambda e: e.filter(8, 13, verbose="ERROR"), {"highpass": 8.0, "lowpass": 13.0}),
+    "resample": (lambda e: e.resample(50, verbose="ERROR"), {"lowpass": 25.0, "sfreq": 50.0, "n_times": 50}),
+    "crop": (lambda e: e.crop(0.2, 0.49, verbose="ERROR"), {"tmin": 0.2, "n_times": 30}),
+    "reference": (lambda e: e.set_eeg_reference(["Cz"], verbose="ERROR"), {"custom_ref_applied": 1}),
+    "projection": (
+        lambda e: e.set_eeg_reference(projection=True, verbose="ERROR").apply_proj(verbose="ERROR"),
+        {"projections": 1},
+    ),
+    "baseline": (lambda e: e.apply_baseline((0, 0.3), verbose="ERROR"), {"baseline": (0, 0.3)}),
+}
+
+
+@pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_was_done_in_mne_is_a_step_of_the_history(tmp_path, what, in_file):
+    change, differs = CHANGES[what]
+    trials = full(X=np.random.default_rng(0).standard_normal((8, 3, 100)))
+    epochs = change(trials.to_mne())
+    if in_file:
+        epochs.save(tmp_path / "mine-epo.fif", verbose="ERROR")
+        epochs = mne.read_epochs(tmp_path / "mine-epo.fif", proj=False, verbose="ERROR")
+    found = Trials.from_mne(epochs)
+    assert found.steps[:-1] == trials.steps
+    assert found.steps[-1]["step"] == "mne"
+    assert set(found.steps[-1]) == {"step", *differs}
+    for name, value in differs.items():
+        assert found.steps[-1][name] == pytest.approx(value), name
+    assert Trials.from_mne(found.to_mne()).steps == found.steps  # told once
+
+
+def test_what_was_chosen_on_the_way_back_from_mne_is_a_step_that_can_be_taken_again():
+    trials = full(unit="mV")
+    found = Trials.from_mne(trials.to_mne(), channels=["C4", "C3"])
+    assert found.steps[1:] == ({"step": "pick", "channels": ("C4", "C3")}, {"step": "convert", "unit": "µV"})
+    again = Preprocessing.from_records(found.steps[1:])(trials)
+    assert_same(again, found)
+
+
+def test_channels_that_have_other_names_after_mne_are_told():
+    epochs = full().to_mne().rename_channels({"C4": "C6"}, verbose="ERROR")
+    assert Trials.from_mne(epochs).steps[-1] == {"step": "mne", "channels": ("C3", "Cz", "C6")}
+
+
+def test_truths_of_subjects_whose_epochs_are_gone_are_gone():
+    epochs = full().to_mne()
+    assert Trials.from_mne(epochs[::2]).truths == {1: TRUTH}
+    epochs.metadata = None
+    assert Trials.from_mne(epochs, subject=2).truth == OTHER
+
+
 def test_epochs_without_eeg_are_an_error():
     with pytest.raises(checks.ParameterError, match=r"no good EEG channel, only eog"):
         Trials.from_mne(foreign().pick(["EOG"]))
@@ -164,11 +217,11 @@ def test_channels_of_two_units_are_an_error():
 
 
 def test_round_trip_through_moabbs_form_is_exact():
-    trials = full(group=-1)
+    trials = full(group=[5, 5, 0, 0, 0, 1, 1, 2])
     x, y, metadata = trials.to_moabb()
     assert (x.dtype, x.shape) == (np.float64, (8, 3, 20))
-    assert list(metadata) == ["subject", "session", "run"]
-    rest = {"class_names": trials.class_names, "dataset": "mine", "steps": STEPS, "truth": TRUTH}
+    assert list(metadata) == ["subject", "session", "run", "group"]
+    rest = {"class_names": trials.class_names, "dataset": "mine", "steps": STEPS, "truths": TRUTHS}
     assert_same(Trials.from_moabb(x, y, metadata, trials.ch_names, trials.sfreq, **rest), trials)
 
 

@@ -151,6 +151,8 @@ def test_labels_are_names_or_places_or_numbers(file, y, class_names, names, labe
         ({"unit": "uV"}, "unit='uV'"),
         ({"sessions": [1, 1, 2, 2]}, "an array 'sessions'; expected 'session'"),
         ({"record": "{half"}, "does not make trials"),
+        ({"record": "[1, 2]"}, "does not make trials"),
+        ({"record": '{"truths": [3]}'}, "does not make trials"),
     ],
 )
 def test_wrong_content_is_named(file, changes, message):

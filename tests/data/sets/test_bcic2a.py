@@ -201,6 +201,12 @@ def _no_variable(day, folder):
     return None, folder / "A01T.mat"
 
 
+def _of_bnci(day, folder):
+    """The file that BNCI Horizon 2020 has under the same name."""
+    scipy.io.savemat(folder / "A01T.mat", {"data": np.array([[{"X": day.data[:, :9].T, "y": day.classes}]])})
+    return None, folder / "A01T.mat"
+
+
 def _text(day, folder):
     (folder / "A01T.gdf").write_text("<html>Please accept the terms</html>" * 99)
     return folder / "A01T.gdf", None
@@ -218,11 +224,12 @@ def _first_cue_as(code):
     return lambda events: [(p, code if c == 769 else c, d) for p, c, d in events]
 
 
+NO_GDF = r"A01T\.gdf: found \d+ bytes that MNE cannot read .* a complete recording in the General Data Format"
 DAMAGES = {
     "absent": (_nothing, r"A01T\.gdf is not there"),
-    "not a GDF file": (_text, r"A01T\.gdf: found \d+ bytes that are no complete GDF file"),
-    "truncated in the samples": (_truncated(0.5), r"A01T\.gdf: found \d+ bytes that are no complete GDF file"),
-    "truncated in the events": (_truncated(0.999), r"A01T\.gdf: found \d+ bytes that are no complete GDF file"),
+    "not a GDF file": (_text, NO_GDF),
+    "truncated in the samples": (_truncated(0.5), NO_GDF),
+    "truncated in the events": (_truncated(0.999), NO_GDF),
     "channel missing": (_without_channel, r"found EOG-left as channel 22 of 24; expected EEG, for POz"),
     "channels in another order": (
         lambda day, folder: (day.write(folder / "A01T.gdf", labels=_swapped(LABELS)), None),
@@ -253,6 +260,10 @@ DAMAGES = {
     ),
     "class empty": (_labels(lambda y: np.where(y == 4, 1, y)), r"A01T\.mat: found no trial with label 4"),
     "labels of another day": (_labels(lambda y: y[::-1]), r"A01T\.mat: found class .* the cue in A01T\.gdf"),
+    "file of BNCI Horizon": (
+        _of_bnci,
+        r"A01T\.mat: found the variables data; .*may be .* BNCI Horizon 2020.*Wanted are the true labels .*bbci\.de",
+    ),
     "labels under another name": (_no_variable, r"A01T\.mat: found the variables labels; expected also classlabel"),
 }
 
@@ -319,7 +330,7 @@ def test_damaged_processed_file_is_named_with_what_is_wrong(case, processed, tmp
 def test_truncated_processed_file_is_named(processed, tmp_path):
     files = write_processed(tmp_path, processed)
     files[1].write_bytes(files[1].read_bytes()[:100_000])
-    with pytest.raises(DataError, match=r"BCIC_S01_E\.mat: found 100000 bytes that are no MATLAB file"):
+    with pytest.raises(DataError, match=r"BCIC_S01_E\.mat: found 100000 bytes that SciPy cannot read .* a MATLAB file"):
         bcic2a.read_processed(files, 1)
 
 

@@ -11,11 +11,13 @@ import scipy.io
 
 from gbwatt.data.catalogue import find_source
 from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data.montage import montage_name
 from gbwatt.data.sets import ern
+from tests.data.sets.margins import error_of_cutting_first
 
 COUNTS = (60, 60, 60, 60, 100)
 OFFICIAL = [name if name != "PO8" else "P08" for name in ern.CHANNELS]  # with a zero
-SPACING, LEAD = 100, 300  # samples between feedbacks and before the first
+SPACING, LEAD = 60, 300  # samples between feedbacks and before the first
 PEAK = 40  # samples after the feedback, 0.2 s: the planted deflection of errors at FCz
 FIRST = np.array([1, 0, 1, 1, 0])  # labels go round
 
@@ -59,11 +61,13 @@ def tables() -> dict[int, pd.DataFrame]:
 def root(tmp_path_factory, tables) -> Path:
     """The challenge as downloaded: subject 2 of the training set, subject 3 of the test set."""
     root = tmp_path_factory.mktemp("recordings")
-    for part, subject in (("train", 2), ("test", 3)):
-        folder = root / "bci-ern" / part
-        folder.mkdir(parents=True)
-        for session, table in tables.items():
-            table.to_csv(folder / f"Data_S{subject:02d}_Sess{session:02d}.csv", index=False)
+    train, test = (root / "bci-ern" / part for part in ("train", "test"))
+    train.mkdir(parents=True)
+    test.mkdir()
+    for session, table in tables.items():
+        file = train / f"Data_S02_Sess{session:02d}.csv"
+        table.to_csv(file, index=False)
+        (test / file.name.replace("S02", "S03")).hardlink_to(file)
     label_table((2, 6)).to_csv(root / "bci-ern" / "TrainLabels.csv", index=False)
     labels = label_table(ern.TEST)["Prediction"].to_numpy(copy=True)
     labels[340:680] = 1 - labels[340:680]  # of subject 3, the second
@@ -94,8 +98,8 @@ def test_files_are_found_in_the_folders_of_the_challenge(root, files):
 
 
 def test_csv_files_give_all_feedbacks_with_margins_labels_and_sessions(trials):
-    assert trials.shape == (340, 56, 650)
-    assert (trials.sfreq, trials.tmin, trials.unit, trials.dataset) == (200.0, -1.0, "µV", "bci-ern")
+    assert trials.shape == (340, 56, 1050)
+    assert (trials.sfreq, trials.tmin, trials.unit, trials.dataset) == (200.0, -2.0, "µV", "bci-ern")
     assert trials.ch_names == ern.CHANNELS
     np.testing.assert_array_equal(trials.session, np.repeat(["1", "2", "3", "4", "5"], COUNTS))
     np.testing.assert_array_equal(trials.run, trials.session)
@@ -110,19 +114,23 @@ def test_csv_trials_are_cut_at_the_feedback_and_keep_their_microvolts(trials, ta
     counted = trials.X[:60, trials.ch_names.index("Fz"), at_zero]
     np.testing.assert_array_equal(counted, LEAD + SPACING * np.arange(60))
     onset = LEAD + SPACING * 7
-    expected = tables[1][OFFICIAL].to_numpy()[onset - 200 : onset + 450].T
+    expected = tables[1][OFFICIAL].to_numpy()[onset - 400 : onset + 650].T
     np.testing.assert_array_equal(trials.X[7], expected)
 
 
 def test_preset_of_csv_files_gives_the_trials_of_the_paper_with_the_planted_deflection(trials):
-    ready = ern.DATASET.source("csv").preprocessing(trials)
-    assert ready.shape == (340, 56, 160)
+    ready = ern.DATASET.source("csv").preprocessing(trials[:60])
+    assert ready.shape == (60, 56, 160)
     assert (ready.sfreq, ready.tmin) == (128.0, 0.0)
     difference = ready.X[ready.y == 0].mean(axis=0) - ready.X[ready.y == 1].mean(axis=0)
-    early = ready.times < 0.45  # before the next feedback
+    early = ready.times < 0.4  # before the next feedback
     channel, place = np.unravel_index(difference[:, early].argmin(), (56, int(early.sum())))
     assert ready.ch_names[channel] == "FCz"
     assert ready.times[place] == pytest.approx(PEAK / 200, abs=0.01)
+
+
+def test_margins_are_long_enough_for_the_filter_of_the_preset():
+    assert error_of_cutting_first(ern, "csv") < 0.01
 
 
 def test_channels_may_be_spelt_with_a_letter_and_in_any_order(tmp_path, files, tables, trials):
@@ -145,6 +153,12 @@ def test_labels_of_the_test_set_are_read_with_names(root, tmp_path, trials):
     label_table(ern.TEST).to_csv(tmp_path / "true_labels.csv", index=False)
     found = ern.read_csv([*paths[:-1], tmp_path / "true_labels.csv"], 3)
     np.testing.assert_array_equal(found.y, trials.y)
+
+
+def test_a_column_of_labels_alone_may_have_its_name_above(root, tmp_path):
+    _, paths = find_source(ern.DATASET, 3, root, "csv")
+    (tmp_path / "true_labels.csv").write_text("Prediction\n" + paths[-1].read_text())
+    assert ern._read_labels(tmp_path / "true_labels.csv", 3) == ern._read_labels(paths[-1], 3)
 
 
 def test_a_session_without_errors_is_no_damage(tmp_path, files):
@@ -175,13 +189,17 @@ def _set(row, column, value):
     [
         (_drop("FCz"), "57 columns without FCz; expected Time, 56 channels, FeedBackEvent"),
         (_drop("FeedBackEvent"), "columns without FeedBackEvent"),
-        (lambda table: table.iloc[:3000], "27 feedbacks; expected 60 in session 1"),
-        (lambda table: table.iloc[: LEAD + SPACING * 59 + 100], "a recording of 31.50 s"),
+        (lambda table: table.iloc[:3000], "45 feedbacks; expected 60 in session 1"),
+        (lambda table: table.iloc[: LEAD + SPACING * 59 + 100], "a recording of 19.70 s"),
         (lambda table: table.iloc[:1], "1 samples; expected a recording at 200 Hz"),
         (lambda table: table.assign(FeedBackEvent=0), "0 feedbacks"),
         (lambda table: table.assign(Time=table["Time"] / 3), "s apart in column Time; expected 0.005 s: 200 Hz"),
+        (lambda table: table.drop(index=range(750, 800)), "0.255 s from row 749 to row 750 .* Rows may be missing"),
+        (lambda table: table.drop(index=4000), "0.01 s from row 3999 to row 4000 in column Time, and 1 such steps"),
+        (lambda table: table.iloc[[*range(99), *range(98, len(table))]], "0 s from row 98 to row 99"),
+        (_set(77, "Time", np.nan), "nan s from row 76 to row 77 in column Time, and 2 such"),
         (_set(500, "Cz", np.nan), "first in trial 0, channel Cz"),
-        (_set(500, "Cz", "broken"), "no table of numbers"),
+        (_set(500, "Cz", "broken"), "bytes that pandas cannot read .*expected a table of numbers"),
         (_set(LEAD, "FeedBackEvent", 2), "2 as FeedBackEvent in row 300; expected 0 or 1"),
     ],
 )
@@ -210,7 +228,11 @@ def test_truncated_recording_is_refused(tmp_path, files, size):
         (_set(5, "Prediction", "yes"), "a label that is no number"),
         (lambda table: table.assign(Prediction=1), "no trial with label 0"),
         (lambda table: table.rename(columns={"Prediction": "Answer"}), "begins with .*Answer"),
-        (lambda table: table[["Prediction"]].iloc[1:], "a label that is no number"),
+        (lambda table: table[["Prediction"]].iloc[1:], "339 labels; expected 3400, of the whole test set"),
+        (
+            lambda table: pd.concat([table, table.iloc[[7]]]),
+            "S02_Sess01_FB008 in more than one row; expected one label for each feedback",
+        ),
     ],
 )
 def test_damaged_labels_are_refused_with_the_name_of_the_file_and_the_finding(tmp_path, files, damage, found):
@@ -302,4 +324,4 @@ def test_all_channels_have_a_place_on_the_head():
     from mne.channels import make_standard_montage
 
     assert len(set(ern.CHANNELS)) == 56
-    assert set(ern.CHANNELS) <= set(make_standard_montage("colin27_1005").ch_names)
+    assert set(ern.CHANNELS) <= set(make_standard_montage(montage_name()).ch_names)

@@ -12,8 +12,10 @@ import scipy.io
 from gbwatt import checks
 from gbwatt.data.catalogue import find_source
 from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data.montage import montage_name
 from gbwatt.data.sets import mamem
 from tests import recordings
+from tests.data.sets.margins import error_of_cutting_first
 
 #: Labels of a session as the authors list them.
 SEQUENCE = [4, 2, 3, 5, 1, 2, 5, 4, 2, 3, 1, 5, 4, 3, 2, 4, 1, 2, 5, 3, 4, 1, 3, 1, 3]
@@ -79,6 +81,12 @@ def raw_files(tmp_path_factory) -> list[Path]:
 @pytest.fixture(scope="module")
 def session() -> dict[str, np.ndarray]:
     return raw_session(SEQUENCE)
+
+
+@pytest.fixture
+def short(session) -> dict[str, np.ndarray]:
+    """A session whose recording ends soon: for what is noticed before anything is cut."""
+    return {**session, "eeg": session["eeg"][:, :1000]}
 
 
 @pytest.fixture(scope="module")
@@ -167,8 +175,8 @@ def test_missing_file_is_named(tmp_path):
 
 
 def test_raw_sessions_give_four_seconds_of_each_stimulation_with_margins(raw, raw_files):
-    assert raw.shape == (500, 8, 750)
-    assert (raw.sfreq, raw.tmin, raw.unit) == (250.0, -1.0, "µV")
+    assert raw.shape == (500, 8, 1250)
+    assert (raw.sfreq, raw.tmin, raw.unit) == (250.0, -2.0, "µV")
     assert raw.ch_names == ("PO7", "PO3", "POz", "PO4", "PO8", "O1", "Oz", "O2")
     np.testing.assert_array_equal(raw.session, np.repeat(["1", "2", "3", "4", "5"], 100))
     np.testing.assert_array_equal(raw.group, np.repeat(np.arange(125), 4))
@@ -193,6 +201,11 @@ def test_preset_of_raw_files_gives_the_trials_of_the_paper_at_the_planted_freque
     np.testing.assert_array_equal(power.argmax(axis=1), trials.y)
 
 
+@pytest.mark.parametrize("source", ["raw", "moabb"])
+def test_margins_are_long_enough_for_the_filter_of_the_preset(source):
+    assert error_of_cutting_first(mamem, source) < 0.01
+
+
 def test_raw_channels_are_those_of_the_electrodes(raw):
     """The sine was planted in proportion to the place among the eight."""
     sizes = raw.X.std(axis=(0, 2))
@@ -208,7 +221,7 @@ def test_electrodes_are_the_nearest_of_the_net_on_the_same_side():
         montage = transform_to_head(make_standard_montage(name))
         return {name: place / np.linalg.norm(place) for name, place in montage.get_positions()["ch_pos"].items()}
 
-    net, standard = positions("GSN-HydroCel-256"), positions("colin27_1005")
+    net, standard = positions("GSN-HydroCel-256"), positions(montage_name())
     for name, electrode in mamem.ELECTRODES.items():
         side = 0 if name.endswith("z") else (-1 if int(name[-1]) % 2 else 1)
         same = [e for e, place in net.items() if (0 if abs(place[0]) < 1e-3 else np.sign(place[0])) == side]
@@ -248,7 +261,7 @@ def _reverse(content):
         (_without("labels"), "also labels"),
         (_without("DIN_1"), "also DIN_1"),
         (_keep("eeg", np.s_[:128]), r"eeg of shape \(128, "),
-        (_keep("eeg", np.s_[:, :40_000]), "a recording of 160.00 s"),
+        (_keep("eeg", np.s_[:, :900]), "a recording of 3.60 s"),
         (_keep("DIN_1", np.s_[:3]), r"DIN_1 of shape \(3, "),
         (_keep("DIN_1", np.s_[:, :1500]), "stimulations; expected 25 in a session"),
         (_change("DIN_1", (1, 8), "late"), "a cell of DIN_1 that is no number"),
@@ -258,10 +271,9 @@ def _reverse(content):
         (_other_flicker, "flashes at 12 Hz in stimulation 3, which has label 5; expected 6.66 Hz"),
     ],
 )
-def test_damaged_raw_file_is_refused_with_its_name_and_the_finding(tmp_path, raw_files, session, damage, found):
-    content = dict(session)
-    damage(content)
-    scipy.io.savemat(tmp_path / "T001a.mat", content)
+def test_damaged_raw_file_is_refused_with_its_name_and_the_finding(tmp_path, raw_files, short, damage, found):
+    damage(short)
+    scipy.io.savemat(tmp_path / "T001a.mat", short)
     with pytest.raises(DataError, match=r"T001a\.mat: found .*" + found):
         mamem.read_raw([tmp_path / "T001a.mat", *raw_files[1:]], 1)
 

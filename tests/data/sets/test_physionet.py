@@ -12,6 +12,7 @@ import pytest
 
 from gbwatt.data.catalogue import find_source
 from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data.montage import montage_name
 from gbwatt.data.sets import bcic2a, physionet
 from tests import recordings
 
@@ -187,8 +188,8 @@ def _without_names(file):
 DAMAGES = {
     "absent": (_absent, r"S001R06\.edf is not there"),
     "truncated": (_truncated, r"S001R06\.edf: found \d+ bytes; expected \d+, \d+ records, as its header says"),
-    "empty": (_empty, r"S001R06\.edf: found a header without numbers"),
-    "not an EDF file": (_no_header, r"S001R06\.edf: found a header without numbers"),
+    "empty": (_empty, r"S001R06\.edf: found 0 bytes without a header that says how many records"),
+    "not an EDF file": (_no_header, r"S001R06\.edf: found 950 bytes without a header that says how many records"),
     "channels without names": (
         _without_names,
         r"S001R06\.edf: found 64 channels, and 64 missing: FC5, FC3, FC1, FCz; expected",
@@ -298,7 +299,7 @@ def test_real_recordings_of_subject_88_are_noticed():
 def test_all_electrodes_have_a_place_in_the_montage():
     import mne
 
-    places = set(mne.channels.make_standard_montage("colin27_1005").ch_names)
+    places = set(mne.channels.make_standard_montage(montage_name()).ch_names)
     assert set(physionet.CHANNELS) <= places
     assert set(bcic2a.CHANNELS) <= set(physionet.CHANNELS)
     assert len(set(physionet.CHANNELS)) == 64

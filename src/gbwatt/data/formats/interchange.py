@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt import checks
+from gbwatt.data.montage import montage_name
 from gbwatt.data.steps import Convert, Pick, Step
 from gbwatt.data.trials import UNITS, Trials
 from gbwatt.data.truth import Truth
@@ -112,19 +113,13 @@ def _info(trials: Trials) -> mne.Info:
     import mne
 
     info = mne.create_info(list(trials.ch_names), trials.sfreq, "eeg", verbose="ERROR")
-    montage = mne.channels.make_standard_montage(_montage_name())
+    montage = mne.channels.make_standard_montage(montage_name())
     if set(trials.ch_names) <= set(montage.ch_names):
         info.set_montage(montage, verbose="ERROR")
     if trials.unit not in UNITS:
         for channel in info["chs"]:
             channel["unit"] = _no_unit()
     return info
-
-
-def _montage_name() -> str:
-    import mne
-
-    return "colin27_1005" if "colin27_1005" in mne.channels.get_builtin_montages() else "standard_1005"
 
 
 def _no_unit() -> int:
@@ -205,9 +200,10 @@ def _since(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[dict[str, 
     """Records of what was done from one state to another: in MNE, by the choice of channels, and by the unit."""
     changed = {name: now[name] for name, value in before.items() if not _same(value, now[name])}
     ours: list[Step] = []
-    if set(changed.get("channels", ())) <= set(before["channels"]):
-        ours += [Pick(tuple(names)) for names in [changed.pop("channels", None)] if names]
-    ours += [Convert(unit) for unit in [changed.pop("unit", None)] if unit]
+    if "channels" in changed and set(now["channels"]) <= set(before["channels"]):
+        ours.append(Pick(tuple(changed.pop("channels"))))
+    if "unit" in changed and {before["unit"], now["unit"]} <= set(UNITS):
+        ours.append(Convert(changed.pop("unit")))
     return [*([{"step": "mne", **changed}] if changed else []), *(step.record() for step in ours)]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt import checks
-from gbwatt.data.files import DataError, MissingFileError, expect_finite, expect_shape
+from gbwatt.data.files import DataError, MissingFileError, expect_finite, expect_shape, size
 from gbwatt.data.formats.interchange import numbered, provenance, to_record
 from gbwatt.data.trials import Trials
 
@@ -68,17 +68,17 @@ def read_npz(file: str | Path) -> Trials:
         return Trials(**{**_fields(content), **_labels(content), "X": content["X"], "ch_names": ch_names})
     except DataError:
         raise
-    except (checks.InputError, KeyError, TypeError, ValueError) as error:  # of a field, or of the record
+    except (checks.InputError, AttributeError, KeyError, TypeError, ValueError) as error:  # of a field, or the record
         raise DataError(file, f"what does not make trials: {error}", _FORM) from error
 
 
 def _content(file: Path) -> dict[str, Array]:
     """All arrays of the file that have a meaning here."""
     try:
-        archive = np.load(file, allow_pickle=False)
-        if isinstance(archive, np.ndarray):  # of an .npy file
-            raise ValueError("one array without a name")
-        with archive:
+        with file.open("rb") as stream:  # NumPy does not close what it cannot read
+            archive = np.load(stream, allow_pickle=False)
+            if isinstance(archive, np.ndarray):  # of an .npy file
+                raise ValueError("one array without a name")
             _expect_no_slip(file, archive.files)
             return {name: archive[name] for name in archive.files if name in _KNOWN}
     except FileNotFoundError:
@@ -86,11 +86,7 @@ def _content(file: Path) -> dict[str, Array]:
     except DataError:
         raise
     except Exception as error:  # zipfile, zlib and NumPy raise whatever a damaged file leads to
-        raise DataError(file, f"{_size(file)} that NumPy cannot read ({error})", _FORM, _remedy(error)) from error
-
-
-def _size(file: Path) -> str:
-    return f"{file.stat().st_size} bytes" if file.is_file() else "a folder"
+        raise DataError(file, f"{size(file)} that NumPy cannot read ({error})", _FORM, _remedy(error)) from error
 
 
 def _remedy(error: Exception) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt import checks
-from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data.files import DataError, expect_complete, opening, size
 from gbwatt.data.formats.interchange import from_mne
 from gbwatt.data.trials import Trials
 
@@ -65,8 +65,6 @@ def read_file(
         If it is damaged, or does not have what was asked for.
     """
     file = Path(file).expanduser()
-    if not file.exists():
-        raise MissingFileError(f"{file} is not there.")
     found = _open(file)
     _expect_channels(file, found, channels)
     cut = _cut_epochs if _is_epochs(found) else _cut_recording
@@ -83,6 +81,8 @@ def _open(file: Path) -> Any:
     """Epochs or a recording, with its samples in memory."""
     import mne
 
+    if file.suffix.lower() in (".edf", ".bdf"):
+        expect_complete(file)
     with _damage(file):
         if file.name.removesuffix(".gz").endswith(("-epo.fif", "_epo.fif")):
             return mne.read_epochs(file, verbose="WARNING")
@@ -110,25 +110,20 @@ def _damage(file: Path) -> Iterator[None]:
     """Turn whatever MNE stumbles over into a DataError, also what it only warns of; other warnings are given again."""
     from mne.utils import catch_logging
 
-    try:  # MNE logs its warnings too, to the standard output
-        with catch_logging(), warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            yield
-    except Exception as error:  # MNE raises whatever a damaged file leads to
-        found = f"{_size(file)} that MNE cannot read ({type(error).__name__}: {error})"
-        raise DataError(
-            file, found, "a recording for mne.io.read_raw, or epochs", "Copy it again, or convert it."
-        ) from error
+    expected, remedy = "a recording for mne.io.read_raw, or epochs", "Copy it again, or convert it."
+    with (
+        opening(file, "MNE", expected, remedy),
+        catch_logging(),  # MNE logs its warnings too, to the standard output
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always")
+        yield
     for warning in caught:
         if not issubclass(warning.category, RuntimeWarning) or "naming conventions" in str(warning.message):
             continue  # what MNE says of recordings are RuntimeWarnings
         if any(sign in str(warning.message).lower() for sign in _SIGNS_OF_DAMAGE):
-            raise DataError(file, f"{_size(file)}: {warning.message}", "a complete recording", "Copy it again.")
+            raise DataError(file, f"{size(file)}: {warning.message}", "a complete recording", "Copy it again.")
         warnings.warn(f"{file.name}: {warning.message}", warning.category, stacklevel=5)
-
-
-def _size(file: Path) -> str:
-    return f"{file.stat().st_size} bytes" if file.is_file() else "a folder"
 
 
 def _is_epochs(found: Any) -> bool:

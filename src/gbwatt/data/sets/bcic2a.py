@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt.data.catalogue import Dataset, Source
-from gbwatt.data.files import DataError, MissingFileError, cut, expect_finite, expect_labels, expect_shape, read_mat
+from gbwatt.data.files import DataError, cut, expect_finite, expect_labels, expect_shape, opening, read_mat
 from gbwatt.data.formats.moabb import open_dataset, stimuli
 from gbwatt.data.preprocessing import BandPass, Crop, Preprocessing, Resample
 from gbwatt.data.splits import HeldOutSession
@@ -55,6 +55,12 @@ OTHER_EVENTS = (276, 277, 768, 1023, 1072, RUN_START)
 
 # ---- the competition's files
 
+#: Two files of one name go round; the other one is what MOABB downloads.
+_OTHER_MAT = (
+    "It may be the file of this name from BNCI Horizon 2020, which has the recording in it. Wanted are the true labels "
+    "that the competition published, a small file: https://www.bbci.de/competition/iv/results/."
+)
+
 
 def read_gdf(files: Sequence[Path], subject: int) -> Trials:
     """Trials (576, 22, 1375) from the recording and the true labels of either day.
@@ -78,7 +84,8 @@ def _gdf_session(recording: Path, labels: Path, subject: int, session: str) -> T
     _expect_codes(recording, codes, session)
     is_cue = np.isin(codes, CUES[session])
     runs = _runs(recording, places[is_cue], places[codes == RUN_START])
-    y = expect_labels(labels, read_mat(labels, "classlabel")["classlabel"], N_TRIALS, (1, 2, 3, 4)) - 1
+    content = read_mat(labels, "classlabel", remedy=_OTHER_MAT)
+    y = expect_labels(labels, content["classlabel"], N_TRIALS, (1, 2, 3, 4)) - 1
     if session == "T":
         _expect_agreement(recording, labels, codes[is_cue] - CUES["T"][0], y)
     x = _cut_between_breaks(recording, data, places[is_cue])
@@ -89,14 +96,9 @@ def _read_recording(file: Path) -> tuple[Array, Array, Array]:
     """Samples (25, n) in µV, and codes and sample numbers of the events, of a GDF file."""
     import mne
 
-    try:
+    with opening(file, "MNE", "a complete recording in the General Data Format"):
         # at "ERROR" MNE does not warn of channels of one name, which these files have
         raw = mne.io.read_raw_gdf(file, preload=True, verbose="ERROR")
-    except FileNotFoundError:
-        raise MissingFileError(f"{file} is not there.") from None
-    except Exception as error:  # MNE raises whatever a damaged stream leads to
-        found = f"{file.stat().st_size} bytes that are no complete GDF file ({type(error).__name__}: {error})"
-        raise DataError(file, found, "a recording in the General Data Format", "Copy it again.") from error
     _expect_channels(file, raw.ch_names)
     if raw.info["sfreq"] != SFREQ:
         raise DataError(file, f"{raw.info['sfreq']:g} Hz", f"{SFREQ:g} Hz")

@@ -3,6 +3,9 @@
 26 subjects, five sessions, 340 feedbacks, 56 channels at 200 Hz.  The labels of sixteen subjects came with the
 challenge; those of the other ten, its test set, were published after it.  The trials of the paper are the 1.25 s after
 the feedback, 1 to 40 Hz, at 128 Hz.
+
+Neither form of the files says the unit of its samples: µV are assumed, which the size of EEG makes likely.  The
+challenge's ``ChannelsLocation.csv`` is not read: electrodes are known by their names in the 10-20 system.
 """
 
 from __future__ import annotations
@@ -15,15 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt.data.catalogue import Dataset, Source
-from gbwatt.data.files import (
-    DataError,
-    MissingFileError,
-    cut,
-    expect_finite,
-    expect_labels,
-    expect_shape,
-    read_mat,
-)
+from gbwatt.data.files import DataError, cut, expect_finite, expect_labels, expect_shape, opening, read_mat
 from gbwatt.data.preprocessing import BandPass, Crop, Preprocessing, Resample
 from gbwatt.data.splits import BySession
 from gbwatt.data.trials import Trials
@@ -49,30 +44,32 @@ _SPELLINGS = {"P08": "PO8"}  # with a zero in the files of the challenge
 
 FEEDBACKS: Mapping[str, int] = {"1": 60, "2": 60, "3": 60, "4": 60, "5": 100}  # by session
 SFREQ = 200.0
-WINDOW = (0.0, 1.25)
+
+#: Seconds after the feedback that are cut out, and on either side what a filter from 1 Hz needs.
+WINDOW, MARGIN = (0.0, 1.25), 2.0
 
 
 # ---- files of the challenge
 
 
 def read_csv(files: Sequence[Path], subject: int) -> Trials:
-    """Trials of ``Data_S02_Sess01.csv`` to ``Sess05`` and a file of labels; 1 s longer on both sides."""
+    """Trials (340, 56, 1050) of ``Data_S02_Sess01.csv`` to ``Sess05`` and a file of labels; samples taken as µV."""
     *recordings, labels = files
     known = _read_labels(labels, subject)
     x, y = [], []
     for file, session in zip(recordings, FEEDBACKS, strict=True):
         x.append(_read_session(file, session))
         y += [_label(labels, known, subject, session, number) for number in range(1, FEEDBACKS[session] + 1)]
-    return _trials(np.concatenate(x), y, labels, subject, SFREQ, -1.0)
+    return _trials(np.concatenate(x), y, labels, subject, SFREQ, WINDOW[0] - MARGIN)
 
 
 def _read_session(file: Path, session: str) -> Array:
-    """Trials (n, 56, 650) of a session."""
+    """Trials (n, 56, 1050) of a session."""
     data, onsets = _read_recording(file)
     n = FEEDBACKS[session]
     if len(onsets) != n:
         raise DataError(file, f"{len(onsets)} feedbacks", f"{n} in session {session}", "The file may be truncated.")
-    x = cut(file, data, onsets, SFREQ, WINDOW, margin=1.0)
+    x = cut(file, data, onsets, SFREQ, WINDOW, MARGIN)
     expect_finite(file, x, CHANNELS)
     return x
 
@@ -96,21 +93,24 @@ def _read_table(file: Path, types: Mapping[str, Any]) -> Any:
     """A table of numbers, float32 but for some columns; the electrooculogram is left out."""
     import pandas
 
-    try:
+    with opening(file, "pandas", "a table of numbers below a line of names"):
         columns = [name for name in pandas.read_csv(file, nrows=0).columns if name != "EOG"]
         return pandas.read_csv(file, usecols=columns, dtype={name: types.get(name, np.float32) for name in columns})
-    except FileNotFoundError:
-        raise MissingFileError(f"{file} is not there.") from None
-    except (ValueError, UnicodeDecodeError) as error:  # pandas' own errors are ValueErrors
-        raise DataError(file, f"no table of numbers ({error})", "numbers below a line of names") from error
 
 
 def _expect_rate(file: Path, times: Array) -> None:
+    """Require the sampling rate, and no row missing or repeated."""
     if len(times) < 2:
         raise DataError(file, f"{len(times)} samples", f"a recording at {SFREQ:g} Hz", "The file may be truncated.")
-    step = float(np.median(np.diff(times)))
-    if not abs(step * SFREQ - 1.0) < 0.01:
-        raise DataError(file, f"samples {step:g} s apart in column Time", f"{1 / SFREQ:g} s: {SFREQ:g} Hz")
+    steps, expected = np.diff(times), f"{1 / SFREQ:g} s: {SFREQ:g} Hz"
+    usual = float(np.median(np.nan_to_num(steps)))
+    if not abs(usual * SFREQ - 1.0) < 0.01:
+        raise DataError(file, f"samples {usual:g} s apart in column Time", expected)
+    wrong = np.flatnonzero(~(abs(steps * SFREQ - 1.0) < 0.5))  # times may be rounded
+    if wrong.size:
+        row = int(wrong[0])
+        found = f"{steps[row]:g} s from row {row} to row {row + 1} in column Time, and {wrong.size} such steps in all"
+        raise DataError(file, found, expected, "Rows may be missing or repeated: copy the file again.")
 
 
 # ---- labels
@@ -128,20 +128,35 @@ def feedback_name(subject: int, session: str, number: int) -> str:
 
 
 def _read_labels(file: Path, subject: int) -> dict[str, float]:
-    """Labels by the name of the feedback, from columns IdFeedBack and Prediction or a column of labels alone."""
+    """Labels by the name of the feedback, from columns IdFeedBack and Prediction or a column of labels alone.
+
+    Above a column alone there may be its name.
+    """
     import pandas
 
-    try:
+    with opening(file, "pandas", "columns IdFeedBack and Prediction"):
         table = pandas.read_csv(file, header=None, dtype=str, skip_blank_lines=True)
-    except FileNotFoundError:
-        raise MissingFileError(f"{file} is not there.") from None
-    except (ValueError, UnicodeDecodeError) as error:
-        raise DataError(file, f"no table ({error})", "columns IdFeedBack and Prediction") from error
     if table.iloc[0].tolist() == ["IdFeedBack", "Prediction"]:
+        _expect_once(file, table[0][1:])
         return dict(zip(table[0][1:], _labels(file, table[1][1:]), strict=True))
     if table.shape[1] == 1:
-        return _labels_of_test_set(file, _labels(file, table[0]), subject)
+        first = 0 if _is_number(table[0][0]) else 1
+        return _labels_of_test_set(file, _labels(file, table[0][first:]), subject)
     raise DataError(file, f"a table {table.shape} that begins with {table.iloc[0].tolist()}", "IdFeedBack, Prediction")
+
+
+def _expect_once(file: Path, names: Any) -> None:
+    repeated = names[names.duplicated()]
+    if len(repeated):
+        raise DataError(file, f"{repeated.iloc[0]} in more than one row", "one label for each feedback")
+
+
+def _is_number(text: Any) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _labels(file: Path, texts: Any) -> list[float]:
@@ -175,7 +190,10 @@ def _remedy(subject: int) -> str:
 
 
 def read_processed(files: Sequence[Path], subject: int) -> Trials:
-    """Trials of ``Data_S02_Sess.mat``: ``x_test`` (340, 56, 160), ``y_test`` with 340 labels, sessions in order."""
+    """Trials of ``Data_S02_Sess.mat``: ``x_test`` (340, 56, 160), ``y_test`` with 340 labels, sessions in order.
+
+    Samples are taken as µV, and channels to be in the order of the challenge: the file says neither.
+    """
     (file,) = files
     content = read_mat(file, "x_test", "y_test")
     expect_shape(file, "x_test", content["x_test"], (sum(FEEDBACKS.values()), len(CHANNELS), 160))

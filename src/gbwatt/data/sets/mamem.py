@@ -57,6 +57,9 @@ SEGMENTS = 4  # of one second, from each stimulation
 TRIALS = (5, 5, 6, 5, 4)  # stimulations in a session, by class
 SFREQ = 250.0  # of the raw files
 
+#: Seconds of a trial, after the beginning of its segment, and on either side what a filter from 1 Hz needs.
+WINDOW, MARGIN = (0.0, 1.0), 2.0
+
 _PAUSE = 2000.0  # ms without a flash: the next one begins a stimulation
 _SHORTEST = 1.5  # s; what flickers for less is no stimulation
 _TOLERANCE = 0.05  # of a measured frequency; the five differ by 11 % and more
@@ -66,7 +69,10 @@ _TOLERANCE = 0.05  # of a measured frequency; the five differ by 11 % and more
 
 
 def read_processed(files: Sequence[Path], subject: int) -> Trials:
-    """Trials of ``U001.mat``: ``x_test`` (500, 8, 125) and ``y_test`` (500, 1), sessions in order."""
+    """Trials of ``U001.mat``: ``x_test`` (500, 8, 125) and ``y_test`` (500, 1), sessions in order.
+
+    The file does not say its unit: samples are taken as µV.
+    """
     (file,) = files
     content = read_mat(file, "x_test", "y_test")
     n = len(SESSIONS) * SEGMENTS * sum(TRIALS)
@@ -110,7 +116,8 @@ def read_raw(files: Sequence[Path], subject: int) -> Trials:
     """Trials of ``T001a.mat`` to ``T001e.mat``: ``eeg`` (256 or 257, n) at 250 Hz, ``DIN_1`` (4, m) and ``labels``.
 
     ``DIN_1`` has a column for each flash, with its time in ms in the second row and its sample number, from 1, in the
-    fourth.  Trials begin 1 s before their second and end 1 s after it.
+    fourth.  Trials (500, 8, 1250) begin 2 s before their second and end 2 s after it.  The files do not say their unit:
+    samples are taken as µV, as MOABB does too.
     """
     return concatenate([_read_session(file, subject, session) for file, session in zip(files, SESSIONS, strict=True)])
 
@@ -190,7 +197,7 @@ def _flicker(times: Array) -> int | None:
 def _segments(file: Path, data: Array, onsets: Sequence[int], codes: Array, subject: int, session: str) -> Trials:
     """The four seconds of each stimulation, with margins, out of eight channels at 250 Hz."""
     starts = [onset + round(second * SFREQ) for onset in onsets for second in range(1, 1 + SEGMENTS)]
-    x = cut(file, data, starts, SFREQ, (0.0, 1.0), margin=1.0)
+    x = cut(file, data, starts, SFREQ, WINDOW, MARGIN)
     expect_finite(file, x, tuple(ELECTRODES))
     return Trials(
         X=x,
@@ -198,7 +205,7 @@ def _segments(file: Path, data: Array, onsets: Sequence[int], codes: Array, subj
         class_names=CLASS_NAMES,
         ch_names=tuple(ELECTRODES),
         sfreq=SFREQ,
-        tmin=-1.0,
+        tmin=WINDOW[0] - MARGIN,
         subject=np.array(subject),
         session=np.array(session),
         run=np.array(session),
@@ -252,7 +259,7 @@ def _raw_files(subject: int) -> tuple[str, ...]:
     return tuple(f"T{number:03d}{letter}.mat" for letter in "abcde")
 
 
-_PRESET = Preprocessing(BandPass(1.0, 50.0), Resample(125.0), Crop(0.0, 1.0))
+_PRESET = Preprocessing(BandPass(1.0, 50.0), Resample(125.0), Crop(*WINDOW))
 
 DATASET = Dataset(
     name=NAME,

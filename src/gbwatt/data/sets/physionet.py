@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt.data.catalogue import Dataset, Source
-from gbwatt.data.files import DataError, MissingFileError, cut, expect_finite
+from gbwatt.data.files import DataError, cut, expect_complete, expect_finite, opening
 from gbwatt.data.formats.moabb import open_dataset, stimuli
 from gbwatt.data.preprocessing import Pick, Preprocessing
 from gbwatt.data.sets import bcic2a
@@ -73,12 +73,8 @@ def _edf_run(file: Path, subject: int, run: int) -> Trials:
     import mne
 
     expect_complete(file)
-    try:
+    with opening(file, "MNE", "an EDF file"):
         raw = mne.io.read_raw_edf(file, preload=True, verbose="ERROR")
-    except Exception as error:  # MNE raises whatever a damaged stream leads to
-        raise DataError(
-            file, f"no EDF file ({type(error).__name__}: {error})", "an EDF file", "Copy it again."
-        ) from error
     marks = raw.annotations
     unknown = [mark for mark in marks.description if mark not in (REST, FIRST, SECOND)]
     if unknown:
@@ -87,24 +83,6 @@ def _edf_run(file: Path, subject: int, run: int) -> Trials:
     onsets = np.round(marks.onset[imagery] * raw.info["sfreq"]).astype(np.int64)
     second = marks.description[imagery] == SECOND
     return _run(file, raw, onsets, marks.duration[imagery], second, subject, run)
-
-
-def expect_complete(file: Path) -> None:
-    """Require as many bytes as the header of an EDF file says; MNE makes do with fewer."""
-    try:
-        with file.open("rb") as stream:
-            fixed = stream.read(256)
-            length, n_records, n_signals = (int(fixed[a:b]) for a, b in ((184, 192), (236, 244), (252, 256)))
-            counts = stream.read(256 * n_signals)[216 * n_signals : 224 * n_signals]
-            per_record = sum(int(counts[8 * i : 8 * i + 8]) for i in range(n_signals))
-    except FileNotFoundError:
-        raise MissingFileError(f"{file} is not there.") from None
-    except ValueError:
-        raise DataError(file, "a header without numbers of records and signals", "an EDF file") from None
-    found, expected = file.stat().st_size, length + 2 * n_records * per_record
-    if found != expected:
-        remedy = "The file may be truncated: copy it again."
-        raise DataError(file, f"{found} bytes", f"{expected}, {n_records} records, as its header says", remedy)
 
 
 # ---- MOABB

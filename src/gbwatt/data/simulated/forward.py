@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from gbwatt.data.montage import montage_name
 
-#: Template head that the positions of the electrodes are taken from, by MNE's name.
-MONTAGE = "colin27_1005"
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +59,7 @@ def head() -> Head:
     import mne
 
     with mne.utils.use_log_level("ERROR"):
-        montage = mne.channels.make_standard_montage(MONTAGE)
+        montage = mne.channels.make_standard_montage(montage_name())
         info = mne.create_info(montage.ch_names, 1.0, "eeg").set_montage(montage)
         places = np.stack([channel["loc"][:3] for channel in info["chs"]])
         sphere = mne.make_sphere_model(*_fit_sphere(places))

@@ -51,6 +51,7 @@ def make(paradigm: Paradigm, subject: int, difficulty: float, seed: int) -> Tria
         run=run[whole],
         group=whole,
         dataset=paradigm.name,
+        steps=({"step": "simulated band-pass", "low": paradigm.band[0], "high": paradigm.band[1]},),
         truths={subject: _truth(paradigm, leads, planted if difficulty < 1 else (), difficulty, seed)},
     )
 

@@ -17,7 +17,6 @@ Array = NDArray[Any]
 
 #: Class of each trial of a session of MAMEM-SSVEP-II: the same in all.
 _FLICKER_ORDER = (3, 1, 2, 4, 0, 1, 4, 3, 1, 2, 0, 4, 3, 2, 1, 3, 0, 1, 4, 2, 3, 0, 2, 0, 2)
-_FEEDBACKS = tuple(ern.FEEDBACKS.values())
 
 
 def _imagery_order(_session: int, _errors: float, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -26,14 +25,14 @@ def _imagery_order(_session: int, _errors: float, rng: np.random.Generator) -> t
     return np.concatenate(runs), np.repeat([str(number) for number in range(1, 7)], 48)
 
 
-def _flicker_order(_session: int, _errors: float, _rng: np.random.Generator) -> tuple[Array, Array]:
-    return np.array(_FLICKER_ORDER), np.full(len(_FLICKER_ORDER), "1")
+def _flicker_order(session: int, _errors: float, _rng: np.random.Generator) -> tuple[Array, Array]:
+    return np.array(_FLICKER_ORDER), np.full(len(_FLICKER_ORDER), mamem.SESSIONS[session])
 
 
 def _feedback_order(session: int, errors: float, rng: np.random.Generator) -> tuple[Array, Array]:
-    n = _FEEDBACKS[session]
+    name, n = tuple(ern.FEEDBACKS.items())[session]
     labels = rng.permutation(np.arange(n) >= round(errors * n)).astype(int)
-    return labels, np.full(n, "1")
+    return labels, np.full(n, name)
 
 
 MI = Paradigm(
@@ -47,7 +46,7 @@ MI = Paradigm(
     reference=("M1",),
     sfreq=125.0,
     n_times=438,
-    tmin=0.5,
+    tmin=bcic2a.PAPER_WINDOW[0],
     band=(4.0, 38.0),
     repeats=1,
     order=_imagery_order,
