@@ -352,7 +352,7 @@ def test_concatenation_of_nothing_is_an_error():
         ({"sfreq": np.nan}, checks.ParameterError, "finite"),
         ({"sfreq": "100"}, checks.ParameterError, "finite number"),
         ({"tmin": np.inf}, checks.ParameterError, "tmin"),
-        ({"unit": "uV"}, checks.ParameterError, "unit='uV'.*'µV'"),
+        ({"unit": "kV"}, checks.ParameterError, "unit='kV'.*'µV'"),
         ({"subject": "one"}, checks.MismatchError, "'subject' must be"),
         ({"subject": 1.5}, checks.MismatchError, "whole numbers"),
         ({"subject": [1] * 7}, checks.ShapeError, r"'subject' \(7,\) does not match 8"),
@@ -377,3 +377,8 @@ def test_nan_is_found_where_it_is():
 
 def test_every_unit_is_taken():
     assert {make(unit=unit).unit for unit in (*UNITS, "a.u.")} == {"V", "mV", "µV", "nV", "a.u."}
+
+
+@pytest.mark.parametrize("unit", ["uV", "µV", "\u03bcV"])
+def test_microvolts_have_one_spelling(unit):
+    assert make(unit=unit).unit == "µV"

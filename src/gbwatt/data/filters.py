@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.signal
+import scipy  # its parts are imported when they are first used: scipy.signal takes most of a second
 from numpy.typing import NDArray
 
 from gbwatt import checks

@@ -78,6 +78,10 @@ class Preprocessing:
 
     def __call__(self, trials: Trials) -> Trials:
         """The trials after all steps, with the steps added to their history."""
+        if not isinstance(trials, Trials):
+            raise checks.MismatchError(
+                f"steps are called with Trials, not a {type(trials).__name__}; for arrays there is transform(x, frame)."
+            )
         x, frame = self.transform(trials.X, trials.frame)
         return trials.replace(X=x, **vars(frame), steps=(*trials.steps, *self.records()))
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt import checks
-from gbwatt.data.trials import UNITS, Frame, Trials
+from gbwatt.data.trials import UNITS, Frame, Trials, unit_name
 
 Array = NDArray[Any]
 
@@ -177,8 +177,7 @@ class Convert(Step):
     name: ClassVar[str] = "convert"
 
     def __post_init__(self) -> None:
-        self._set(unit={"uV": "µV", "\u03bcV": "µV"}.get(self.unit, self.unit))  # a Greek mu looks like the prefix
-        checks.one_of("unit", self.unit, tuple(UNITS))
+        self._set(unit=unit_name(self.unit))
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
         if frame.unit not in UNITS:

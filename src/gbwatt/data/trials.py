@@ -27,6 +27,13 @@ Array = NDArray[Any]
 UNITS: Mapping[str, float] = {"V": 1.0, "mV": 1e-3, "µV": 1e-6, "nV": 1e-9}
 
 
+def unit_name(unit: str, allowed: tuple[str, ...] = tuple(UNITS)) -> str:
+    """A unit in its one spelling: microvolts are written with u or with a Greek mu, too."""
+    name = {"uV": "µV", "\u03bcV": "µV"}.get(unit, unit)
+    checks.one_of("unit", name, allowed)
+    return name
+
+
 @dataclass(frozen=True)
 class Frame:
     """What the axes of samples (..., n_chans, n_times) mean.
@@ -50,7 +57,7 @@ class Frame:
             object.__setattr__(self, name, float(getattr(self, name)))
         if self.sfreq <= 0:
             raise checks.ParameterError(f"sfreq={self.sfreq} must be positive, in Hz.")
-        checks.one_of("unit", self.unit, (*UNITS, "a.u."))
+        object.__setattr__(self, "unit", unit_name(self.unit, (*UNITS, "a.u.")))
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -148,7 +148,7 @@ def test_labels_are_names_or_places_or_numbers(file, y, class_names, names, labe
         ({"ch_names": ["Oz"]}, r"ch_names of shape \(1,\); expected \(2\)"),
         ({"ch_names": ["Oz", "Oz"]}, "'Oz' twice"),
         ({"subject": [1, 2]}, r"'subject' \(2,\)"),
-        ({"unit": "uV"}, "unit='uV'"),
+        ({"unit": "kV"}, "unit='kV'"),
         ({"sessions": [1, 1, 2, 2]}, "an array 'sessions'; expected 'session'"),
         ({"record": "{half"}, "does not make trials"),
         ({"record": "[1, 2]"}, "does not make trials"),

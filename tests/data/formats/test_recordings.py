@@ -344,3 +344,13 @@ def test_real_edf_is_read():
     assert trials.shape == (15, 64, 640)
     assert sorted(trials.counts()["1"].values()) == [7, 8]
     assert 10 < trials.describe().amplitude < 200  # microvolts
+
+
+def test_windows_that_overlap_give_a_warning(tmp_path):
+    file = tmp_path / "mine_raw.fif"
+    recording().save(file, verbose="error")
+    with pytest.warns(UserWarning, match=r"windows overlap with the next, by up to 0\.5 s.*Split by run"):
+        read_file(file, tmin=0, tmax=2.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_file(file, tmin=0, tmax=1.5)

@@ -60,7 +60,6 @@ def read_npz(file: str | Path) -> Trials:
     """
     file = Path(file).expanduser()
     content = _content(file)
-    _expect_names(file, content)
     expect_shape(file, "X", content["X"], (None, None, None))
     ch_names = _ch_names(file, content)
     try:
@@ -80,6 +79,7 @@ def _content(file: Path) -> dict[str, Array]:
             if isinstance(archive, np.ndarray):  # of an .npy file
                 raise ValueError("one array without a name")
             _expect_no_slip(file, archive.files)
+            _expect_names(file, archive.files)
             return {name: archive[name] for name in archive.files if name in _KNOWN}
     except FileNotFoundError:
         raise MissingFileError(f"{file} is not there.") from None
@@ -103,10 +103,10 @@ def _expect_no_slip(file: Path, names: list[str]) -> None:
             raise DataError(file, f"an array {name!r}", f"{close[0]!r}, if that is what it is", "Give it another name.")
 
 
-def _expect_names(file: Path, content: Mapping[str, Array]) -> None:
-    missing = [name for name in ("X", "y", "sfreq") if name not in content]
+def _expect_names(file: Path, names: list[str]) -> None:
+    missing = [name for name in ("X", "y", "sfreq") if name not in names]
     if missing:
-        there = ", ".join(content) or "none of them"
+        there = ", ".join(names) or "none"
         how = "np.savez(file, X=X, y=y, sfreq=250.0)"
         raise DataError(file, f"the arrays {there}", f"also {', '.join(missing)}", f"Add what is missing: {how}.")
 

@@ -193,7 +193,7 @@ def _cut_recording(
     samples, names = _events(raw)
     counts = dict(sorted(Counter(names).items()))
     if tmin is None or tmax is None:
-        how = "read_file(file, tmin=0.5, tmax=4.0, classes={'left': 'T1', 'right': 'T2'})"
+        how = "load(file, tmin=0.5, tmax=4.0, classes={'left': 'T1', 'right': 'T2'})"
         raise DataError(
             file, f"a recording with {_listed(counts)}", "tmin and tmax, in seconds after them", f"As in {how}."
         )
@@ -204,7 +204,21 @@ def _cut_recording(
         file, raw, np.column_stack([samples[rows], np.zeros(len(rows), dtype=int), codes]), wanted, tmin, tmax
     )
     _report_dropped(file, epochs, len(rows))
+    _report_overlap(file, epochs)
     return epochs
+
+
+def _report_overlap(file: Path, epochs: mne.Epochs) -> None:
+    """Warn of trials that share samples: between training and test that would be a leak."""
+    gaps = np.diff(np.sort(epochs.events[:, 0]))
+    shared = gaps < len(epochs.times)
+    if shared.any():
+        warnings.warn(
+            f"{file}: {shared.sum() + 1} of {len(epochs)} windows overlap with the next, by up to "
+            f"{(len(epochs.times) - gaps.min()) / epochs.info['sfreq']:g} s; a random split divides shared samples. "
+            "Split by run or session, or take a shorter window.",
+            stacklevel=4,
+        )
 
 
 def _n_times(tmin: float, tmax: float, sfreq: float) -> int:
