@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from gbwatt import GBWAtt
 from gbwatt.checks import ParameterError
-from gbwatt.nn import SpatioTemporalFeatures
+from gbwatt.models.presets import TASKS
+from gbwatt.nn import SpatioTemporalFeatures, correlation
 from tests.geometry.conftest import assert_close
 
 
@@ -25,27 +27,71 @@ def test_half_a_kernel_of_zeros_stands_at_either_end(kernel, times):
     assert layer(torch.randn(2, 8, 125)).shape == (2, 1, 4, times)
 
 
-@pytest.mark.parametrize("n_chans", [3, 8])
-def test_many_spatial_filters_are_multiplied_out_to_the_same_result(n_chans):
+LAYERS = {
+    "more filters than channels": {"n_chans": 3, "n_spatial": 40, "n_temporal": 5, "kernel": 6},
+    "as many": {"n_chans": 8, "n_spatial": 8, "n_temporal": 5, "kernel": 7},
+    "fewer": {"n_chans": 9, "n_spatial": 4, "n_temporal": 3, "kernel": 1},
+    "branches": {"n_chans": 6, "n_spatial": 5, "n_temporal": 4, "kernel": 8, "branches": 3},
+    "shared": {"n_chans": 6, "n_spatial": 5, "n_temporal": 4, "kernel": 9, "branches": 3, "shared": True},
+}
+
+
+@pytest.mark.parametrize("fourier", [False, True])
+@pytest.mark.parametrize("sizes", LAYERS.values(), ids=LAYERS)
+def test_one_correlation_gives_what_two_convolutions_give(sizes, fourier, monkeypatch):
     """Values, gradients and running statistics, in training and in evaluation."""
+    monkeypatch.setattr(correlation, "_fourier_is_faster", lambda *_: fourier)
     torch.manual_seed(0)
-    layer = SpatioTemporalFeatures(n_chans, 40, 5, 6).double()
+    layer = SpatioTemporalFeatures(**sizes).double()
     other = copy.deepcopy(layer)
-    x = 5 * torch.randn(16, n_chans, 30, dtype=torch.float64) + torch.arange(n_chans).double()[:, None]
+    x = 5 * torch.randn(16, layer.spatial.in_channels, 30, dtype=torch.float64)
+    x = x + torch.arange(x.shape[1]).double()[:, None]
     for _ in range(2):
-        value, expected = layer(x), plainly(other, x)
+        one, two = x.clone().requires_grad_(), x.clone().requires_grad_()
+        value, expected = layer(one), plainly(other, two)
         assert_close(value, expected, 1e-11)
         direction = torch.randn_like(value)
         for module, out in ((layer, value), (other, expected)):
             module.zero_grad()
             (out * direction).sum().backward()
+    assert (one.grad - two.grad).abs().max() <= 1e-10 * two.grad.abs().max()
     for (name, one), two in zip(layer.named_parameters(), other.parameters(), strict=True):
-        scale = 1 if name.endswith(("spatial.bias", "temporal.bias")) else two.grad.abs().max()
         # biases before a batch normalisation change nothing: their gradients are rounding
-        assert (one.grad - two.grad).abs().max() <= 1e-10 * scale, name
+        assert (one.grad - two.grad).abs().max() <= 1e-10 * max(1, two.grad.abs().max()), name
     for one, two in zip(layer.buffers(), other.buffers(), strict=True):
         assert_close(one.double(), two.double(), 1e-12)
     assert_close(layer.eval()(x), plainly(other.eval(), x), 1e-11)
+
+
+@pytest.mark.parametrize("task", ["mi", "ssvep", "ern"])
+def test_single_precision_is_as_good_as_that_of_two_convolutions(task):
+    """On channels that share most of what they record, as EEG does."""
+    torch.manual_seed(0)
+    layer = GBWAtt.for_task(task).features
+    x = torch.randn(32, layer.spatial.in_channels, TASKS[task].signal.n_times)
+    x = x + 30 * torch.randn(32, 1, x.shape[2])
+    exact = plainly(copy.deepcopy(layer).double(), x.double())
+    ours, plain = (out.double() for out in (copy.deepcopy(layer)(x), plainly(copy.deepcopy(layer), x)))
+    error = (ours - exact).norm() / exact.norm()
+    assert error <= max(2e-6, 2 * (plain - exact).norm() / exact.norm())
+
+
+def test_long_kernels_on_many_channels_go_through_the_fourier_transform():
+    x = torch.randn(32, 20, 150)
+    assert correlation._fourier_is_faster(x, torch.randn(20, 20, 40))
+    assert not correlation._fourier_is_faster(x, torch.randn(20, 20, 2))
+    assert not correlation._fourier_is_faster(x[:1], torch.randn(20, 20, 40))
+    assert not correlation._fourier_is_faster(x.bfloat16(), torch.randn(20, 20, 40))
+
+
+@pytest.mark.parametrize(("times", "length", "padding"), [(30, 7, 3), (31, 8, 4), (10, 10, 0), (12, 1, 0), (9, 4, 6)])
+def test_both_ways_of_correlating_agree(times, length, padding, monkeypatch):
+    x, kernel = torch.randn(3, 4, times, dtype=torch.float64), torch.randn(5, 4, length, dtype=torch.float64)
+    results = []
+    for fourier in (False, True):
+        monkeypatch.setattr(correlation, "_fourier_is_faster", lambda *_, fourier=fourier: fourier)
+        results.append(correlation.correlate(x, kernel, padding))
+    assert_close(results[0], results[1], 1e-12)
 
 
 def test_grouped_branches_have_filters_of_their_own():

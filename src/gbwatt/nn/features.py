@@ -6,10 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from gbwatt import checks
+from gbwatt.nn.correlation import correlate
 
 
 class SpatioTemporalFeatures(nn.Module):
     """Linear filters over channels, then over time, each followed by batch normalisation.
+
+    All but the last normalisation is computed as one correlation of the epochs.
 
     (batch, n_chans, n_times) -> (batch, branches, n_temporal, times), where times is n_times, plus one if the kernel
     is even: there is half a kernel of zeros at either end.
@@ -51,29 +54,25 @@ class SpatioTemporalFeatures(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Filter epochs (batch, n_chans, n_times)."""
-        if self.spatial.out_channels > x.shape[1] + 1 and self.temporal.groups == 1:
-            x = self._temporal_of_spatial(x)
-        else:
-            x = self.temporal(self.spatial_norm(self.spatial(x)))
-        out: Tensor = self.temporal_norm(x).unflatten(1, (self.branches, -1))
+        a, c = self._spatial_affine(x)
+        out: Tensor = self.temporal_norm(self._temporal_of_spatial(x, a, c)).unflatten(1, (self.branches, -1))
         return out
 
-    def _temporal_of_spatial(self, x: Tensor) -> Tensor:
-        """Both convolutions in one, for spatial filters that outnumber the channels.
+    def _temporal_of_spatial(self, x: Tensor, a: Tensor, c: Tensor) -> Tensor:
+        """The temporal filters of ``a x + c``, which stops at either end of the epochs, in one correlation.
 
-        What comes before the temporal filters is ``a x + c``, with zeros at either end of the epoch where c stops, too:
-        the product of the filters acts on the channels and on one more that is 1.
+        Nothing between the two convolutions is non-linear, so the product of the filters acts on the channels, and what
+        it makes of the offsets c depends on the distance to the ends only.
         """
-        a, c = self._spatial_affine(x)
-        kernel = torch.einsum("ost,si->oit", self.temporal.weight, torch.cat([a, c[:, None]], 1))
-        x = torch.cat([x, x.new_ones(x.shape[0], 1, x.shape[2])], 1)
-        return nn.functional.conv1d(x, kernel, self.temporal.bias, padding=self.temporal.padding)
+        groups, padding = self.temporal.groups, self.temporal.kernel_size[0] // 2
+        weight = self.temporal.weight.unflatten(0, (groups, -1))  # (groups, outputs, n_spatial, kernel)
+        kernel = torch.einsum("gost,gsi->goit", weight, a.unflatten(0, (groups, -1))).flatten(0, 1)
+        offset = torch.einsum("gost,gs->got", weight, c.unflatten(0, (groups, -1))).flatten(0, 1)
+        ends = nn.functional.conv1d(x.new_ones(1, 1, x.shape[2]), offset[:, None], self.temporal.bias, padding=padding)
+        return correlate(x, kernel, padding) + ends
 
     def _spatial_affine(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The normalised spatial filters as weights (n_spatial, n_chans) and offsets (n_spatial,).
-
-        The statistics of the batch follow from the covariance of the channels.
-        """
+        """The normalised spatial filters as weights (groups * n_spatial, n_chans) and offsets (groups * n_spatial,)."""
         weight, bias, norm = self.spatial.weight[..., 0], self.spatial.bias, self.spatial_norm
         # all there by construction; said for the type checker
         assert bias is not None
@@ -82,11 +81,7 @@ class SpatioTemporalFeatures(nn.Module):
         assert norm.num_batches_tracked is not None
         assert norm.momentum is not None
         if self.training:
-            flat = x.transpose(0, 1).flatten(1)  # (n_chans, batch * n_times)
-            centre, samples = flat.mean(1), flat.shape[1]
-            flat = flat - centre[:, None]
-            var = ((weight @ (flat @ flat.mT)) * weight).sum(1) / samples
-            mean = weight @ centre + bias
+            mean, var, samples = _statistics(x, weight, bias)
             with torch.no_grad():
                 norm.running_mean.lerp_(mean, norm.momentum)
                 norm.running_var.lerp_(var * (samples / max(samples - 1, 1)), norm.momentum)
@@ -95,3 +90,15 @@ class SpatioTemporalFeatures(nn.Module):
             mean, var = norm.running_mean, norm.running_var
         scale = norm.weight * (var + norm.eps).rsqrt()
         return scale[:, None] * weight, scale * (bias - mean) + norm.bias
+
+
+def _statistics(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, int]:
+    """Mean and variance of ``weight x + bias`` over batch and time, and the number of samples.
+
+    They follow from the covariance of the channels, in float64: a filter may take out most of what the channels share.
+    """
+    flat = x.transpose(0, 1).flatten(1).double()  # (n_chans, batch * n_times)
+    centre, samples, w = flat.mean(1), flat.shape[1], weight.double()
+    flat = flat - centre[:, None]
+    var = ((w @ (flat @ flat.mT)) * w).sum(1) / samples
+    return (w @ centre).to(x.dtype) + bias, var.to(x.dtype), samples
