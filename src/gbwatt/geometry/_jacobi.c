@@ -35,6 +35,7 @@
 /* size_t: an index that may wrap, as int does with -fwrapv, is not vectorised. */
 #define EACH_LANE for (size_t l = 0; l < LANES; l++)
 enum { FRESH, COMPANION };
+enum { POWER, LOGARITHM }; /* of a^p, and of max(a, p) */
 
 /* What one thread does.  All arrays are row-major, matrices k x k; those marked * may be NULL. */
 typedef struct {
@@ -44,11 +45,14 @@ typedef struct {
     double tolerance;       /* step: cosine of two columns that counts as orthogonal, if above rounding; walk: residual
                                of a mean; adjoint: relative residual of the linear equation */
     const void *a, *b;      /* svd: f; pairs: factors; the others: iterates or means, and points (item, m) */
-    const void *w, *grad;   /* weights (item, m); adjoint: the derivative in the means */
+    int function;           /* derive: which one, and its parameter p */
+    double parameter;
+    const void *w, *grad;   /* weights (item, m); derive, adjoint: the derivative in the values, in the means */
     const int64_t *ia, *ib; /* pairs: which factors */
-    void *u, *s, *v;        /* svd, frames: singular vectors and values, for svd v*; walk: u of the points' frames */
+    void *u, *s, *v;        /* svd, frames: singular vectors and values, for svd v*; compose, derive: eigenvectors, and
+                               values of a function, or eigenvalues; walk: u of the points' frames */
     void *turned;           /* frames, step: points times v */
-    void *out, *value;      /* pairs: alignments*, squared distances; frames: points times v u^T; step, walk: iterates,
+    void *out, *value;      /* compose: values; derive: derivatives in the matrices; pairs: alignments*, squared distances; frames: points times v u^T; step, walk: iterates,
                                residuals; adjoint: derivatives in points (item, m) and weights (item, m) */
     int64_t *steps;         /* walk: how many */
     unsigned char *failed;  /* (item): 1 where a matrix was singular or not finite, or an iteration did not converge */
@@ -57,7 +61,7 @@ typedef struct {
 
 typedef void *(*worker)(void *);
 typedef struct {
-    worker svd, pairs, frames, steps, walks, adjoints;
+    worker svd, composites, derivatives, pairs, frames, steps, walks, adjoints;
 } workers;
 
 /* One binary for every machine: on x86 the algorithms are compiled twice, and the best is picked when the module is loaded.
@@ -93,7 +97,7 @@ typedef struct {
 
 #define WORKERS(x)                                                                                                   \
     {                                                                                                                \
-        svd_##x, pairs_##x, frames_##x, steps_##x, walks_##x, adjoints_##x                                           \
+        svd_##x, composites_##x, derivatives_##x, pairs_##x, frames_##x, steps_##x, walks_##x, adjoints_##x          \
     }
 static workers in_float = WORKERS(f32), in_double = WORKERS(f64);
 
@@ -206,6 +210,32 @@ static PyObject *svd(PyObject *self, PyObject *args)
     return finish(WORKER(svd), &whole, items, threads);
 }
 
+static PyObject *compose(PyObject *self, PyObject *args)
+{
+    address u, s, out, failed;
+    Py_ssize_t items, k;
+    int itemsize, threads;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKKnnii", &u, &s, &out, &failed, &items, &k, &itemsize, &threads)) return NULL;
+    task whole = {.k = (size_t)k, .u = POINTER(u), .s = POINTER(s), .out = POINTER(out), .failed = POINTER(failed)};
+    return finish(WORKER(composites), &whole, items, threads);
+}
+
+static PyObject *derive(PyObject *self, PyObject *args)
+{
+    address u, s, grad, out, failed;
+    double parameter;
+    Py_ssize_t items, k;
+    int function, itemsize, threads;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKKKidnnii", &u, &s, &grad, &out, &failed, &function, &parameter, &items, &k, &itemsize,
+                          &threads))
+        return NULL;
+    task whole = {.k = (size_t)k, .function = function, .parameter = parameter, .grad = POINTER(grad), .u = POINTER(u),
+                  .s = POINTER(s), .out = POINTER(out), .failed = POINTER(failed)};
+    return finish(WORKER(derivatives), &whole, items, threads);
+}
+
 static PyObject *procrustes(PyObject *self, PyObject *args)
 {
     address a, b, ia, ib, value, out, failed;
@@ -283,6 +313,8 @@ static PyObject *bures_adjoint(PyObject *self, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"svd", svd, METH_VARARGS, "f = u diag(s) vT"},
+    {"compose", compose, METH_VARARGS, "u diag(s) uT"},
+    {"derive", derive, METH_VARARGS, "derivative of a function of symmetric matrices"},
     {"procrustes", procrustes, METH_VARARGS, "min over orthogonal q of |a - b q|^2"},
     {"bures_frames", bures_frames, METH_VARARGS, "nT b = u diag(s) vT"},
     {"bures_step", bures_step, METH_VARARGS, "n <- sum of w b q"},

@@ -9,6 +9,9 @@
 #define EPSILON DBL_EPSILON
 #define SMALLEST 1e-140 /* squared length of a column, relative to the matrix, that is too short to be normalised */
 #define SQRT sqrt
+#define LOG log
+#define EXP exp
+#define POW pow
 #define NAME(x) ARCHITECTURE(x##_f64)
 /* The range of double allows for fewer of the slow operations. */
 #define NOT_ORTHOGONAL(a, b, c, tolerance) ((c) * (c) > (tolerance) * (tolerance) * ((a) * (b)))
@@ -25,6 +28,9 @@
 #define EPSILON FLT_EPSILON
 #define SMALLEST 1e-30f
 #define SQRT sqrtf
+#define LOG logf
+#define EXP expf
+#define POW powf
 #define NAME(x) ARCHITECTURE(x##_f32)
 /* Squares of squares of short columns would underflow. */
 #define NOT_ORTHOGONAL(a, b, c, tolerance) (fabsf(c) > (tolerance) * (sqrtf(a) * sqrtf(b)))
@@ -487,6 +493,71 @@ static void NAME(harmonic)(const vec *a, vec *out, size_t k, int response)
         }
 }
 
+/* --------------------------------------------------------------------------------- first differences of functions */
+
+INLINE vec NAME(choose)(mask which, vec x, vec y)
+{
+    return (vec)(((mask)x & which) | ((mask)y & ~which));
+}
+
+/* sinh(x) / x, for |x| up to 1 */
+INLINE vec NAME(sinhc)(vec x)
+{
+    const vec y = x * x;
+    vec sum = NAME(all)(1);
+    for (int n = DOUBLE ? 16 : 8; n > 0; n -= 2) sum = 1 + sum * y / (REAL)(n * (n + 1));
+    return sum;
+}
+
+/* atanh(x) / x, for |x| up to 1/4 */
+INLINE vec NAME(atanhc)(vec x)
+{
+    const vec y = x * x;
+    vec sum = {0};
+    for (int n = DOUBLE ? 25 : 11; n > 0; n -= 2) sum = sum * y + 1 / (REAL)n;
+    return sum;
+}
+
+/* out_ij = (a_i^p - a_j^p) / (a_i - a_j): with h half of log(a_i / a_j) it is (a_i a_j)^((p - 1) / 2) sinh(p h) / sinh(h),
+ * which does not cancel.  x: 3 k vectors of scratch. */
+static void NAME(power_quotients)(const vec *a, REAL p, vec *x, vec *out, size_t k)
+{
+    vec *logs = x, *roots = x + k, *powers = x + 2 * k;
+    for (size_t i = 0; i < k; i++)
+        for (size_t l = 0; l < VEC; l++) {
+            const REAL log_a = LOG(a[i][l]);
+            logs[i][l] = log_a;
+            roots[i][l] = EXP((p - 1) / 2 * log_a);
+            powers[i][l] = POW(a[i][l], p);
+        }
+    for (size_t j = 0; j < k; j++)
+        for (size_t i = 0; i <= j; i++) {
+            const vec h = (logs[i] - logs[j]) / 2, size = NAME(larger)(h, -h);
+            const mask close = (mask)(size < (REAL)0.5) & (mask)(size * (p < 0 ? -p : p) < 1);
+            const vec gap = NAME(choose)(close, NAME(all)(1), a[i] - a[j]);
+            const vec near = p * NAME(sinhc)(p * h) / NAME(sinhc)(h) * (roots[i] * roots[j]);
+            out[j * k + i] = out[i * k + j] = NAME(choose)(close, near, (powers[i] - powers[j]) / gap);
+        }
+}
+
+/* The same of log(max(a, floor)).  x: k vectors of scratch. */
+static void NAME(log_quotients)(const vec *a, REAL floor, vec *x, vec *out, size_t k)
+{
+    const vec least = NAME(all)(floor), one = NAME(all)(1);
+    for (size_t i = 0; i < k; i++)
+        for (size_t l = 0; l < VEC; l++) x[i][l] = LOG(a[i][l] > floor ? a[i][l] : floor);
+    for (size_t j = 0; j < k; j++)
+        for (size_t i = 0; i <= j; i++) {
+            const vec b = NAME(larger)(a[i], least), c = NAME(larger)(a[j], least), z = (b - c) / (b + c);
+            const mask close = (mask)(NAME(larger)(z, -z) < (REAL)0.25);
+            const vec gap = NAME(choose)(close, one, b - c);
+            const vec log = NAME(choose)(close, 2 * NAME(atanhc)(z) / (b + c), (x[i] - x[j]) / gap);
+            const mask above_i = (mask)(a[i] > least), above_j = (mask)(a[j] > least), mixed = above_i ^ above_j;
+            const vec rise = (b - c) / NAME(choose)(mixed, a[i] - a[j], one);
+            out[j * k + i] = out[i * k + j] = log * NAME(choose)(mixed, rise, NAME(choose)(above_i, one, (vec){0}));
+        }
+}
+
 /* ------------------------------------------------------------------------------------------------------------ the jobs */
 
 /* A thread's memory, so many matrices and vectors, then block after block; lanes beyond the last item repeat it. */
@@ -535,6 +606,41 @@ BEGIN(svd, 2 * PARTS, PARTS * k)
     if (v) STORE(v, ITEM(l), t->v);
     for (size_t l = 0; l < count; l++)
         for (size_t p = 0; p < k; p++) ((REAL *)t->s)[(start + l) * k + p] = s[l / VEC * k + p][l % VEC];
+END
+
+/* u diag(s) u^T */
+BEGIN(composites, 3 * PARTS, PARTS * k)
+    vec *u = BLOCK(0), *x = BLOCK(1), *y = BLOCK(2);
+    LOAD(t->u, ITEM(l), u);
+    EACH_LANE
+        for (size_t p = 0; p < k; p++) s[l / VEC * k + p][l % VEC] = ((const REAL *)t->s)[ITEM(l) * k + p];
+    for (size_t h = 0; h < PARTS; h++) {
+        for (size_t p = 0; p < k; p++)
+            for (size_t i = 0; i < k; i++) x[h * square + p * k + i] = u[h * square + p * k + i] * s[h * k + p];
+        NAME(symmetric_outer)(x + h * square, u + h * square, y + h * square, k);
+    }
+    STORE(y, ITEM(l), t->out);
+END
+
+/* u (b * (u^T g u)) u^T, with the symmetric part g of the derivative and first differences b at the values s */
+BEGIN(derivatives, 4 * PARTS + 1, 4 * k)
+    vec *u = BLOCK(0), *g = BLOCK(1), *x = BLOCK(2), *y = BLOCK(3), *b = BLOCK(4);
+    LOAD(t->u, ITEM(l), u);
+    LOAD(t->grad, ITEM(l), g);
+    for (size_t h = 0; h < size; h += square) {
+        for (size_t p = 0; p < k; p++)
+            for (size_t l = 0; l < VEC; l++)
+                s[p][l] = ((const REAL *)t->s)[ITEM(h / square * VEC + l) * k + p];
+        if (t->function == POWER) NAME(power_quotients)(s, (REAL)t->parameter, s + k, b, k);
+        else NAME(log_quotients)(s, (REAL)t->parameter, s + k, b, k);
+        NAME(symmetrise)(g + h, k, (REAL)0.5);
+        NAME(multiply)(g + h, u + h, x + h, k, 1);
+        NAME(symmetric_inner)(u + h, x + h, y + h, k);
+        NAME(times)(y + h, b, x + h, k);
+        NAME(multiply)(u + h, x + h, y + h, k, 1);
+        NAME(symmetric_outer)(y + h, u + h, g + h, k);
+    }
+    STORE(g, ITEM(l), t->out);
 END
 
 BEGIN(pairs, 6 * PARTS, PARTS * k)
@@ -714,6 +820,9 @@ END
 #undef EPSILON
 #undef SMALLEST
 #undef SQRT
+#undef LOG
+#undef EXP
+#undef POW
 #undef NAME
 #undef NOT_ORTHOGONAL
 #undef ROTATION

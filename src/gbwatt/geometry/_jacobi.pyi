@@ -1,5 +1,20 @@
 # Addresses and sizes are integers; _native.py says what they are of.
 def svd(f: int, u: int, s: int, v: int, failed: int, items: int, k: int, itemsize: int, threads: int, /) -> None: ...
+def compose(u: int, s: int, out: int, failed: int, items: int, k: int, itemsize: int, threads: int, /) -> None: ...
+def derive(
+    u: int,
+    s: int,
+    grad: int,
+    out: int,
+    failed: int,
+    function: int,
+    parameter: float,
+    items: int,
+    k: int,
+    itemsize: int,
+    threads: int,
+    /,
+) -> None: ...
 def procrustes(
     a: int,
     b: int,

@@ -63,6 +63,29 @@ def svd(f: Tensor, right: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     return u, s, v, failed
 
 
+def compose(u: Tensor, s: Tensor) -> Tensor:
+    """``u diag(s) uᵀ``, for u (..., k, k) and s (..., k): symmetric to the last bit."""
+    u, s = u.contiguous(), s.contiguous()
+    out, failed = torch.empty_like(u), torch.empty(u.shape[:-2], dtype=torch.bool)
+    arrays = map(_address, (u, s, out, failed))
+    _jacobi.compose(*arrays, failed.numel(), u.shape[-1], u.element_size(), torch.get_num_threads())
+    return out
+
+
+#: Functions whose derivative the kernel knows: powers, and the logarithm of what is above the parameter.
+POWER, LOGARITHM = 0, 1
+
+
+def derive(u: Tensor, values: Tensor, grad: Tensor, function: int, parameter: float) -> Tensor:
+    """Derivative of a function of symmetric matrices with eigenvectors u (..., k, k) and values (..., k)."""
+    u, values, grad = u.contiguous(), values.contiguous(), grad.contiguous()
+    out, failed = torch.empty_like(u), torch.empty(u.shape[:-2], dtype=torch.bool)
+    arrays = map(_address, (u, values, grad, out, failed))
+    sizes = (failed.numel(), u.shape[-1], u.element_size())
+    _jacobi.derive(*arrays, function, parameter, *sizes, torch.get_num_threads())
+    return out
+
+
 def procrustes(a: Tensor, b: Tensor, align: bool) -> tuple[Tensor, Tensor | None, Tensor]:
     """``min |a - b q|²`` over orthogonal ``q``, for factors (..., k, k) whose batch axes broadcast.
 

@@ -16,7 +16,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -145,6 +145,8 @@ class SpectralFunction:
         Needed where the parameter itself is differentiated.
     domain : "symmetric", "semidefinite" or "definite"
         The matrices on which the function is defined.
+    native : int, optional
+        What the compiled kernel calls it, if it knows the derivative.
     """
 
     name: str
@@ -152,6 +154,7 @@ class SpectralFunction:
     quotient: Callable[[Tensor, Tensor, Tensor], Tensor]
     slope: Callable[[Tensor, Tensor], Tensor] | None = None
     domain: Domain = "symmetric"
+    native: int | None = None
 
 
 def _log_ratio(a: Tensor, b: Tensor) -> Tensor:
@@ -187,7 +190,9 @@ def _log_reeig_quotient(a: Tensor, b: Tensor, p: Tensor) -> Tensor:
     return _log_quotient(torch.maximum(a, p), torch.maximum(b, p), p) * _reeig_quotient(a, b, p)
 
 
-LOG = SpectralFunction("the matrix logarithm", lambda x, _: x.log(), _log_quotient, domain="definite")
+LOG = SpectralFunction(
+    "the matrix logarithm", lambda x, _: x.log(), _log_quotient, domain="definite", native=_native.LOGARITHM
+)
 EXP = SpectralFunction("the matrix exponential", lambda x, _: x.exp(), _exp_quotient)
 SQRT = SpectralFunction(
     "the matrix square root",
@@ -202,18 +207,45 @@ INVSQRT = SpectralFunction(
     domain="definite",
 )
 POWER = SpectralFunction(
-    "the matrix power", lambda x, p: x**p, _power_quotient, lambda x, p: x**p * x.log(), domain="semidefinite"
+    "the matrix power",
+    lambda x, p: x**p,
+    _power_quotient,
+    lambda x, p: x**p * x.log(),
+    domain="semidefinite",
+    native=_native.POWER,
 )
-INVERSE_POWER = SpectralFunction("the matrix power", POWER.value, POWER.quotient, POWER.slope, domain="definite")
+INVERSE_POWER = replace(POWER, domain="definite")
 REEIG = SpectralFunction("ReEig", torch.maximum, _reeig_quotient)
 LOG_REEIG = SpectralFunction(
-    "the logarithm of rectified eigenvalues", lambda x, p: torch.maximum(x, p).log(), _log_reeig_quotient
+    "the logarithm of rectified eigenvalues",
+    lambda x, p: torch.maximum(x, p).log(),
+    _log_reeig_quotient,
+    native=_native.LOGARITHM,
 )
 
 
 def _loewner(f: SpectralFunction, values: Tensor, p: Tensor) -> Tensor:
     """First differences of f at all pairs of eigenvalues, shape (..., k, k)."""
     return f.quotient(values[..., :, None], values[..., None, :], p[..., None, None])
+
+
+def _compose(u: Tensor, values: Tensor) -> Tensor:
+    """``u diag(values) uᵀ``, shape (..., k, k)."""
+    if _native.supports(u) and values.shape == u.shape[:-1]:
+        return _native.compose(u, values)
+    return sym((u * values[..., None, :]) @ u.mT)
+
+
+def _derive(u: Tensor, quotients: Tensor, v: Tensor) -> Tensor:
+    """``u (quotients ∘ uᵀ sym(v) u) uᵀ``, shape (..., k, k)."""
+    return sym(u @ (quotients * (u.mT @ sym(v) @ u)) @ u.mT)
+
+
+def _gradient(f: SpectralFunction, p: Tensor, values: Tensor, u: Tensor, grad: Tensor) -> Tensor:
+    """Derivative of f in the matrix, shape (..., k, k)."""
+    if f.native is not None and p.numel() == 1 and _native.supports(u):
+        return _native.derive(u, values, grad, f.native, float(p))
+    return _derive(u, _loewner(f, values, p), grad)
 
 
 class _Spectral(torch.autograd.Function):
@@ -228,18 +260,18 @@ class _Spectral(torch.autograd.Function):
             values, u = eigh(x, f.domain, name)
         ctx.save_for_backward(x, values, u, p)
         ctx.f, ctx.gram = f, gram
-        return sym((u * f.value(values, p[..., None])[..., None, :]) @ u.mT)
+        return _compose(u, f.value(values, p[..., None]))
 
     @staticmethod
     @differentiable_once("a function of a symmetric matrix")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, values, u, p = ctx.saved_tensors
-        inner = u.mT @ sym(grad) @ u
         grad_x = grad_p = None
         if ctx.needs_input_grad[0]:
-            grad_x = sym(u @ (inner * _loewner(ctx.f, values, p)) @ u.mT)
+            grad_x = _gradient(ctx.f, p, values, u, grad)
             grad_x = 2 * grad_x @ x if ctx.gram else grad_x
         if ctx.needs_input_grad[1]:
+            inner = u.mT @ sym(grad) @ u
             slope = inner.diagonal(dim1=-2, dim2=-1) * ctx.f.slope(values, p[..., None])
             grad_p = slope.sum(-1).sum_to_size(p.shape)
         return grad_x, grad_p, None, None, None
@@ -276,7 +308,7 @@ class _SpectralDerivative(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, v: Tensor, kernel: Tensor, u: Tensor, x: Tensor, p: Tensor) -> Tensor:
         ctx.save_for_backward(kernel, u, x, p)
-        return sym(u @ (kernel * (u.mT @ sym(v) @ u)) @ u.mT)
+        return _derive(u, kernel, v)
 
     @staticmethod
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
