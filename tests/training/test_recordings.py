@@ -29,7 +29,7 @@ def trained(trials: Trials, **options) -> GBWAttClassifier:
 
 def accuracy(decoder: GBWAttClassifier, trials: Trials, session: str) -> float:
     chosen = trials.select(session=session)
-    return decoder.score(chosen, chosen.labels)
+    return decoder.score(chosen)
 
 
 def assert_sound(decoder: GBWAttClassifier, trials: Trials) -> None:
