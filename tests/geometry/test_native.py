@@ -199,3 +199,38 @@ def test_a_mean_does_not_depend_on_the_others_of_its_batch(spd, softmax_weights)
         part = slice(i, i + 1)
         alone = _native.bures_walk(n[part], turned[part], w[part], u[part], 1e-12, 50)
         assert all(torch.equal(a[0], b[i]) for a, b in zip(alone, whole, strict=True))
+
+
+FUNCTIONS = [
+    *((linalg.POWER, p) for p in (-1.0, 0.25, 0.5, 0.75, 1.0, 1.5, 4.0)),
+    (linalg.LOG, 0.0),
+    *((linalg.LOG_REEIG, floor) for floor in (1e-5, 0.3)),
+]
+
+
+@pytest.mark.parametrize("kind", ["spread", "repeated", "clustered", "gap"])
+@pytest.mark.parametrize(("f", "p"), FUNCTIONS, ids=lambda value: str(getattr(value, "name", value)))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_both_paths_give_the_same_derivative_of_a_function(spd, monkeypatch, f, p, kind, dtype):
+    """Also for equal and nearly equal eigenvalues, and for those below the floor of a rectification."""
+    x = spd(37, k=7, cond=1e4, kind=kind)
+    values, u = (part.to(dtype) for part in torch.linalg.eigh(x))
+    grad = torch.randn(37, 7, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
+    parameter = torch.tensor(p, dtype=dtype)
+    native = linalg._gradient(f, parameter, values, u, grad)
+    value = linalg._compose(u, f.value(values, parameter))
+    monkeypatch.setattr(_native, "_jacobi", None)
+    exact = linalg._gradient(f, parameter.double(), values.double(), u.double(), grad.double())
+    tolerance = 1e-12 if dtype == torch.float64 else 3e-5  # differences of eigenvalues cancel before they are divided
+    assert ((native.double() - exact).flatten(1).norm(dim=1) <= tolerance * exact.flatten(1).norm(dim=1)).all()
+    assert_close(value, linalg._compose(u, f.value(values, parameter)), 20 * torch.finfo(dtype).eps)
+    assert (native == native.mT).all()
+    assert (value == value.mT).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rectified_functions_take_matrices_that_are_not_positive(spd, dtype):
+    x = torch.cat([spd(3, k=5, dtype=dtype), spd(3, k=5, dtype=dtype) - torch.eye(5, dtype=dtype) / 2])
+    values, vectors = torch.linalg.eigh(x.double())
+    expected = (vectors * values.clamp_min(0.1).log()[..., None, :]) @ vectors.mT
+    assert_close(linalg.spectral(x, linalg.LOG_REEIG, 0.1).double(), expected, 50 * torch.finfo(dtype).eps)

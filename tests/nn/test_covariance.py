@@ -7,8 +7,9 @@ import pytest
 import torch
 from sklearn.covariance import oas
 
-from gbwatt.checks import ParameterError, ShapeError
+from gbwatt.checks import DoubleBackwardError, ParameterError, ShapeError
 from gbwatt.nn import SegmentCovariance
+from gbwatt.nn.covariance import centred_product
 from tests.geometry.conftest import assert_close
 
 
@@ -96,3 +97,13 @@ def test_bad_arguments_are_named(arguments, message):
 def test_epochs_that_are_too_short_are_refused():
     with pytest.raises(ShapeError, match="9 samples make 5 windows of 1"):
         SegmentCovariance(5)(features(1, 1, 3, 9))
+
+
+def test_products_of_centred_windows_have_their_derivative():
+    x = features(2, 3, 7).requires_grad_()
+    centred = x.detach() - x.detach().mean(-1, keepdim=True)
+    assert_close(centred_product(x), centred @ centred.mT, 1e-14)
+    assert torch.autograd.gradcheck(centred_product, (x + 5,))
+    (gradient,) = torch.autograd.grad(centred_product(x).square().sum(), x, create_graph=True)
+    with pytest.raises(DoubleBackwardError, match="the covariance of windows"):
+        gradient.sum().backward()

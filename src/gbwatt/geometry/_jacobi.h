@@ -95,6 +95,7 @@ INLINE void NAME(product)(const vec *restrict a, size_t ai, size_t aj, const vec
                 c01 += x0 * y1, c11 += x1 * y1, c21 += x2 * y1;
                 c02 += x0 * y2, c12 += x1 * y2, c22 += x2 * y2;
             }
+            if (symmetric && i == p) c01 = c10, c02 = c20, c12 = c21; /* one rounding for both */
             out[p2 * k + i2] = c22, out[p2 * k + i1] = c12, out[p2 * k + i] = c02;
             out[p1 * k + i2] = c21, out[p1 * k + i1] = c11, out[p1 * k + i] = c01;
             out[p * k + i2] = c20, out[p * k + i1] = c10, out[p * k + i] = c00;

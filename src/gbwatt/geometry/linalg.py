@@ -26,7 +26,7 @@ from gbwatt import checks
 from gbwatt.geometry import _native
 from gbwatt.geometry._autograd import apply, differentiable_once
 
-Domain = Literal["symmetric", "semidefinite", "definite"]
+Domain = Literal["symmetric", "rectified", "semidefinite", "definite"]
 
 
 def sym(x: Tensor) -> Tensor:
@@ -91,13 +91,15 @@ def _eigh(x: Tensor, definite: bool) -> tuple[Tensor, Tensor]:
 def eigh(x: Tensor, domain: Domain = "symmetric", name: str = "x") -> tuple[Tensor, Tensor]:
     r"""Eigenvalues (..., k) and eigenvectors (..., k, k), with the eigenvalues checked against a domain.
 
-    Not differentiable, and in no particular order.  "definite" requires :math:`λ_{\min} > ε λ_{\max}`;
-    "semidefinite" accepts what is negative by rounding only, and lifts it to :math:`ε λ_{\max}`, but not zero: floors
-    are relative to the largest eigenvalue, so covariances in V² are not swallowed.
+    Not differentiable, and in no particular order.  "symmetric" requires nothing, nor does "rectified", for functions
+    that cut off what is not positive and mostly see definite matrices.  "definite" requires
+    :math:`λ_{\min} > ε λ_{\max}`; "semidefinite" accepts what is negative by rounding only, and lifts it to
+    :math:`ε λ_{\max}`, but not zero: floors are relative to the largest eigenvalue, so covariances in V² are not
+    swallowed.
     """
     with torch.no_grad():
         values, vectors = _eigh(x, domain != "symmetric")
-        if domain == "symmetric":
+        if domain in ("symmetric", "rectified"):
             return values, vectors
         eps = torch.finfo(x.dtype).eps
         high = values.amax(-1)
@@ -143,8 +145,8 @@ class SpectralFunction:
         The Loewner matrix, f'(a) where a = b, accurate however close a and b are.
     slope : callable (λ, p) -> ∂f/∂p, optional
         Needed where the parameter itself is differentiated.
-    domain : "symmetric", "semidefinite" or "definite"
-        The matrices on which the function is defined.
+    domain : "symmetric", "rectified", "semidefinite" or "definite"
+        The matrices on which the function is defined, see :func:`eigh`.
     native : int, optional
         What the compiled kernel calls it, if it knows the derivative.
     """
@@ -215,11 +217,12 @@ POWER = SpectralFunction(
     native=_native.POWER,
 )
 INVERSE_POWER = replace(POWER, domain="definite")
-REEIG = SpectralFunction("ReEig", torch.maximum, _reeig_quotient)
+REEIG = SpectralFunction("ReEig", torch.maximum, _reeig_quotient, domain="rectified")
 LOG_REEIG = SpectralFunction(
     "the logarithm of rectified eigenvalues",
     lambda x, p: torch.maximum(x, p).log(),
     _log_reeig_quotient,
+    domain="rectified",
     native=_native.LOGARITHM,
 )
 

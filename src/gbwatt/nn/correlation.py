@@ -21,8 +21,9 @@ def correlate(x: Tensor, kernel: Tensor, padding: int) -> Tensor:
         return nn.functional.conv1d(x, kernel, padding=padding)
     times, length = x.shape[-1], kernel.shape[-1]
     size = _smooth(times + length - 1)
-    spectrum = torch.fft.rfft(x, size).permute(2, 0, 1)  # (frequencies, batch, n_in)
-    response = torch.fft.rfft(kernel.flip(-1), size).permute(2, 1, 0)  # (frequencies, n_in, n_out)
+    # contiguous: a product of many small complex matrices would copy each by itself
+    spectrum = torch.fft.rfft(x, size).permute(2, 0, 1).contiguous()  # (frequencies, batch, n_in)
+    response = torch.fft.rfft(kernel.flip(-1), size).permute(2, 1, 0).contiguous()  # (frequencies, n_in, n_out)
     full: Tensor = torch.fft.irfft((spectrum @ response).permute(1, 2, 0), size)
     first = length - 1 - padding
     return full[..., first : first + times + 2 * padding - length + 1]

@@ -3,16 +3,48 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from gbwatt import checks
+from gbwatt.geometry._autograd import apply, differentiable_once
 from gbwatt.geometry.linalg import sym
 
 Shrinkage = float | Literal["oas", "learnt"]
 START = 0.1  # of a learnt shrinkage
+
+
+class _CentredProduct(torch.autograd.Function):
+    r"""With :math:`y = x - \bar x`, :math:`y y^⊤`, whose derivative :math:`(G + G^⊤) y` is centred as it is."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        ctx.save_for_backward(x, centred)
+        return sym(centred @ centred.mT)
+
+    @staticmethod
+    @differentiable_once("the covariance of windows")
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        _, centred = ctx.saved_tensors
+        return ((grad + grad.mT) @ centred,)
+
+
+def centred_product(x: Tensor) -> Tensor:
+    """Products of centred rows, (..., n, samples) -> (..., n, n)."""
+    return apply(_CentredProduct, x)
+
+
+def _tiny(x: Tensor) -> float:
+    return torch.finfo(x.dtype).tiny
+
+
+def _in_range(product: Tensor) -> bool:
+    """Whether sums of squares are far from the ends of what the precision holds."""
+    trace = product.diagonal(dim1=-2, dim2=-1).sum(-1)
+    return bool(((trace > 1e6 * _tiny(product)) & (trace < torch.finfo(product.dtype).max / 1e6)).all())
 
 
 class SegmentCovariance(nn.Module):
@@ -81,12 +113,12 @@ class SegmentCovariance(nn.Module):
 
     def _covariance(self, x: Tensor) -> Tensor:
         n, samples = x.shape[-2:]
-        x = x - x.mean(-1, keepdim=True)
-        # to unit size first: amplitudes may be anything, and squares of volts are small for float32
-        x = x / x.detach().abs().amax((-2, -1), keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
-        product = sym(x @ x.mT)
+        product = centred_product(x)
+        if torch.compiler.is_compiling() or not _in_range(product.detach()):
+            # to unit size first: amplitudes may be anything, and squares may leave the range of float32
+            product = centred_product(x / x.detach().abs().amax((-2, -1), keepdim=True).clamp_min(_tiny(x)))
         trace = product.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
-        cov = product / trace.clamp_min(torch.finfo(x.dtype).tiny)  # a silent window gives 0, and then eps I
+        cov = product / trace.clamp_min(_tiny(x))  # a silent window gives 0, and then eps I
         rho = self._rho(cov, samples)
         eye = torch.eye(n, dtype=x.dtype, device=x.device)
         return (1 - rho) * cov + (rho / n + self.eps) * eye

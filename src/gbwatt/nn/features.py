@@ -97,8 +97,8 @@ def _statistics(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor
 
     They follow from the covariance of the channels, in float64: a filter may take out most of what the channels share.
     """
-    flat = x.transpose(0, 1).flatten(1).double()  # (n_chans, batch * n_times)
-    centre, samples, w = flat.mean(1), flat.shape[1], weight.double()
-    flat = flat - centre[:, None]
-    var = ((w @ (flat @ flat.mT)) * w).sum(1) / samples
+    exact, w, samples = x.double(), weight.double(), x.shape[0] * x.shape[2]
+    centre = exact.mean((0, 2))
+    covariance = (exact @ exact.mT).sum(0) / samples - torch.outer(centre, centre)
+    var = ((w @ covariance) * w).sum(1)
     return (w @ centre).to(x.dtype) + bias, var.to(x.dtype), samples
