@@ -56,8 +56,9 @@ def test_one_correlation_gives_what_two_convolutions_give(sizes, fourier, monkey
             (out * direction).sum().backward()
     assert (one.grad - two.grad).abs().max() <= 1e-10 * two.grad.abs().max()
     for (name, one), two in zip(layer.named_parameters(), other.parameters(), strict=True):
-        # biases before a batch normalisation change nothing: their gradients are rounding
-        assert (one.grad - two.grad).abs().max() <= 1e-10 * max(1, two.grad.abs().max()), name
+        # biases before a batch normalisation change nothing, without ends to see them: their gradients are rounding
+        idle = name in ("spatial.bias", "temporal.bias") or (name == "spatial_norm.bias" and sizes["kernel"] == 1)
+        assert (one.grad - two.grad).abs().max() <= 1e-10 * (1 if idle else two.grad.abs().max()), name
     for one, two in zip(layer.buffers(), other.buffers(), strict=True):
         assert_close(one.double(), two.double(), 1e-12)
     assert_close(layer.eval()(x), plainly(other.eval(), x), 1e-11)
