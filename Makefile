@@ -26,7 +26,7 @@ help: ## list the targets
 # --- environment -----------------------------------------------------------------------------------
 
 DECLARED := pyproject.toml requirements.lock
-NATIVE   := setup.py $(wildcard src/gbwatt/geometry/_jacobi.[ch])
+NATIVE   := setup.py $(wildcard src/gbwatt/*/_*.[ch])
 BINARIES := src/gbwatt/geometry/_jacobi*.so
 
 # $(call create_venv,directory): a fresh virtual environment there, or an error that says why not.

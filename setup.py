@@ -36,7 +36,7 @@ setup(
         Extension(
             "gbwatt.geometry._jacobi",
             sources=["src/gbwatt/geometry/_jacobi.c"],
-            depends=["src/gbwatt/geometry/_jacobi.h"],
+            depends=["src/gbwatt/geometry/_jacobi.h", "src/gbwatt/geometry/_threads.h"],
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
             py_limited_api=STABLE_ABI,
             optional=True,
