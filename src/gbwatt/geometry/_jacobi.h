@@ -7,41 +7,28 @@
 #define REAL double
 #define INTEGER int64_t
 #define EPSILON DBL_EPSILON
-#define SMALLEST 1e-140 /* squared length of a column, relative to the matrix, that is too short to be normalised */
 #define SQRT sqrt
+#define ABS fabs
 #define LOG log
 #define EXP exp
 #define POW pow
 #define NAME(x) ARCHITECTURE(x##_f64)
-/* The range of double allows for fewer of the slow operations. */
-#define NOT_ORTHOGONAL(a, b, c, tolerance) ((c) * (c) > (tolerance) * (tolerance) * ((a) * (b)))
-#define ROTATION(a, b, c, cs, sn)                                                                                    \
-    do {                                                                                                             \
-        double d = (b) - (a), h = sqrt(d * d + 4 * (c) * (c));                                                       \
-        cs = sqrt(0.5 + 0.5 * (fabs(d) / h));                                                                        \
-        sn = (c) / (h * cs);                                                                                         \
-        sn = d < 0 ? -sn : sn;                                                                                       \
-    } while (0)
+#define UNIT 1.0        /* largest entry of a matrix that is decomposed: room for products of squared lengths */
+#define SMALLEST 1e-140 /* squared length of a column, relative to UNIT^2, that is too short to be normalised */
 #else
 #define REAL float
 #define INTEGER int32_t
 #define EPSILON FLT_EPSILON
-#define SMALLEST 1e-30f
 #define SQRT sqrtf
+#define ABS fabsf
 #define LOG logf
 #define EXP expf
 #define POW powf
 #define NAME(x) ARCHITECTURE(x##_f32)
-/* Squares of squares of short columns would underflow. */
-#define NOT_ORTHOGONAL(a, b, c, tolerance) (fabsf(c) > (tolerance) * (sqrtf(a) * sqrtf(b)))
-#define ROTATION(a, b, c, cs, sn)                                                                                    \
-    do {                                                                                                             \
-        float zeta = ((b) - (a)) / (2 * (c)), t = 1 / (fabsf(zeta) + sqrtf(1 + zeta * zeta));                        \
-        t = zeta < 0 ? -t : t;                                                                                       \
-        cs = 1 / sqrtf(1 + t * t);                                                                                   \
-        sn = cs * t;                                                                                                 \
-    } while (0)
+#define UNIT 0x1p24f
+#define SMALLEST 1e-26f
 #endif
+#define RECOVERABLE (1 / (16 * EPSILON)) /* condition up to which right singular vectors follow from the left ones */
 #define VEC (BYTES / sizeof(REAL))
 #define PARTS (LANES / VEC)
 #define vec NAME(vector)
@@ -51,15 +38,31 @@ typedef INTEGER mask __attribute__((vector_size(BYTES), may_alias));
 
 /* ------------------------------------------------------------------------------------------------- vectors and products */
 
+INLINE vec NAME(choose)(mask which, vec x, vec y)
+{
+    return (vec)(((mask)x & which) | ((mask)y & ~which));
+}
+
 INLINE vec NAME(larger)(vec x, vec y)
 {
-    mask m = (mask)(x > y);
-    return (vec)(((mask)x & m) | ((mask)y & ~m));
+    return NAME(choose)((mask)(x > y), x, y);
+}
+
+/* Whether any lane is set. */
+INLINE int NAME(some)(mask m)
+{
+    int64_t words[BYTES / sizeof(int64_t)], any = 0;
+    memcpy(words, &m, sizeof(m));
+    for (size_t i = 0; i < BYTES / sizeof(int64_t); i++) any |= words[i];
+    return any != 0;
 }
 
 INLINE vec NAME(root)(vec x)
 {
-    for (size_t l = 0; l < VEC; l++) x[l] = SQRT(x[l]);
+    REAL y[VEC];
+    memcpy(y, &x, sizeof(x));
+    for (size_t l = 0; l < VEC; l++) y[l] = SQRT(y[l]);
+    memcpy(&x, y, sizeof(x));
     return x;
 }
 
@@ -165,16 +168,16 @@ static vec NAME(distance)(const vec *x, const vec *y, size_t k)
     return sum;
 }
 
-/* Divide by the largest entry, which is returned in scale. */
-static void NAME(normalise)(vec *f, vec *scale, size_t k, size_t parts)
+/* Make the largest entry one, times unit; scale undoes it. */
+static void NAME(normalise)(vec *f, vec *scale, REAL unit, size_t k, size_t parts)
 {
     for (size_t h = 0; h < parts; h++, f += k * k) {
         vec largest = {0};
         for (size_t i = 0; i < k * k; i++) largest = NAME(larger)(NAME(larger)(f[i], -f[i]), largest);
         for (size_t l = 0; l < VEC; l++) largest[l] = largest[l] > 0 ? largest[l] : 1;
-        vec inverse = 1 / largest;
-        for (size_t i = 0; i < k * k; i++) f[i] *= inverse;
-        scale[h] = largest;
+        const vec factor = unit / largest;
+        for (size_t i = 0; i < k * k; i++) f[i] *= factor;
+        scale[h] = largest / unit;
     }
 }
 
@@ -208,55 +211,79 @@ static void NAME(store)(const vec *from, REAL *const *to, size_t k, size_t count
 /* (x, y) -> (c x - s y, s x + c y) for two columns. */
 INLINE void NAME(rotate)(vec *restrict x, vec *restrict y, vec c, vec s, size_t k)
 {
-    for (size_t i = 0; i < k; i++) {
-        vec xi = x[i], yi = y[i];
-        x[i] = c * xi - s * yi;
-        y[i] = s * xi + c * yi;
+    size_t i = 0;
+    for (; i + 1 < k; i += 2) {
+        const vec x0 = x[i], y0 = y[i], x1 = x[i + 1], y1 = y[i + 1];
+        x[i] = c * x0 - s * y0, x[i + 1] = c * x1 - s * y1;
+        y[i] = s * x0 + c * y0, y[i + 1] = s * x1 + c * y1;
+    }
+    if (i < k) {
+        const vec x0 = x[i], y0 = y[i];
+        x[i] = c * x0 - s * y0, y[i] = s * x0 + c * y0;
     }
 }
 
-/* Rotations that make two columns with the squared lengths a, b and the product c orthogonal, the longer one first.
- * Returns whether any lane was not orthogonal yet. */
-INLINE int NAME(angle)(const REAL *a, const REAL *b, const REAL *c, REAL *cosine, REAL *sine, REAL tolerance)
+/* Rotations that make two columns with the squared lengths a, b and the product c orthogonal, the longer one first; the
+ * lengths follow.  Returns whether any lane was not orthogonal yet. */
+INLINE int NAME(angle)(vec *a, vec *b, const vec *c, vec *cosine, vec *sine, REAL tolerance)
 {
-    REAL off[LANES], swap[LANES], rotate = 0; /* flags as numbers: they stay in vector registers */
-    EACH_LANE {
-        off[l] = NOT_ORTHOGONAL(a[l], b[l], c[l], tolerance) ? 1 : 0;
-        /* never without a rotation: a sweep that did nothing has then seen every pair */
-        swap[l] = off[l] > 0 && b[l] > a[l] ? 1 : 0;
+    mask off[PARTS], any = {0};
+    for (size_t h = 0; h < PARTS; h++) {
+        off[h] = (mask)(c[h] * c[h] > tolerance * tolerance * (a[h] * b[h]));
+        any |= off[h];
     }
-    EACH_LANE rotate += off[l];
-    if (rotate == 0) return 0;
-    EACH_LANE {
-        REAL cs, sn;
-        ROTATION(a[l], b[l], c[l], cs, sn);
-        cs = off[l] > 0 ? cs : 1;
-        sn = off[l] > 0 ? sn : 0;
-        cosine[l] = swap[l] > 0 ? sn : cs;
-        sine[l] = swap[l] > 0 ? -cs : sn;
+    if (!NAME(some)(any)) return 0;
+    for (size_t h = 0; h < PARTS; h++) {
+        const vec d = b[h] - a[h], size = NAME(larger)(d, -d);
+        const vec t = 2 * c[h] / (size + NAME(root)(d * d + 4 * c[h] * c[h]));
+        const vec cs = NAME(choose)(off[h], 1 / NAME(root)(1 + t * t), NAME(all)(1));
+        const vec change = (vec)((mask)(c[h] * t) & off[h]), sn = (vec)((mask)(cs * t) & off[h]);
+        /* never swapped without a rotation: a sweep that did nothing has then seen every pair */
+        const mask swap = (mask)(d > 0) & off[h];
+        const vec longer = NAME(choose)(swap, b[h], a[h]), shorter = NAME(choose)(swap, a[h], b[h]);
+        cosine[h] = NAME(choose)(swap, sn, cs);
+        sine[h] = -NAME(choose)(swap, cs, sn); /* where b is the longer one the angle has the other sign */
+        a[h] = longer + change;
+        b[h] = shorter - change;
     }
     return 1;
 }
 
-/* One sweep over all pairs of columns.  Returns whether any lane still had to be rotated. */
-static int NAME(sweep)(vec *f, vec *v, size_t k, REAL tolerance)
+/* Squared length of a column. */
+INLINE vec NAME(length)(const vec *x, size_t k)
+{
+    vec sum = {0}, more = {0};
+    for (size_t i = 0; i + 1 < k; i += 2) sum += x[i] * x[i], more += x[i + 1] * x[i + 1];
+    return k % 2 ? sum + more + x[k - 1] * x[k - 1] : sum + more;
+}
+
+/* Products of two columns of each part. */
+INLINE void NAME(cross)(const vec *x, const vec *y, vec *out, size_t k)
+{
+    const size_t square = k * k;
+    for (size_t h = 0; h < PARTS; h += 2, x += 2 * square, y += 2 * square) { /* enough independent sums */
+        vec c0 = {0}, c1 = {0}, d0 = {0}, d1 = {0};
+        for (size_t i = 0; i + 1 < k; i += 2) {
+            c0 += x[i] * y[i], c1 += x[square + i] * y[square + i];
+            d0 += x[i + 1] * y[i + 1], d1 += x[square + i + 1] * y[square + i + 1];
+        }
+        if (k % 2) c0 += x[k - 1] * y[k - 1], c1 += x[square + k - 1] * y[square + k - 1];
+        out[h] = c0 + d0, out[h + 1] = c1 + d1;
+    }
+}
+
+/* One sweep over all pairs of columns.  Returns whether any lane still had to be rotated.  lengths: k PARTS of scratch. */
+static int NAME(sweep)(vec *f, vec *v, vec *lengths, size_t k, REAL tolerance)
 {
     const size_t square = k * k;
     int rotated = 0;
+    for (size_t p = 0; p < k; p++)
+        for (size_t h = 0; h < PARTS; h++) lengths[p * PARTS + h] = NAME(length)(f + h * square + p * k, k);
     for (size_t p = 0; p + 1 < k; p++)
         for (size_t q = p + 1; q < k; q++) {
-            vec a[PARTS], b[PARTS], c[PARTS], cosine[PARTS], sine[PARTS];
-            for (size_t h = 0; h < PARTS; h += 2) { /* two at a time, for enough independent sums */
-                const vec *x = f + h * square + p * k, *y = f + h * square + q * k;
-                vec a0 = {0}, b0 = {0}, c0 = {0}, a1 = {0}, b1 = {0}, c1 = {0};
-                for (size_t i = 0; i < k; i++) {
-                    a0 += x[i] * x[i], b0 += y[i] * y[i], c0 += x[i] * y[i];
-                    a1 += x[square + i] * x[square + i], b1 += y[square + i] * y[square + i];
-                    c1 += x[square + i] * y[square + i];
-                }
-                a[h] = a0, b[h] = b0, c[h] = c0, a[h + 1] = a1, b[h + 1] = b1, c[h + 1] = c1;
-            }
-            if (!NAME(angle)((REAL *)a, (REAL *)b, (REAL *)c, (REAL *)cosine, (REAL *)sine, tolerance)) continue;
+            vec c[PARTS], cosine[PARTS], sine[PARTS];
+            NAME(cross)(f + p * k, f + q * k, c, k);
+            if (!NAME(angle)(lengths + p * PARTS, lengths + q * PARTS, c, cosine, sine, tolerance)) continue;
             rotated = 1;
             for (size_t h = 0; h < PARTS; h++) {
                 NAME(rotate)(f + h * square + p * k, f + h * square + q * k, cosine[h], sine[h], k);
@@ -266,39 +293,87 @@ static int NAME(sweep)(vec *f, vec *v, size_t k, REAL tolerance)
     return rotated;
 }
 
-/* Squared length of a column. */
-INLINE vec NAME(length)(const vec *x, size_t k)
-{
-    vec sum = {0};
-    for (size_t i = 0; i < k; i++) sum += x[i] * x[i];
-    return sum;
-}
-
 /* Scale columns to length one; their lengths times scale are s.  good is cleared for lanes with columns that are too short
  * or not finite. */
-static void NAME(lengths)(vec *f, vec *s, vec scale, size_t k, int *good)
+static void NAME(measure)(vec *f, vec *s, const vec *scale, size_t k, int *good)
 {
-    for (size_t p = 0; p < k; p++, f += k) {
+    for (size_t p = 0; p < k * PARTS; p++, f += k) {
         const vec square = NAME(length)(f, k);
-        for (size_t l = 0; l < VEC; l++) good[l] &= square[l] > SMALLEST && square[l] <= (REAL)(4 * k * k);
-        vec length = NAME(root)(square), inverse = 1 / length;
-        s[p] = length * scale;
+        for (size_t l = 0; l < VEC; l++)
+            good[p / k * VEC + l] &= square[l] > SMALLEST * UNIT * UNIT && square[l] <= (REAL)(4 * k * k) * UNIT * UNIT;
+        const vec length = NAME(root)(square), inverse = 1 / length;
+        s[p] = length * scale[p / k];
         for (size_t i = 0; i < k; i++) f[i] *= inverse;
     }
 }
 
+/* Whether right singular vectors can be had from the left ones: the values fall, and not too far. */
+static int NAME(recoverable)(const vec *s, size_t k)
+{
+    for (size_t p = 1; p < k; p++)
+        if (NAME(exceeds)(s[p] - 2 * s[p - 1], 0)) return 0;
+    return !NAME(exceeds)(s[0] - (REAL)RECOVERABLE * s[k - 1], 0);
+}
+
+/* v <- v^T u with orthonormal columns: those of large values, which have more digits, come first.  x is scratch. */
+static void NAME(recover)(const vec *u, vec *v, vec *x, size_t k)
+{
+    NAME(inner)(v, u, x, k, 1);
+    for (size_t p = 0; p < k; p++) {
+        vec *y = x + p * k;
+        for (size_t q = 0; q < p; q++) {
+            const vec *z = v + q * k;
+            vec c = {0};
+            for (size_t i = 0; i < k; i++) c += y[i] * z[i];
+            for (size_t i = 0; i < k; i++) y[i] -= c * z[i];
+        }
+        const vec inverse = 1 / NAME(root)(NAME(length)(y, k));
+        for (size_t i = 0; i < k; i++) v[p * k + i] = y[i] * inverse;
+    }
+}
+
+/* Rotate until the columns of a block are orthogonal.  Returns whether they are. */
+static int NAME(orthogonalise)(vec *f, vec *v, vec *lengths, size_t k, REAL tolerance)
+{
+    for (int sweeps = 0; sweeps < MAX_SWEEPS; sweeps++)
+        if (!NAME(sweep)(f, v, lengths, k, tolerance)) return 1;
+    return 0;
+}
+
+/* u and s of a block, and v from them, which is half the work; f is in v, too.  Returns whether that was possible, and puts
+ * f back if not. */
+static int NAME(left_first)(vec *f, vec *v, vec *s, vec *spare, const vec *scale, size_t k, REAL tolerance, int *good)
+{
+    const size_t square = k * k;
+    int possible, fine[LANES];
+    memcpy(v, f, sizeof(vec) * square * PARTS);
+    possible = NAME(orthogonalise)(f, NULL, s, k, tolerance);
+    memcpy(fine, good, sizeof(fine));
+    NAME(measure)(f, s, scale, k, fine);
+    for (size_t h = 0; possible && h < PARTS; h++) possible = NAME(recoverable)(s + h * k, k);
+    if (!possible) {
+        memcpy(f, v, sizeof(vec) * square * PARTS);
+        return 0;
+    }
+    memcpy(good, fine, sizeof(fine));
+    for (size_t h = 0; h < PARTS; h++) NAME(recover)(f + h * square, v + h * square, spare, k);
+    return 1;
+}
+
 /* f = u diag(s) v^T, of a block.  u replaces f.  What is in v before: FRESH, nothing, it will be v; COMPANION, any
- * matrix, turned along with f.  v NULL: not wanted.  good is cleared for the lanes that are singular or not finite. */
-static void NAME(decompose)(vec *f, vec *v, vec *s, size_t k, int before, REAL tolerance, int *good)
+ * matrix, turned along with f.  v NULL: not wanted.  good is cleared for the lanes that are singular or not finite.
+ * spare: scratch, a matrix. */
+static void NAME(decompose)(vec *f, vec *v, vec *s, vec *spare, size_t k, int before, REAL tolerance, int *good)
 {
     const REAL rounding = EPSILON * SQRT((REAL)k);
     vec scale[PARTS];
-    NAME(normalise)(f, scale, k, PARTS);
-    if (v && before == FRESH) NAME(identity)(v, k, PARTS);
-    int sweeps = 0, rotated = 1;
-    while (rotated && sweeps++ < MAX_SWEEPS) rotated = NAME(sweep)(f, v, k, tolerance > rounding ? tolerance : rounding);
-    if (rotated) EACH_LANE good[l] = 0;
-    for (size_t h = 0; h < PARTS; h++) NAME(lengths)(f + h * k * k, s + h * k, scale[h], k, good + h * VEC);
+    NAME(normalise)(f, scale, UNIT, k, PARTS);
+    if (v && before == FRESH) {
+        if (tolerance <= rounding && NAME(left_first)(f, v, s, spare, scale, k, rounding, good)) return;
+        NAME(identity)(v, k, PARTS);
+    }
+    if (!NAME(orthogonalise)(f, v, s, k, tolerance > rounding ? tolerance : rounding)) EACH_LANE good[l] = 0;
+    NAME(measure)(f, s, scale, k, good);
 }
 
 /* ------------------------------------------------------------------------------------------------- the way to a mean */
@@ -450,7 +525,7 @@ static void NAME(conjugate)(const NAME(equation) *e, vec *right, vec *z, vec *sp
     const size_t k = e->k;
     vec unit;
     NAME(times)(right, e->scale, right, k);
-    NAME(normalise)(right, &unit, k, 1);
+    NAME(normalise)(right, &unit, 1, k, 1);
     memcpy(e->p, right, sizeof(vec) * k * k);
     memset(z, 0, sizeof(vec) * k * k);
     vec rr = NAME(dot)(right, right, k), target = tolerance * tolerance * rr;
@@ -495,11 +570,6 @@ static void NAME(harmonic)(const vec *a, vec *out, size_t k, int response)
 }
 
 /* --------------------------------------------------------------------------------- first differences of functions */
-
-INLINE vec NAME(choose)(mask which, vec x, vec y)
-{
-    return (vec)(((mask)x & which) | ((mask)y & ~which));
-}
 
 /* sinh(x) / x, for |x| up to 1 */
 INLINE vec NAME(sinhc)(vec x)
@@ -599,10 +669,10 @@ static void NAME(log_quotients)(const vec *a, REAL floor, vec *x, vec *out, size
         NAME(store)(x, to, k, count);                                                                                \
     } while (0)
 
-BEGIN(svd, 2 * PARTS, PARTS * k)
+BEGIN(svd, 2 * PARTS + 1, PARTS * k)
     vec *f = BLOCK(0), *v = t->v ? BLOCK(1) : NULL;
     LOAD(t->a, ITEM(l), f);
-    NAME(decompose)(f, v, s, k, FRESH, 0, good);
+    NAME(decompose)(f, v, s, BLOCK(2), k, FRESH, 0, good);
     STORE(f, ITEM(l), t->u);
     if (v) STORE(v, ITEM(l), t->v);
     for (size_t l = 0; l < count; l++)
@@ -649,7 +719,7 @@ BEGIN(pairs, 6 * PARTS, PARTS * k)
     LOAD(t->a, (size_t)t->ia[ITEM(l)], a);
     LOAD(t->b, (size_t)t->ib[ITEM(l)], b);
     NAME(inner)(b, a, f, k, PARTS);
-    NAME(decompose)(f, v, s, k, FRESH, 0, good);
+    NAME(decompose)(f, v, s, q, k, FRESH, 0, good);
     NAME(outer)(f, v, q, k, PARTS);
     NAME(multiply)(b, q, bq, k, PARTS);
     for (size_t h = 0; h < PARTS; h++) {
@@ -664,7 +734,7 @@ BEGIN(frames, 5 * PARTS, PARTS * k)
     LOAD(t->a, ITEM(l) / m, n);
     LOAD(t->b, ITEM(l), b);
     NAME(inner)(n, b, f, k, PARTS);
-    NAME(decompose)(f, v, s, k, FRESH, 0, good);
+    NAME(decompose)(f, v, s, x, k, FRESH, 0, good);
     STORE(f, ITEM(l), t->u);
     STORE(v, ITEM(l), t->v);
     NAME(multiply)(b, v, x, k, PARTS);
@@ -682,7 +752,7 @@ BEGIN(steps, 5 * PARTS, PARTS * k)
         EACH_LANE ((REAL *)weight)[l] = ((const REAL *)t->w)[ITEM(l) * m + j];
         LOAD(t->b, ITEM(l) * m + j, b);
         NAME(inner)(n, b, f, k, PARTS);
-        NAME(decompose)(f, b, s, k, COMPANION, (REAL)t->tolerance, good);
+        NAME(decompose)(f, b, s, NULL, k, COMPANION, (REAL)t->tolerance, good);
         NAME(outer)(b, f, aligned, k, PARTS);
         NAME(add)(aligned, weight, next, k, PARTS);
         STORE(b, ITEM(l) * m + j, t->turned);
@@ -757,11 +827,11 @@ BEGIN(adjoints, PARTS * (4 + 2 * m) + 8 + m, PARTS * (m + 1) * k + m)
     for (size_t j = 0; j < m; j++) {
         LOAD(t->b, ITEM(l) / t->q * m + j, b);
         NAME(inner)(n, b, u + j * size, k, PARTS);
-        NAME(decompose)(u + j * size, v + j * size, values + j * PARTS * k, k, FRESH, exactness, good);
+        NAME(decompose)(u + j * size, v + j * size, values + j * PARTS * k, h, k, FRESH, exactness, good);
         if (j > 0) continue;
         memcpy(turn, u, sizeof(vec) * size);
         NAME(multiply)(n, turn, b, k, PARTS);
-        NAME(decompose)(b, turn, s, k, COMPANION, (REAL)0.01, good);
+        NAME(decompose)(b, turn, s, NULL, k, COMPANION, (REAL)0.01, good);
         for (size_t i = 0; i < size; i++) n[i] = b[i] * s[i / k];
         NAME(inner)(turn, u, b, k, PARTS);
         memcpy(u, b, sizeof(vec) * size);
@@ -819,11 +889,12 @@ END
 #undef REAL
 #undef INTEGER
 #undef EPSILON
-#undef SMALLEST
 #undef SQRT
 #undef LOG
 #undef EXP
 #undef POW
 #undef NAME
-#undef NOT_ORTHOGONAL
-#undef ROTATION
+#undef ABS
+#undef UNIT
+#undef SMALLEST
+#undef RECOVERABLE
