@@ -39,16 +39,20 @@ typedef struct {
     size_t max_steps;       /* of a walk */
     double tolerance;       /* step: cosine of two columns that counts as orthogonal, if above rounding; walk: residual
                                of a mean; adjoint: relative residual of the linear equation */
-    const void *a, *b;      /* svd: f; pairs: factors; the others: iterates or means, and points (item, m) */
-    int function;           /* derive: which one, and its parameter p */
-    double parameter;
-    const void *w, *grad;   /* weights (item, m); derive, adjoint: the derivative in the values, in the means */
+    const void *a, *b;      /* svd: f; charts: matrices or factors, and c, one for all; pairs: factors; the others:
+                               iterates or means, and points (item, m) */
+    int function;           /* derive: which one; charts: whether a must be definite */
+    double parameter;       /* derive: of the function; charts: p */
+    const void *w, *grad;   /* weights (item, m); the derivative in the values, the factors, the means */
     const int64_t *ia, *ib; /* pairs: which factors */
-    void *u, *s, *v;        /* svd, frames: singular vectors and values, for svd v*; compose, derive: eigenvectors, and
-                               values of a function, or eigenvalues; walk: u of the points' frames */
-    void *turned;           /* frames, step: points times v */
-    void *out, *value;      /* compose: values; derive: derivatives in the matrices; pairs: alignments*, squared distances; frames: points times v u^T; step, walk: iterates,
-                               residuals; adjoint: derivatives in points (item, m) and weights (item, m) */
+    void *u, *s, *v;        /* svd, frames: singular vectors and values, for svd v*; charts: eigenvectors and values;
+                               compose, derive: eigenvectors, and values of a function, or eigenvalues; walk: u of the
+                               points' frames */
+    void *turned;           /* frames, step: points times v; charts: derivative in c, a part of the sum for each block;
+                               pairs: b - a q^T* */
+    void *out, *value;      /* compose, charts: values; derive, charts: derivatives in the matrices, and in p; pairs:
+                               a - b q*, squared distances; frames: points times v u^T; step, walk: iterates, residuals;
+                               adjoint: derivatives in points (item, m) and weights (item, m) */
     int64_t *steps;         /* walk: how many */
     unsigned char *failed;  /* (item): 1 where a matrix was singular or not finite, or an iteration did not converge */
     int out_of_memory;
@@ -56,7 +60,8 @@ typedef struct {
 
 #include "_threads.h"
 typedef struct {
-    worker svd, composites, derivatives, pairs, frames, steps, walks, adjoints;
+    worker svd, composites, derivatives, charts, chart_adjoints, uncharts, unchart_adjoints, pairs, frames, steps, walks,
+        adjoints;
 } workers;
 
 /* One binary for every machine: on x86 the algorithms are compiled twice, and the best is picked when the module is loaded.
@@ -92,7 +97,8 @@ typedef struct {
 
 #define WORKERS(x)                                                                                                   \
     {                                                                                                                \
-        svd_##x, composites_##x, derivatives_##x, pairs_##x, frames_##x, steps_##x, walks_##x, adjoints_##x          \
+        svd_##x, composites_##x, derivatives_##x, charts_##x, chart_adjoints_##x, uncharts_##x, unchart_adjoints_##x,  \
+            pairs_##x, frames_##x, steps_##x, walks_##x, adjoints_##x                                                \
     }
 static workers in_float = WORKERS(f32), in_double = WORKERS(f64);
 
@@ -111,14 +117,16 @@ typedef unsigned long long address;
 
 #define WORKER(name) (itemsize == 4 ? in_float.name : in_double.name)
 
+/* Do the job.  Returns how many items failed. */
 static PyObject *finish(worker work, const task *whole, Py_ssize_t items, int threads)
 {
     int out_of_memory;
+    Py_ssize_t failed = 0;
     Py_BEGIN_ALLOW_THREADS
     out_of_memory = run(work, whole, (size_t)items, threads);
+    for (Py_ssize_t i = 0; i < items && !out_of_memory; i++) failed += whole->failed[i];
     Py_END_ALLOW_THREADS
-    if (out_of_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return out_of_memory ? PyErr_NoMemory() : PyLong_FromSsize_t(failed);
 }
 
 static PyObject *svd(PyObject *self, PyObject *args)
@@ -160,16 +168,70 @@ static PyObject *derive(PyObject *self, PyObject *args)
     return finish(WORKER(derivatives), &whole, items, threads);
 }
 
+static PyObject *to_chart(PyObject *args, int inverse)
+{
+    address a, c, u, s, out, failed;
+    double parameter;
+    Py_ssize_t items, k;
+    int definite, itemsize, threads;
+    if (!PyArg_ParseTuple(args, "KKKKKKdinnii", &a, &c, &u, &s, &out, &failed, &parameter, &definite, &items, &k,
+                          &itemsize, &threads))
+        return NULL;
+    task whole = {.k = (size_t)k, .function = definite, .parameter = parameter, .a = POINTER(a), .b = POINTER(c),
+                  .u = POINTER(u), .s = POINTER(s), .out = POINTER(out), .failed = POINTER(failed)};
+    return finish(inverse ? WORKER(uncharts) : WORKER(charts), &whole, items, threads);
+}
+
+static PyObject *chart(PyObject *self, PyObject *args)
+{
+    (void)self;
+    return to_chart(args, 0);
+}
+
+static PyObject *unchart(PyObject *self, PyObject *args)
+{
+    (void)self;
+    return to_chart(args, 1);
+}
+
+static PyObject *from_chart(PyObject *args, int inverse)
+{
+    address a, c, u, s, grad, out, sums, slopes, failed;
+    double parameter;
+    Py_ssize_t items, k;
+    int itemsize, threads;
+    if (!PyArg_ParseTuple(args, "KKKKKKKKKdnnii", &a, &c, &u, &s, &grad, &out, &sums, &slopes, &failed, &parameter,
+                          &items, &k, &itemsize, &threads))
+        return NULL;
+    task whole = {.k = (size_t)k, .parameter = parameter, .a = POINTER(a), .b = POINTER(c), .grad = POINTER(grad),
+                  .u = POINTER(u), .s = POINTER(s), .turned = POINTER(sums), .out = POINTER(out),
+                  .value = POINTER(slopes), .failed = POINTER(failed)};
+    return finish(inverse ? WORKER(unchart_adjoints) : WORKER(chart_adjoints), &whole, items, threads);
+}
+
+static PyObject *chart_adjoint(PyObject *self, PyObject *args)
+{
+    (void)self;
+    return from_chart(args, 0);
+}
+
+static PyObject *unchart_adjoint(PyObject *self, PyObject *args)
+{
+    (void)self;
+    return from_chart(args, 1);
+}
+
 static PyObject *procrustes(PyObject *self, PyObject *args)
 {
-    address a, b, ia, ib, value, out, failed;
+    address a, b, ia, ib, value, in_a, in_b, failed;
     Py_ssize_t items, k;
     int itemsize, threads;
     (void)self;
-    if (!PyArg_ParseTuple(args, "KKKKKKKnnii", &a, &b, &ia, &ib, &value, &out, &failed, &items, &k, &itemsize, &threads))
+    if (!PyArg_ParseTuple(args, "KKKKKKKKnnii", &a, &b, &ia, &ib, &value, &in_a, &in_b, &failed, &items, &k, &itemsize,
+                          &threads))
         return NULL;
     task whole = {.k = (size_t)k, .a = POINTER(a), .b = POINTER(b), .ia = POINTER(ia), .ib = POINTER(ib),
-                  .value = POINTER(value), .out = POINTER(out), .failed = POINTER(failed)};
+                  .value = POINTER(value), .out = POINTER(in_a), .turned = POINTER(in_b), .failed = POINTER(failed)};
     return finish(WORKER(pairs), &whole, items, threads);
 }
 
@@ -239,6 +301,10 @@ static PyMethodDef methods[] = {
     {"svd", svd, METH_VARARGS, "f = u diag(s) vT"},
     {"compose", compose, METH_VARARGS, "u diag(s) uT"},
     {"derive", derive, METH_VARARGS, "derivative of a function of symmetric matrices"},
+    {"chart", chart, METH_VARARGS, "c^-1 u diag(s^p), for u diag(s) uT"},
+    {"chart_adjoint", chart_adjoint, METH_VARARGS, "derivative of chart"},
+    {"unchart", unchart, METH_VARARGS, "(c a aT cT)^p"},
+    {"unchart_adjoint", unchart_adjoint, METH_VARARGS, "derivative of unchart"},
     {"procrustes", procrustes, METH_VARARGS, "min over orthogonal q of |a - b q|^2"},
     {"bures_frames", bures_frames, METH_VARARGS, "nT b = u diag(s) vT"},
     {"bures_step", bures_step, METH_VARARGS, "n <- sum of w b q"},

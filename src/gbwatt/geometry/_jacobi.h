@@ -13,6 +13,7 @@
 #define EXP exp
 #define POW pow
 #define NAME(x) ARCHITECTURE(x##_f64)
+#define TINY DBL_MIN
 #define UNIT 1.0        /* largest entry of a matrix that is decomposed: room for products of squared lengths */
 #define SMALLEST 1e-140 /* squared length of a column, relative to UNIT^2, that is too short to be normalised */
 #else
@@ -25,6 +26,7 @@
 #define EXP expf
 #define POW powf
 #define NAME(x) ARCHITECTURE(x##_f32)
+#define TINY FLT_MIN
 #define UNIT 0x1p24f
 #define SMALLEST 1e-26f
 #endif
@@ -150,6 +152,13 @@ static void NAME(add)(const vec *x, const vec *w, vec *y, size_t k, size_t parts
 static void NAME(times)(const vec *x, const vec *y, vec *out, size_t k)
 {
     for (size_t i = 0; i < k * k; i++) out[i] = x[i] * y[i];
+}
+
+/* x_ij -> (x_ij + x_ji) factor */
+static void NAME(symmetrise)(vec *x, size_t k, REAL factor)
+{
+    for (size_t p = 0; p < k; p++)
+        for (size_t i = 0; i <= p; i++) x[p * k + i] = x[i * k + p] = (x[p * k + i] + x[i * k + p]) * factor;
 }
 
 static vec NAME(dot)(const vec *x, const vec *y, size_t k)
@@ -376,6 +385,65 @@ static void NAME(decompose)(vec *f, vec *v, vec *s, vec *spare, size_t k, int be
     NAME(measure)(f, s, scale, k, good);
 }
 
+/* ------------------------------------------------------------------------------------------------ triangular factors */
+
+/* f <- its Cholesky factor.  good is cleared for lanes that are not positive definite. */
+static void NAME(cholesky)(vec *f, size_t k, int *good)
+{
+    for (size_t p = 0; p < k; p++) {
+        vec *column = f + p * k;
+        for (size_t j = 0; j < p; j++) {
+            const vec c = f[j * k + p];
+            for (size_t i = p; i < k; i++) column[i] -= c * f[j * k + i];
+            column[j] = (vec){0};
+        }
+        for (size_t l = 0; l < VEC; l++) good[l] &= column[p][l] > 0;
+        const vec inverse = 1 / NAME(root)(NAME(choose)((mask)(column[p] > 0), column[p], NAME(all)(1)));
+        for (size_t i = p; i < k; i++) column[i] *= inverse;
+    }
+}
+
+/* x <- c x, c^-1 x, c^T x and c^-T x, for one lower triangular matrix c in row-major memory */
+static void NAME(lower_multiply)(const REAL *c, vec *x, size_t k)
+{
+    for (size_t p = 0; p < k; p++, x += k)
+        for (size_t i = k; i-- > 0;) {
+            vec sum = c[i * k + i] * x[i];
+            for (size_t j = 0; j < i; j++) sum += c[i * k + j] * x[j];
+            x[i] = sum;
+        }
+}
+
+static void NAME(lower_solve)(const REAL *c, vec *x, size_t k)
+{
+    for (size_t p = 0; p < k; p++, x += k)
+        for (size_t i = 0; i < k; i++) {
+            vec sum = x[i];
+            for (size_t j = 0; j < i; j++) sum -= c[i * k + j] * x[j];
+            x[i] = sum / c[i * k + i];
+        }
+}
+
+static void NAME(upper_multiply)(const REAL *c, vec *x, size_t k)
+{
+    for (size_t p = 0; p < k; p++, x += k)
+        for (size_t i = 0; i < k; i++) {
+            vec sum = c[i * k + i] * x[i];
+            for (size_t j = i + 1; j < k; j++) sum += c[j * k + i] * x[j];
+            x[i] = sum;
+        }
+}
+
+static void NAME(upper_solve)(const REAL *c, vec *x, size_t k)
+{
+    for (size_t p = 0; p < k; p++, x += k)
+        for (size_t i = k; i-- > 0;) {
+            vec sum = x[i];
+            for (size_t j = i + 1; j < k; j++) sum -= c[j * k + i] * x[j];
+            x[i] = sum / c[i * k + i];
+        }
+}
+
 /* ------------------------------------------------------------------------------------------------- the way to a mean */
 
 /* With m = u^T n^T b nearly diagonal, the skew omega for which u (1 + omega) turns it symmetric, to first order.  Returns
@@ -550,13 +618,6 @@ static void NAME(conjugate)(const NAME(equation) *e, vec *right, vec *z, vec *sp
     for (size_t i = 0; i < k * k; i++) z[i] *= unit * e->scale[i];
 }
 
-/* x_ij -> (x_ij + x_ji) factor */
-static void NAME(symmetrise)(vec *x, size_t k, REAL factor)
-{
-    for (size_t p = 0; p < k; p++)
-        for (size_t i = 0; i <= p; i++) x[p * k + i] = x[i * k + p] = (x[p * k + i] + x[i * k + p]) * factor;
-}
-
 /* out_ij = a_i a_j / (a_i + a_j), which is the curvature, or, with the factor a_i left out, the response to a point */
 static void NAME(harmonic)(const vec *a, vec *out, size_t k, int response)
 {
@@ -669,22 +730,27 @@ static void NAME(log_quotients)(const vec *a, REAL floor, vec *x, vec *out, size
         NAME(store)(x, to, k, count);                                                                                \
     } while (0)
 
+#define LANES_OF(h) (count > (h) / square * VEC ? (count - (h) / square * VEC < VEC ? count - (h) / square * VEC : VEC) : 0)
+#define PUT_VALUES(x, to)                                                                                            \
+    for (size_t l = 0; l < count; l++)                                                                               \
+        for (size_t p = 0; p < k; p++) ((REAL *)(to))[(start + l) * k + p] = (x)[l / VEC * k + p][l % VEC]
+#define GET_VALUES(from, x)                                                                                          \
+    EACH_LANE for (size_t p = 0; p < k; p++) (x)[l / VEC * k + p][l % VEC] = ((const REAL *)(from))[ITEM(l) * k + p]
+
 BEGIN(svd, 2 * PARTS + 1, PARTS * k)
     vec *f = BLOCK(0), *v = t->v ? BLOCK(1) : NULL;
     LOAD(t->a, ITEM(l), f);
     NAME(decompose)(f, v, s, BLOCK(2), k, FRESH, 0, good);
     STORE(f, ITEM(l), t->u);
     if (v) STORE(v, ITEM(l), t->v);
-    for (size_t l = 0; l < count; l++)
-        for (size_t p = 0; p < k; p++) ((REAL *)t->s)[(start + l) * k + p] = s[l / VEC * k + p][l % VEC];
+    PUT_VALUES(s, t->s);
 END
 
 /* u diag(s) u^T */
 BEGIN(composites, 3 * PARTS, PARTS * k)
     vec *u = BLOCK(0), *x = BLOCK(1), *y = BLOCK(2);
     LOAD(t->u, ITEM(l), u);
-    EACH_LANE
-        for (size_t p = 0; p < k; p++) s[l / VEC * k + p][l % VEC] = ((const REAL *)t->s)[ITEM(l) * k + p];
+    GET_VALUES(t->s, s);
     for (size_t h = 0; h < PARTS; h++) {
         for (size_t p = 0; p < k; p++)
             for (size_t i = 0; i < k; i++) x[h * square + p * k + i] = u[h * square + p * k + i] * s[h * k + p];
@@ -714,19 +780,142 @@ BEGIN(derivatives, 4 * PARTS + 1, 4 * k)
     STORE(g, ITEM(l), t->out);
 END
 
+/* Eigenvalues from singular values of a factor: not below rounding of the largest one, and their powers.  good is cleared
+ * where they must be above it, and are not. */
+static void NAME(powers)(vec *s, vec *power, REAL exponent, int definite, size_t k, int *good)
+{
+    for (size_t l = 0; l < VEC; l++) {
+        REAL largest = 0;
+        for (size_t p = 0; p < k; p++) largest = s[p][l] * s[p][l] > largest ? s[p][l] * s[p][l] : largest;
+        const REAL floor = EPSILON * largest > TINY ? EPSILON * largest : TINY;
+        for (size_t p = 0; p < k; p++) {
+            const REAL value = s[p][l] * s[p][l];
+            good[l] &= !definite || value > floor;
+            s[p][l] = value > floor ? value : floor;
+            power[p][l] = POW(s[p][l], exponent);
+        }
+    }
+}
+
+/* sum += sign h a^T, over the lanes */
+static void NAME(add_outer)(const vec *h, const vec *a, vec *x, REAL *sum, REAL sign, size_t lanes, size_t k)
+{
+    NAME(outer)(h, a, x, k, 1);
+    for (size_t i = 0; i < k; i++)
+        for (size_t p = 0; p < k; p++)
+            for (size_t l = 0; l < lanes; l++) sum[i * k + p] += sign * x[p * k + i][l];
+}
+
+/* c^-1 u diag(s^p), for a = u diag(s) u^T: a factor of c^-1 a^2p c^-T, up to an orthogonal matrix on the right */
+BEGIN(charts, PARTS, 2 * PARTS * k)
+    vec *f = BLOCK(0), *power = s + PARTS * k;
+    LOAD(t->a, ITEM(l), f);
+    for (size_t h = 0; h < PARTS; h++) {
+        NAME(symmetrise)(f + h * square, k, (REAL)0.5);
+        NAME(cholesky)(f + h * square, k, good + h * VEC);
+    }
+    NAME(decompose)(f, NULL, s, NULL, k, FRESH, 0, good);
+    STORE(f, ITEM(l), t->u);
+    for (size_t h = 0; h < PARTS; h++)
+        NAME(powers)(s + h * k, power + h * k, (REAL)t->parameter, t->function, k, good + h * VEC);
+    PUT_VALUES(s, t->s);
+    for (size_t p = 0; p < k * PARTS; p++)
+        for (size_t i = 0; i < k; i++) f[p * k + i] *= power[p];
+    for (size_t h = 0; h < PARTS; h++) NAME(lower_solve)(t->b, f + h * square, k);
+    STORE(f, ITEM(l), t->out);
+END
+
+/* The derivative of a function of the factors c^-1 u diag(s^p) that does not change when they are turned */
+BEGIN(chart_adjoints, 3 * PARTS + 2, PARTS * k + 3 * k)
+    vec *u = BLOCK(0), *g = BLOCK(1), *a = BLOCK(2), *x = BLOCK(3), *b = x + square, *scratch = s + PARTS * k;
+    REAL *sum = (REAL *)t->turned + start / LANES * square;
+    LOAD(t->u, ITEM(l), u);
+    LOAD(t->grad, ITEM(l), g);
+    LOAD(t->a, ITEM(l), a);
+    GET_VALUES(t->s, s);
+    memset(sum, 0, sizeof(REAL) * square);
+    for (size_t h = 0; h < size; h += square) {
+        const vec *values = s + h / square * k;
+        vec slope = {0};
+        NAME(upper_solve)(t->b, g + h, k);
+        NAME(add_outer)(g + h, a + h, x, sum, -1, LANES_OF(h), k);
+        NAME(inner)(u + h, g + h, x, k, 1);
+        NAME(symmetrise)(x, k, (REAL)0.5);
+        NAME(power_quotients)(values, (REAL)t->parameter, scratch, b, k);
+        for (size_t p = 0; p < k; p++) slope += x[p * k + p] * scratch[p] * scratch[2 * k + p]; /* logs, powers */
+        for (size_t l = 0; l < LANES_OF(h); l++) ((REAL *)t->value)[start + h / square * VEC + l] = slope[l];
+        NAME(times)(x, b, x, k);
+        NAME(multiply)(u + h, x, b, k, 1);
+        NAME(symmetric_outer)(b, u + h, g + h, k);
+    }
+    STORE(g, ITEM(l), t->out);
+END
+
+/* (c a a^T c^T)^p */
+BEGIN(uncharts, 2 * PARTS + 1, 2 * PARTS * k)
+    vec *f = BLOCK(0), *out = BLOCK(1), *x = BLOCK(2), *power = s + PARTS * k;
+    LOAD(t->a, ITEM(l), f);
+    for (size_t h = 0; h < size; h += square) NAME(lower_multiply)(t->b, f + h, k);
+    NAME(decompose)(f, NULL, s, NULL, k, FRESH, 0, good);
+    STORE(f, ITEM(l), t->u);
+    for (size_t h = 0; h < PARTS; h++)
+        NAME(powers)(s + h * k, power + h * k, (REAL)t->parameter, t->function, k, good + h * VEC);
+    PUT_VALUES(s, t->s);
+    for (size_t h = 0; h < PARTS; h++) {
+        for (size_t i = 0; i < square; i++) x[i] = f[h * square + i] * power[h * k + i / k];
+        NAME(symmetric_outer)(x, f + h * square, out + h * square, k);
+    }
+    STORE(out, ITEM(l), t->out);
+END
+
+BEGIN(unchart_adjoints, 3 * PARTS + 2, PARTS * k + 3 * k)
+    vec *u = BLOCK(0), *g = BLOCK(1), *a = BLOCK(2), *x = BLOCK(3), *b = x + square, *scratch = s + PARTS * k;
+    REAL *sum = (REAL *)t->turned + start / LANES * square;
+    LOAD(t->u, ITEM(l), u);
+    LOAD(t->grad, ITEM(l), g);
+    LOAD(t->a, ITEM(l), a);
+    GET_VALUES(t->s, s);
+    memset(sum, 0, sizeof(REAL) * square);
+    for (size_t h = 0; h < size; h += square) {
+        const vec *values = s + h / square * k;
+        vec slope = {0};
+        NAME(symmetrise)(g + h, k, 1); /* twice the symmetric part */
+        NAME(multiply)(g + h, u + h, b, k, 1);
+        NAME(symmetric_inner)(u + h, b, x, k);
+        NAME(power_quotients)(values, (REAL)t->parameter, scratch, b, k);
+        for (size_t p = 0; p < k; p++) slope += x[p * k + p] * scratch[p] * scratch[2 * k + p];
+        for (size_t l = 0; l < LANES_OF(h); l++) ((REAL *)t->value)[start + h / square * VEC + l] = slope[l] / 2;
+        NAME(times)(x, b, x, k);
+        NAME(multiply)(u + h, x, b, k, 1);
+        NAME(symmetric_outer)(b, u + h, x, k);
+        memcpy(b, a + h, sizeof(vec) * square);
+        NAME(lower_multiply)(t->b, b, k);
+        NAME(multiply)(x, b, g + h, k, 1); /* the derivative in c a */
+        NAME(add_outer)(g + h, a + h, x, sum, 1, LANES_OF(h), k);
+        NAME(upper_multiply)(t->b, g + h, k);
+    }
+    STORE(g, ITEM(l), t->out);
+END
+
 BEGIN(pairs, 6 * PARTS, PARTS * k)
-    vec *a = BLOCK(0), *b = BLOCK(1), *f = BLOCK(2), *v = BLOCK(3), *q = BLOCK(4), *bq = BLOCK(5);
+    vec *a = BLOCK(0), *b = BLOCK(1), *f = BLOCK(2), *v = BLOCK(3), *q = BLOCK(4), *x = BLOCK(5);
     LOAD(t->a, (size_t)t->ia[ITEM(l)], a);
     LOAD(t->b, (size_t)t->ib[ITEM(l)], b);
     NAME(inner)(b, a, f, k, PARTS);
     NAME(decompose)(f, v, s, q, k, FRESH, 0, good);
     NAME(outer)(f, v, q, k, PARTS);
-    NAME(multiply)(b, q, bq, k, PARTS);
+    NAME(multiply)(b, q, x, k, PARTS);
+    for (size_t i = 0; i < size; i++) x[i] = a[i] - x[i];
     for (size_t h = 0; h < PARTS; h++) {
-        vec value = NAME(distance)(a + h * square, bq + h * square, k);
+        const vec value = NAME(dot)(x + h * square, x + h * square, k);
         for (size_t l = h * VEC; l < (h + 1) * VEC && l < count; l++) ((REAL *)t->value)[start + l] = value[l % VEC];
     }
-    if (t->out) STORE(q, ITEM(l), t->out);
+    if (t->out) {
+        STORE(x, ITEM(l), t->out);
+        NAME(outer)(a, q, x, k, PARTS);
+        for (size_t i = 0; i < size; i++) x[i] = b[i] - x[i];
+        STORE(x, ITEM(l), t->turned);
+    }
 END
 
 BEGIN(frames, 5 * PARTS, PARTS * k)
@@ -881,6 +1070,9 @@ END
 #undef ITEM
 #undef LOAD
 #undef STORE
+#undef LANES_OF
+#undef PUT_VALUES
+#undef GET_VALUES
 #undef VEC
 #undef PARTS
 #undef vec
@@ -896,5 +1088,6 @@ END
 #undef NAME
 #undef ABS
 #undef UNIT
+#undef TINY
 #undef SMALLEST
 #undef RECOVERABLE

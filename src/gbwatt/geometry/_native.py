@@ -6,7 +6,9 @@ of these functions take their torch path, with the same results.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +20,7 @@ except ImportError:  # no compiler when the package was installed: torch does th
     _jacobi = None
 
 MAX_SIZE = 64  # about where LAPACK, which blocks larger matrices better, catches up
+BLOCK = 16  # matrices that the kernel works on at a time
 
 
 def available() -> bool:
@@ -86,21 +89,81 @@ def derive(u: Tensor, values: Tensor, grad: Tensor, function: int, parameter: fl
     return out
 
 
-def procrustes(a: Tensor, b: Tensor, align: bool) -> tuple[Tensor, Tensor | None, Tensor]:
+class Deformed(NamedTuple):
+    """Values of :func:`chart` and :func:`unchart`, with the eigenvectors and eigenvalues that they were made of."""
+
+    value: Tensor
+    u: Tensor
+    eigenvalues: Tensor
+
+
+def chart(x: Tensor, c: Tensor, power: float, definite: bool) -> Deformed | None:
+    """``c⁻¹ u diag(λ^power)`` for symmetric ``x = u diag(λ) uᵀ`` (..., k, k) and lower triangular ``c`` (k, k).
+
+    None if a matrix is not positive definite, or, if ``definite``, not far enough from singular.
+    """
+    return _deform(_jacobi.chart, x, c, power, definite)
+
+
+def unchart(a: Tensor, c: Tensor, power: float, definite: bool) -> Deformed | None:
+    """``(c a aᵀ cᵀ)^power`` for ``a`` (..., k, k) and lower triangular ``c`` (k, k); None as for :func:`chart`."""
+    return _deform(_jacobi.unchart, a, c, power, definite)
+
+
+def _deform(job: Any, x: Tensor, c: Tensor, power: float, definite: bool) -> Deformed | None:
+    x, c = x.contiguous(), c.contiguous()
+    value, u, eigenvalues = torch.empty_like(x), torch.empty_like(x), x.new_empty(x.shape[:-1])
+    failed = torch.empty(x.shape[:-2], dtype=torch.bool)
+    arrays = map(_address, (x, c, u, eigenvalues, value, failed))
+    sizes = (failed.numel(), x.shape[-1], x.element_size(), torch.get_num_threads())
+    return None if job(*arrays, power, definite, *sizes) else Deformed(value, u, eigenvalues)
+
+
+def chart_adjoint(found: Deformed, c: Tensor, power: float, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Derivatives in ``x``, ``c`` and the power of what :func:`chart` leads to, if it is blind to turns of the factors."""
+    return _undeform(_jacobi.chart_adjoint, found.value, found, c, power, grad)
+
+
+def unchart_adjoint(a: Tensor, found: Deformed, c: Tensor, power: float, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Derivatives in ``a``, ``c`` and the power of what is made of :func:`unchart`."""
+    return _undeform(_jacobi.unchart_adjoint, a, found, c, power, grad)
+
+
+def _undeform(
+    job: Any, a: Tensor, found: Deformed, c: Tensor, power: float, grad: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    a, c, grad = a.contiguous(), c.contiguous(), grad.contiguous()
+    out, slopes = torch.empty_like(a), a.new_empty(a.shape[:-2])
+    sums = a.new_zeros(-(-slopes.numel() // BLOCK), *c.shape)
+    failed = torch.empty(slopes.shape, dtype=torch.bool)
+    arrays = map(_address, (a, c, found.u, found.eigenvalues, grad, out, sums, slopes, failed))
+    job(*arrays, power, slopes.numel(), a.shape[-1], a.element_size(), torch.get_num_threads())
+    return out, sums.sum(0).tril(), slopes.sum()
+
+
+@lru_cache(maxsize=64)
+def _positions(shape: tuple[int, ...], batch: tuple[int, ...]) -> Tensor:
+    """Which of the matrices of a batch each of a larger one is."""
+    return torch.arange(math.prod(shape)).reshape(shape).expand(batch).contiguous()
+
+
+def procrustes(a: Tensor, b: Tensor, derive: bool) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """``min |a - b q|²`` over orthogonal ``q``, for factors (..., k, k) whose batch axes broadcast.
 
     Returns
     -------
-    square, q, failed : Tensors of shape (...), (..., k, k) or None if not ``align``, (...)
+    square, in_a, in_b, failed : Tensors of shape (...), (..., k, k), (..., k, k), (...)
+        Half the derivatives in ``a`` and ``b``, ``a - b q`` and ``b - a qᵀ``; None if not ``derive``.  ``failed`` is
+        None if nothing did.
     """
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a, b = a.contiguous(), b.contiguous()
     square, failed = a.new_empty(batch), torch.empty(batch, dtype=torch.bool)
-    q = a.new_empty(*batch, *a.shape[-2:]) if align else None
-    which = [torch.arange(x[..., 0, 0].numel()).reshape(x.shape[:-2]).expand(batch).contiguous() for x in (a, b)]
-    arrays = map(_address, (a, b, *which, square, q, failed))
-    _jacobi.procrustes(*arrays, failed.numel(), a.shape[-1], a.element_size(), torch.get_num_threads())
-    return square, q, failed
+    in_a, in_b = (a.new_empty(*batch, *a.shape[-2:]) if derive else None for _ in range(2))
+    which = [_positions(x.shape[:-2], batch) for x in (a, b)]
+    arrays = map(_address, (a, b, *which, square, in_a, in_b, failed))
+    bad = _jacobi.procrustes(*arrays, failed.numel(), a.shape[-1], a.element_size(), torch.get_num_threads())
+    return square, in_a, in_b, failed if bad else None
 
 
 def bures_frames(n: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

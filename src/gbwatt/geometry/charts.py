@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from gbwatt import checks
+from gbwatt.geometry.deformation import deformed_factor, deformed_power
 from gbwatt.geometry.linalg import (
     EXP,
     LOG,
@@ -104,7 +105,7 @@ class Root(Chart):
 
 @dataclass(frozen=True)
 class DeformedRoot(Chart):
-    r"""A factor of :math:`ψ(X) = C^{-1} X^θ C^{-⊤}` with :math:`M = C C^⊤`: :math:`a = C^{-1} X^{θ/2}`.
+    r"""A factor of :math:`ψ(X) = C^{-1} X^θ C^{-⊤}` with :math:`M = C C^⊤`: :math:`C^{-1} X^{θ/2}`, or a turn of it.
 
     An orthogonal congruence away from :math:`M^{-1/2} X^θ M^{-1/2}`, which changes no distance, mean or geodesic.
     """
@@ -115,18 +116,22 @@ class DeformedRoot(Chart):
     def __call__(self, x: Tensor, name: str = "x") -> Tensor:
         checks.same_kind(**{name: x, "M": self.M})
         checks.square(**{name: x, "M": self.M})
-        half = self.theta / 2
+        half, root = self.theta / 2, self._root()
+        found = deformed_factor(x, root, half)
+        if found is not None:
+            return found
         power = spectral(sym(x), power_function(half), half, name=name)
         # one system for all rows of all matrices; a = (X^½θ C⁻ᵀ)ᵀ because the power is symmetric
-        rows: Tensor = torch.linalg.solve_triangular(self._root().mT, power.flatten(0, -2), upper=True, left=False)
+        rows: Tensor = torch.linalg.solve_triangular(root.mT, power.flatten(0, -2), upper=True, left=False)
         return rows.reshape(power.shape).mT
 
     def _root(self) -> Tensor:
         return factor(sym(self.M), "M", "definite")
 
     def inverse(self, a: Tensor) -> Tensor:
-        back = 1 / self.theta
-        return spectral(self._root() @ a, power_function(back), back, gram=True)
+        back, root = 1 / self.theta, self._root()
+        found = deformed_power(a, root, back)
+        return spectral(root @ a, power_function(back), back, gram=True) if found is None else found
 
     def push(self, x: Tensor, v: Tensor) -> Tensor:
         return whiten(self._root(), spectral_derivative(x, v, power_function(self.theta), self.theta))

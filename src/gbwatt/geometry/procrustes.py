@@ -42,30 +42,35 @@ class _Procrustes(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        square, q = _procrustes(a, b, any(ctx.needs_input_grad))
-        ctx.save_for_backward(a, b, q)
+        square, in_a, in_b = _procrustes(a, b, any(ctx.needs_input_grad))
+        ctx.save_for_backward(a, b, in_a, in_b)
         return square
 
     @staticmethod
     @differentiable_once("the Bures-Wasserstein distance")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        a, b, q = ctx.saved_tensors
-        r = 2 * grad[..., None, None] * (a - b @ q)
-        return r.sum_to_size(a.shape), (-r @ q.mT).sum_to_size(b.shape)
+        a, b, in_a, in_b = ctx.saved_tensors
+        weight = 2 * grad[..., None, None]
+        return (weight * in_a).sum_to_size(a.shape), (weight * in_b).sum_to_size(b.shape)
 
 
-def _procrustes(a: Tensor, b: Tensor, align: bool) -> tuple[Tensor, Tensor | None]:
+def _procrustes(a: Tensor, b: Tensor, derive: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Squared distance, and half its derivatives in ``a`` and ``b`` before they are summed over broadcast axes."""
     if not _native.supports(a):
-        q = polar(b.mT @ a)
-        return (a - b @ q).square().sum((-2, -1)), q
-    square, aligned, failed = _native.procrustes(a, b, align)
-    if bool(failed.any()):
+        return _by_lapack(a, b)
+    square, in_a, in_b, failed = _native.procrustes(a, b, derive)
+    if failed is not None:
         one, two = (x.expand(*failed.shape, *x.shape[-2:])[failed] for x in (a, b))
-        q = polar(two.mT @ one)
-        square[failed] = (one - two @ q).square().sum((-2, -1))
-        if aligned is not None:
-            aligned[failed] = q
-    return square, aligned
+        square[failed], of_one, of_two = _by_lapack(one, two)
+        if in_a is not None and in_b is not None:
+            in_a[failed], in_b[failed] = of_one, of_two
+    return square, in_a, in_b
+
+
+def _by_lapack(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    q = polar(b.mT @ a)
+    in_a = a - b @ q
+    return in_a.square().sum((-2, -1)), in_a, b - a @ q.mT
 
 
 def procrustes(a: Tensor, b: Tensor) -> Tensor:

@@ -1,0 +1,73 @@
+r"""The deformation :math:`C^{-1} X^θ C^{-⊤}` of the generalised Bures-Wasserstein metric, and back, by the kernel.
+
+One call for what would be a dozen operations of torch on small matrices.  None where the kernel does not take a matrix:
+callers then take these operations, which also say what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gbwatt.geometry import _native
+from gbwatt.geometry._autograd import apply, differentiable_once
+
+
+class _Factor(torch.autograd.Function):
+    """``C⁻¹ U Λ^p`` for ``X = U Λ Uᵀ``; its derivative is right for whoever does not see a turn of the columns."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, c: Tensor, p: Tensor, found: _native.Deformed) -> Tensor:
+        ctx.save_for_backward(x, c, p, *found)
+        return found.value
+
+    @staticmethod
+    @differentiable_once("a factor of a power of a matrix")
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        _, c, p, *found = ctx.saved_tensors
+        in_x, in_c, in_p = _native.chart_adjoint(_native.Deformed(*found), c, float(p.detach()), grad)
+        return in_x, in_c, in_p.reshape(p.shape), None
+
+
+class _Power(torch.autograd.Function):
+    """``(C a aᵀ Cᵀ)^p``."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, c: Tensor, p: Tensor, found: _native.Deformed) -> Tensor:
+        ctx.save_for_backward(a, c, p, *found)
+        return found.value
+
+    @staticmethod
+    @differentiable_once("a power of a matrix")
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        a, c, p, *found = ctx.saved_tensors
+        in_a, in_c, in_p = _native.unchart_adjoint(a, _native.Deformed(*found), c, float(p.detach()), grad)
+        return in_a, in_c, in_p.reshape(p.shape), None
+
+
+def deformed_factor(x: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
+    """A factor ``C⁻¹ U Λ^p`` of ``C⁻¹ X^2p C⁻ᵀ`` for symmetric ``x`` (..., k, k) and lower triangular ``c`` (k, k)."""
+    return _by_kernel(_Factor, _native.chart, x, c, p)
+
+
+def deformed_power(a: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
+    """``(C a aᵀ Cᵀ)^p`` for factors ``a`` (..., k, k) and lower triangular ``c`` (k, k)."""
+    return _by_kernel(_Power, _native.unchart, a, c, p)
+
+
+def _by_kernel(
+    function: type[torch.autograd.Function],
+    job: Callable[[Tensor, Tensor, float, bool], _native.Deformed | None],
+    x: Tensor,
+    c: Tensor,
+    p: Tensor | float,
+) -> Tensor | None:
+    power = torch.as_tensor(p, dtype=x.dtype, device=x.device)
+    if not _native.supports(x) or power.numel() > 1:
+        return None
+    exponent = float(power.detach())
+    found = job(x, c, exponent, exponent < 0)
+    return None if found is None else apply(function, x, c, power, found)
