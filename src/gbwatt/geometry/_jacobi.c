@@ -21,6 +21,11 @@
 #ifndef __GNUC__
 #error "vectors need GCC or Clang; the package works without this file"
 #endif
+#ifdef __has_builtin
+#define SHUFFLES __has_builtin(__builtin_shufflevector) /* GCC from 12 on */
+#else
+#define SHUFFLES 0
+#endif
 
 #define MAX_SWEEPS 40
 #define SLOW 0.5 /* a walk whose residual falls by less in two steps is given up */
@@ -75,12 +80,16 @@ typedef struct {
 #endif
 #define ARCHITECTURE(x) x##_avx2
 #define BYTES 32
+#define ROUGH_INVERSE(x) __builtin_ia32_rcpps256(x)
+#define ROUGH_INVERSE_ROOT(x) __builtin_ia32_rsqrtps256(x)
 #define DOUBLE 0
 #include "_jacobi.h"
 #define DOUBLE 1
 #include "_jacobi.h"
 #undef ARCHITECTURE
 #undef BYTES
+#undef ROUGH_INVERSE
+#undef ROUGH_INVERSE_ROOT
 #ifdef __clang__
 #pragma clang attribute pop
 #else

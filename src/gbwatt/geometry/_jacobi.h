@@ -5,6 +5,7 @@
  */
 #if DOUBLE
 #define REAL double
+#define WIDTH (BYTES / 8)
 #define INTEGER int64_t
 #define EPSILON DBL_EPSILON
 #define SQRT sqrt
@@ -18,6 +19,7 @@
 #define SMALLEST 1e-140 /* squared length of a column, relative to UNIT^2, that is too short to be normalised */
 #else
 #define REAL float
+#define WIDTH (BYTES / 4)
 #define INTEGER int32_t
 #define EPSILON FLT_EPSILON
 #define SQRT sqrtf
@@ -31,7 +33,7 @@
 #define SMALLEST 1e-26f
 #endif
 #define RECOVERABLE (1 / (16 * EPSILON)) /* condition up to which right singular vectors follow from the left ones */
-#define VEC (BYTES / sizeof(REAL))
+#define VEC ((size_t)WIDTH)
 #define PARTS (LANES / VEC)
 #define vec NAME(vector)
 #define mask NAME(integers)
@@ -197,22 +199,65 @@ static void NAME(identity)(vec *x, size_t k, size_t parts)
         for (size_t p = 0; p < k; p++) x[(h * k + p) * k + p] = NAME(all)(1);
 }
 
-/* Matrices, one for each lane, from row-major memory into lanes, and back. */
+/* Turn over a matrix of WIDTH x WIDTH numbers. */
+#define SWAP(i, j, first, second)                                                                                    \
+    do {                                                                                                             \
+        const vec one = x[i], two = x[j];                                                                            \
+        x[i] = first, x[j] = second;                                                                                 \
+    } while (0)
+#define MIX(...) __builtin_shufflevector(one, two, __VA_ARGS__)
+INLINE void NAME(transpose)(vec *x)
+{
+#if !SHUFFLES
+    vec y[WIDTH];
+    for (size_t i = 0; i < VEC; i++)
+        for (size_t l = 0; l < VEC; l++) y[i][l] = x[l][i];
+    memcpy(x, y, sizeof(y));
+#elif WIDTH == 8
+    for (size_t i = 0; i < 4; i++) SWAP(i, i + 4, MIX(0, 1, 2, 3, 8, 9, 10, 11), MIX(4, 5, 6, 7, 12, 13, 14, 15));
+    for (size_t i = 0; i < 8; i += 1 + i % 2 * 2)
+        SWAP(i, i + 2, MIX(0, 1, 8, 9, 4, 5, 12, 13), MIX(2, 3, 10, 11, 6, 7, 14, 15));
+    for (size_t i = 0; i < 8; i += 2) SWAP(i, i + 1, MIX(0, 8, 2, 10, 4, 12, 6, 14), MIX(1, 9, 3, 11, 5, 13, 7, 15));
+#elif WIDTH == 4
+    for (size_t i = 0; i < 2; i++) SWAP(i, i + 2, MIX(0, 1, 4, 5), MIX(2, 3, 6, 7));
+    for (size_t i = 0; i < 4; i += 2) SWAP(i, i + 1, MIX(0, 4, 2, 6), MIX(1, 5, 3, 7));
+#else
+    SWAP(0, 1, MIX(0, 2), MIX(1, 3));
+#endif
+}
+#undef SWAP
+#undef MIX
+
+/* Matrices, one for each lane, from row-major memory into lanes, and back: VEC numbers of each matrix at a time. */
 static void NAME(load)(const REAL *const *from, vec *to, size_t k, size_t parts)
 {
-    REAL *x = (REAL *)to;
-    for (size_t h = 0; h < parts; h++, from += VEC, x += k * k * VEC)
-        for (size_t i = 0; i < k; i++)
-            for (size_t p = 0; p < k; p++)
-                for (size_t l = 0; l < VEC; l++) x[(p * k + i) * VEC + l] = from[l][i * k + p];
+    for (size_t h = 0; h < parts; h++, from += VEC, to += k * k) {
+        size_t e = 0, at = 0; /* number in row-major order, and its place in lanes */
+        for (; e + VEC <= k * k; e += VEC) {
+            vec x[WIDTH];
+            for (size_t l = 0; l < VEC; l++) memcpy(x + l, from[l] + e, sizeof(vec));
+            NAME(transpose)(x);
+            for (size_t l = 0; l < VEC; l++) to[at] = x[l], at = at + k < k * k ? at + k : at + k - k * k + 1;
+        }
+        for (; e < k * k; e++, at = at + k < k * k ? at + k : at + k - k * k + 1)
+            for (size_t l = 0; l < VEC; l++) to[at][l] = from[l][e];
+    }
 }
 
 static void NAME(store)(const vec *from, REAL *const *to, size_t k, size_t count)
 {
-    const REAL *x = (const REAL *)from;
-    for (size_t l = 0; l < count; l++)
-        for (size_t i = 0; i < k; i++)
-            for (size_t p = 0; p < k; p++) to[l][i * k + p] = x[((l / VEC * k + p) * k + i) * VEC + l % VEC];
+    for (size_t first = 0; first < count; first += VEC, from += k * k, to += VEC) {
+        const size_t lanes = count - first < VEC ? count - first : VEC;
+        size_t e = 0, at = 0;
+        for (; e + VEC <= k * k; e += VEC) {
+            vec x[WIDTH];
+            for (size_t l = 0; l < VEC; l++) x[l] = from[at], at = at + k < k * k ? at + k : at + k - k * k + 1;
+            NAME(transpose)(x);
+            for (size_t l = 0; l < lanes; l++) memcpy(to[l] + e, x + l, sizeof(vec));
+        }
+        for (; e < k * k; e++, at = at + k < k * k ? at + k : at + k - k * k + 1)
+            for (size_t l = 0; l < lanes; l++) to[l][e] = from[at][l];
+    }
 }
 
 /* -------------------------------------------------------------------------------------------- singular value decomposition */
@@ -232,6 +277,33 @@ INLINE void NAME(rotate)(vec *restrict x, vec *restrict y, vec c, vec s, size_t 
     }
 }
 
+/* c / (d + sqrt(d^2 + c^2)) for d >= 0, the tangent of half an angle, of which a few digits are enough; and 1 / sqrt(x), of
+ * which all are needed, or rotations would change lengths. */
+#if defined(ROUGH_INVERSE_ROOT) && !DOUBLE
+INLINE vec NAME(tangent)(vec d, vec c)
+{
+    const vec x = d * d + c * c;
+    return c * (vec)ROUGH_INVERSE(d + x * (vec)ROUGH_INVERSE_ROOT(x));
+}
+
+INLINE vec NAME(inverse_root)(vec x)
+{
+    vec y = (vec)ROUGH_INVERSE_ROOT(x);
+    y *= (REAL)1.5 - (REAL)0.5 * x * y * y;
+    return y * ((REAL)1.5 - (REAL)0.5 * x * y * y);
+}
+#else
+INLINE vec NAME(tangent)(vec d, vec c)
+{
+    return c / (d + NAME(root)(d * d + c * c));
+}
+
+INLINE vec NAME(inverse_root)(vec x)
+{
+    return 1 / NAME(root)(x);
+}
+#endif
+
 /* Rotations that make two columns with the squared lengths a, b and the product c orthogonal, the longer one first; the
  * lengths follow.  Returns whether any lane was not orthogonal yet. */
 INLINE int NAME(angle)(vec *a, vec *b, const vec *c, vec *cosine, vec *sine, REAL tolerance)
@@ -243,9 +315,8 @@ INLINE int NAME(angle)(vec *a, vec *b, const vec *c, vec *cosine, vec *sine, REA
     }
     if (!NAME(some)(any)) return 0;
     for (size_t h = 0; h < PARTS; h++) {
-        const vec d = b[h] - a[h], size = NAME(larger)(d, -d);
-        const vec t = 2 * c[h] / (size + NAME(root)(d * d + 4 * c[h] * c[h]));
-        const vec cs = NAME(choose)(off[h], 1 / NAME(root)(1 + t * t), NAME(all)(1));
+        const vec d = b[h] - a[h], t = NAME(tangent)(NAME(larger)(d, -d), 2 * c[h]);
+        const vec cs = NAME(choose)(off[h], NAME(inverse_root)(1 + t * t), NAME(all)(1));
         const vec change = (vec)((mask)(c[h] * t) & off[h]), sn = (vec)((mask)(cs * t) & off[h]);
         /* never swapped without a rotation: a sweep that did nothing has then seen every pair */
         const mask swap = (mask)(d > 0) & off[h];
@@ -1074,6 +1145,7 @@ END
 #undef PUT_VALUES
 #undef GET_VALUES
 #undef VEC
+#undef WIDTH
 #undef PARTS
 #undef vec
 #undef mask

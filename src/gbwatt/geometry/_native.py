@@ -120,7 +120,7 @@ def _deform(job: Any, x: Tensor, c: Tensor, power: float, definite: bool) -> Def
 
 
 def chart_adjoint(found: Deformed, c: Tensor, power: float, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Derivatives in ``x``, ``c`` and the power of what :func:`chart` leads to, if it is blind to turns of the factors."""
+    """Derivatives in ``x``, ``c`` and the power of a function of :func:`chart` that is blind to turns of factors."""
     return _undeform(_jacobi.chart_adjoint, found.value, found, c, power, grad)
 
 
