@@ -27,7 +27,7 @@ help: ## list the targets
 
 DECLARED := pyproject.toml requirements.lock
 NATIVE   := setup.py $(wildcard src/gbwatt/*/_*.[ch])
-BINARIES := src/gbwatt/geometry/_jacobi*.so
+BINARIES := src/gbwatt/geometry/_jacobi*.so src/gbwatt/nn/_filters*.so
 
 # $(call create_venv,directory): a fresh virtual environment there, or an error that says why not.
 # Without ensurepip (some distributions package it apart) pip of $(PYTHON) fills the environment.
@@ -44,13 +44,13 @@ $(VENV)/.created:
 	@touch $@
 
 # torch comes first and alone: afterwards nothing can pull another build of it. Build isolation is off so
-# that the locked setuptools builds the package and a new compilation needs no network. The extension is
-# optional, so a failed compilation is no error: the old binary must go, and its absence is said aloud.
+# that the locked setuptools builds the package and a new compilation needs no network. The extensions are
+# optional, so a failed compilation is no error: old binaries must go, and their absence is said aloud.
 $(VENV)/.base: $(DECLARED) $(NATIVE) | $(VENV)/.created
 	$(PIP) install --quiet --constraint requirements.lock $(TORCH) setuptools
 	@rm -f $(BINARIES)
 	$(PIP) install --quiet --constraint requirements.lock --no-build-isolation --editable '.[test]'
-	@ls $(BINARIES) >/dev/null 2>&1 || echo "note: the C extension was not built; the torch path is used"
+	@ls $(BINARIES) >/dev/null 2>&1 || echo "note: a C extension was not built; the torch path is used"
 	@touch $@
 
 $(VENV)/.peers: $(DECLARED) | $(VENV)/.base

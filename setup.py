@@ -1,8 +1,8 @@
-"""Declares the C extension; everything else stands in pyproject.toml.
+"""Declares the C extensions; everything else stands in pyproject.toml.
 
-The extension only makes batches of small matrices faster. It is optional: where there is no C compiler that knows
-vectors (GCC or Clang), or the compilation fails, the build goes on without it and the package takes its torch path,
-with the same results.
+They only make batches of small matrices and filters of epochs faster. They are optional: where there is no C compiler
+that knows vectors (GCC or Clang), or the compilation fails, the build goes on without them and the package takes its
+torch path, with the same results.
 """
 
 import os
@@ -31,17 +31,23 @@ class BuildExt(build_ext):
         super().build_extensions()
 
 
+def extension(name: str, *depends: str) -> Extension:
+    """The extension ``gbwatt.package._name`` of the C source of that name, and what it includes."""
+    source = f"src/gbwatt/{name.replace('.', '/')}"
+    return Extension(
+        f"gbwatt.{name}",
+        sources=[f"{source}.c"],
+        depends=[f"{source}.h", *depends],
+        define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
+        py_limited_api=STABLE_ABI,
+        optional=True,
+    )
+
+
+THREADS = "src/gbwatt/geometry/_threads.h"
+
 setup(
-    ext_modules=[
-        Extension(
-            "gbwatt.geometry._jacobi",
-            sources=["src/gbwatt/geometry/_jacobi.c"],
-            depends=["src/gbwatt/geometry/_jacobi.h", "src/gbwatt/geometry/_threads.h"],
-            define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
-            py_limited_api=STABLE_ABI,
-            optional=True,
-        )
-    ],
+    ext_modules=[extension("geometry._jacobi", THREADS), extension("nn._filters", THREADS)],
     cmdclass={"build_ext": BuildExt},
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE_ABI else {},
 )

@@ -23,9 +23,10 @@ from gbwatt.training.optim import make_optimizer
 Batch = tuple[Tensor, Tensor]
 
 PAPER, BEST, MATT, SPDNET, EEGNET = "GBWAtt, paper", "GBWAtt, best", "MAtt", "SPDNet", "EEGNet"
+GROUPED = "MAtt, grouped"  # with the branches of our ERN preset, where the published one splits time
 TEXTBOOK, LOOP, FLOOR = "textbook", "loop", "floor"
 OURS = (PAPER, BEST)
-REGISTERED = {PAPER: "gbwatt", BEST: "gbwatt", MATT: "matt", SPDNET: "spdnet", EEGNET: "eegnet"}
+REGISTERED = {PAPER: "gbwatt", BEST: "gbwatt", MATT: "matt", GROUPED: "matt", SPDNET: "spdnet", EEGNET: "eegnet"}
 NAMES = (*REGISTERED, TEXTBOOK, LOOP, FLOOR)
 
 #: Steps at the preset's learning rate before anything is measured: M has left the identity.
@@ -37,13 +38,22 @@ STILL = 1e-9
 # ---------------------------------------------------------------------------------------------------------- data
 
 
+def names(preset: str) -> tuple[str, ...]:
+    """The networks that there are for a preset."""
+    return tuple(name for name in NAMES if name != GROUPED or TASKS[preset].architecture.split == "grouped")
+
+
+def split(name: str, trials: Trials) -> tuple[Trials, Trials]:
+    """Training and validation trials of the first split of a data set."""
+    first = next(iter(find_dataset(name).protocol.splits(trials)))
+    return trials[first.train], trials[first.valid]
+
+
 @functools.cache
 def recordings(preset: str) -> tuple[Trials, Trials]:
     """Training and validation trials of the first simulated subject."""
     name = f"simulated-{preset}"
-    trials = load(name)
-    split = next(iter(find_dataset(name).protocol.splits(trials)))
-    return trials[split.train], trials[split.valid]
+    return split(name, load(name))
 
 
 def first_batch(preset: str, share: float = 1.0) -> Batch:
@@ -66,6 +76,7 @@ def build(name: str, preset: str) -> nn.Module:
         TEXTBOOK: lambda: Textbook.for_task(preset, theta=1.5),
         LOOP: lambda: Loop.for_task(preset, theta=1.5),
         FLOOR: lambda: Floor(TASKS[preset]),
+        GROUPED: lambda: create("matt", task=preset, split="grouped"),
     }
     return others[name]() if name in others else create(REGISTERED[name], task=preset)
 

@@ -10,14 +10,16 @@ torch.set_num_threads(1)  # one per worker: tests run in parallel processes
 
 
 def pytest_addoption(parser):
-    parser.addoption("--torch-path", action="store_true", help="run as if the compiled kernel had not been built")
+    parser.addoption("--torch-path", action="store_true", help="run as if the compiled kernels had not been built")
 
 
 def pytest_configure(config):
     if config.getoption("--torch-path"):
-        from gbwatt.geometry import _native
+        import gbwatt.geometry._native
+        import gbwatt.nn._native
 
-        _native._jacobi = None
+        gbwatt.geometry._native._jacobi = None
+        gbwatt.nn._native._filters = None
 
 
 SPECTRA = ("spread", "repeated", "clustered", "gap")

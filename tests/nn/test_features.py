@@ -13,6 +13,7 @@ from gbwatt.checks import ParameterError
 from gbwatt.models.presets import TASKS
 from gbwatt.nn import SpatioTemporalFeatures, correlation
 from tests.geometry.conftest import assert_close
+from tests.nn.conftest import relative
 
 
 def plainly(layer: SpatioTemporalFeatures, x: torch.Tensor) -> torch.Tensor:
@@ -36,11 +37,10 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("fourier", [False, True])
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("sizes", LAYERS.values(), ids=LAYERS)
-def test_one_correlation_gives_what_two_convolutions_give(sizes, fourier, monkeypatch):
+def test_one_correlation_gives_what_two_convolutions_give(sizes):
     """Values, gradients and running statistics, in training and in evaluation."""
-    monkeypatch.setattr(correlation, "_fourier_is_faster", lambda *_: fourier)
     torch.manual_seed(0)
     layer = SpatioTemporalFeatures(**sizes).double()
     other = copy.deepcopy(layer)
@@ -85,14 +85,36 @@ def test_long_kernels_on_many_channels_go_through_the_fourier_transform():
     assert not correlation._fourier_is_faster(x.bfloat16(), torch.randn(20, 20, 40))
 
 
-@pytest.mark.parametrize(("times", "length", "padding"), [(30, 7, 3), (31, 8, 4), (10, 10, 0), (12, 1, 0), (9, 4, 6)])
-def test_both_ways_of_correlating_agree(times, length, padding, monkeypatch):
-    x, kernel = torch.randn(3, 4, times, dtype=torch.float64), torch.randn(5, 4, length, dtype=torch.float64)
-    results = []
-    for fourier in (False, True):
-        monkeypatch.setattr(correlation, "_fourier_is_faster", lambda *_, fourier=fourier: fourier)
-        results.append(correlation.correlate(x, kernel, padding))
-    assert_close(results[0], results[1], 1e-12)
+@pytest.mark.usefixtures("way")
+def test_gradients_in_evaluation_are_those_of_two_convolutions():
+    torch.manual_seed(0)
+    layer = SpatioTemporalFeatures(6, 5, 4, 8, branches=2).double()
+    layer(3 + torch.randn(9, 6, 40, dtype=torch.float64))  # running statistics
+    layer.eval()
+    one = torch.randn(3, 6, 40, dtype=torch.float64, requires_grad=True)
+    two = one.detach().clone().requires_grad_()
+    found = torch.autograd.grad(layer(one).square().sum(), [one, *layer.parameters()])
+    expected = torch.autograd.grad(plainly(layer, two).square().sum(), [two, *layer.parameters()])
+    for a, b in zip(found, expected, strict=True):
+        assert relative(a, b) <= 1e-11
+
+
+def test_a_frozen_normalisation_keeps_its_statistics():
+    layer = SpatioTemporalFeatures(4, 3, 2, 5)
+    for norm in (layer.spatial_norm, layer.temporal_norm):
+        norm.eval()
+    before = copy.deepcopy(layer.state_dict())
+    x = 5 + torch.randn(6, 4, 30)
+    assert relative(layer(x), plainly(layer, x)) <= 1e-5
+    for name, value in layer.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_hooks_of_the_normalisation_are_called():
+    layer, seen = SpatioTemporalFeatures(4, 3, 2, 5), []
+    layer.temporal_norm.register_forward_hook(lambda *args: seen.append(args[2].shape))
+    layer(torch.randn(6, 4, 30))
+    assert seen == [(6, 2, 30)]
 
 
 def test_grouped_branches_have_filters_of_their_own():

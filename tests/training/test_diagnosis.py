@@ -101,6 +101,15 @@ def test_an_input_that_is_not_finite_is_the_first_suspect():
     assert diagnosis.find_culprit(Tiny(4, 2), torch.randn(2, 4, 8)) is None
 
 
+def test_numbers_are_finite_also_if_their_sum_is_not():
+    large = torch.full((3,), 3e38)
+    assert diagnosis.finite([])
+    assert diagnosis.finite([large, torch.ones(2, dtype=torch.float64)])
+    for bad in (torch.nan, torch.inf, -torch.inf):
+        assert not diagnosis.finite([torch.ones(2), torch.tensor([1.0, bad])])
+    assert not diagnosis.finite([torch.tensor([torch.inf, -torch.inf]), large])
+
+
 def test_a_matrix_function_that_refuses_nan_is_explained(monkeypatch):
     """The geometry raises before there is a loss; the message still names epoch, batch and parameter."""
     x, y = make_trials(n=24, n_times=64)

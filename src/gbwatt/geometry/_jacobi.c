@@ -40,7 +40,7 @@ enum { POWER, LOGARITHM }; /* of a^p, and of max(a, p) */
 /* What one thread does.  All arrays are row-major, matrices k x k; those marked * may be NULL. */
 typedef struct {
     size_t first, last;     /* items first .. last - 1 are this thread's */
-    size_t k, m, q;         /* size; points of a mean; items in a row that share their points, for walk and adjoint */
+    size_t n, k, m, q;      /* maps: from size n; size; points of a mean; items in a row that share their points, for walk and adjoint */
     size_t max_steps;       /* of a walk */
     double tolerance;       /* step: cosine of two columns that counts as orthogonal, if above rounding; walk: residual
                                of a mean; adjoint: relative residual of the linear equation */
@@ -65,7 +65,7 @@ typedef struct {
 
 #include "_threads.h"
 typedef struct {
-    worker svd, composites, derivatives, charts, chart_adjoints, uncharts, unchart_adjoints, pairs, frames, steps, walks,
+    worker svd, eigen, maps, map_adjoints, composites, derivatives, charts, chart_adjoints, uncharts, unchart_adjoints, pairs, frames, steps, walks,
         adjoints;
 } workers;
 
@@ -106,7 +106,7 @@ typedef struct {
 
 #define WORKERS(x)                                                                                                   \
     {                                                                                                                \
-        svd_##x, composites_##x, derivatives_##x, charts_##x, chart_adjoints_##x, uncharts_##x, unchart_adjoints_##x,  \
+        svd_##x, eigen_##x, maps_##x, map_adjoints_##x, composites_##x, derivatives_##x, charts_##x, chart_adjoints_##x, uncharts_##x, unchart_adjoints_##x,  \
             pairs_##x, frames_##x, steps_##x, walks_##x, adjoints_##x                                                \
     }
 static workers in_float = WORKERS(f32), in_double = WORKERS(f64);
@@ -149,6 +149,42 @@ static PyObject *svd(PyObject *self, PyObject *args)
     task whole = {.k = (size_t)k, .a = POINTER(f), .u = POINTER(u), .s = POINTER(s),
                   .v = POINTER(v), .failed = POINTER(failed)};
     return finish(WORKER(svd), &whole, items, threads);
+}
+
+static PyObject *eigen(PyObject *self, PyObject *args)
+{
+    address x, u, s, failed;
+    Py_ssize_t items, k;
+    int itemsize, threads;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKKnnii", &x, &u, &s, &failed, &items, &k, &itemsize, &threads)) return NULL;
+    task whole = {.k = (size_t)k, .a = POINTER(x), .u = POINTER(u), .s = POINTER(s), .failed = POINTER(failed)};
+    return finish(WORKER(eigen), &whole, items, threads);
+}
+
+static PyObject *map(PyObject *self, PyObject *args)
+{
+    address x, w, out, failed;
+    Py_ssize_t items, n, k;
+    int itemsize, threads;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKKnnnii", &x, &w, &out, &failed, &items, &n, &k, &itemsize, &threads)) return NULL;
+    task whole = {.n = (size_t)n, .k = (size_t)k, .a = POINTER(x), .b = POINTER(w), .out = POINTER(out),
+                  .failed = POINTER(failed)};
+    return finish(WORKER(maps), &whole, items, threads);
+}
+
+static PyObject *map_adjoint(PyObject *self, PyObject *args)
+{
+    address x, w, grad, out, sums, failed;
+    Py_ssize_t items, n, k;
+    int itemsize, threads;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKKKKnnnii", &x, &w, &grad, &out, &sums, &failed, &items, &n, &k, &itemsize, &threads))
+        return NULL;
+    task whole = {.n = (size_t)n, .k = (size_t)k, .a = POINTER(x), .b = POINTER(w), .grad = POINTER(grad),
+                  .turned = POINTER(sums), .out = POINTER(out), .failed = POINTER(failed)};
+    return finish(WORKER(map_adjoints), &whole, items, threads);
 }
 
 static PyObject *compose(PyObject *self, PyObject *args)
@@ -308,6 +344,9 @@ static PyObject *bures_adjoint(PyObject *self, PyObject *args)
 
 static PyMethodDef methods[] = {
     {"svd", svd, METH_VARARGS, "f = u diag(s) vT"},
+    {"eigen", eigen, METH_VARARGS, "x = u diag(s) uT, for positive definite x"},
+    {"map", map, METH_VARARGS, "wT x w"},
+    {"map_adjoint", map_adjoint, METH_VARARGS, "derivative of map"},
     {"compose", compose, METH_VARARGS, "u diag(s) uT"},
     {"derive", derive, METH_VARARGS, "derivative of a function of symmetric matrices"},
     {"chart", chart, METH_VARARGS, "c^-1 u diag(s^p), for u diag(s) uT"},

@@ -114,6 +114,34 @@ INLINE void NAME(product)(const vec *restrict a, size_t ai, size_t aj, const vec
     }
 }
 
+/* out_(c rows + r) = sum over j of x_(r xr + j xj) w_(c wc + j wj), for one matrix w in memory, four rows by three columns at
+ * a time */
+static void NAME(common_product)(const vec *restrict x, size_t xr, size_t xj, const REAL *restrict w, size_t wc, size_t wj,
+                                 vec *restrict out, size_t rows, size_t columns, size_t inner)
+{
+    for (size_t c = 0; c < columns; c += 3) {
+        const size_t c1 = c + 1 < columns ? c + 1 : c, c2 = c + 2 < columns ? c + 2 : c;
+        const REAL *w0 = w + c * wc, *w1 = w + c1 * wc, *w2 = w + c2 * wc;
+        for (size_t r = 0; r < rows; r += 4) {
+            const size_t r1 = r + 1 < rows ? r + 1 : r, r2 = r + 2 < rows ? r + 2 : r, r3 = r + 3 < rows ? r + 3 : r;
+            const vec *x0 = x + r * xr, *x1 = x + r1 * xr, *x2 = x + r2 * xr, *x3 = x + r3 * xr;
+            vec s00 = {0}, s10 = {0}, s20 = {0}, s30 = {0}, s01 = {0}, s11 = {0}, s21 = {0}, s31 = {0};
+            vec s02 = {0}, s12 = {0}, s22 = {0}, s32 = {0};
+            for (size_t j = 0; j < inner; j++) {
+                const vec y0 = x0[j * xj], y1 = x1[j * xj], y2 = x2[j * xj], y3 = x3[j * xj];
+                const REAL z0 = w0[j * wj], z1 = w1[j * wj], z2 = w2[j * wj];
+                s00 += y0 * z0, s10 += y1 * z0, s20 += y2 * z0, s30 += y3 * z0;
+                s01 += y0 * z1, s11 += y1 * z1, s21 += y2 * z1, s31 += y3 * z1;
+                s02 += y0 * z2, s12 += y1 * z2, s22 += y2 * z2, s32 += y3 * z2;
+            }
+            vec *o0 = out + c * rows, *o1 = out + c1 * rows, *o2 = out + c2 * rows; /* last first: the repeated go under */
+            o2[r3] = s32, o2[r2] = s22, o2[r1] = s12, o2[r] = s02;
+            o1[r3] = s31, o1[r2] = s21, o1[r1] = s11, o1[r] = s01;
+            o0[r3] = s30, o0[r2] = s20, o0[r1] = s10, o0[r] = s00;
+        }
+    }
+}
+
 /* out = a^T b */
 static void NAME(inner)(const vec *a, const vec *b, vec *out, size_t k, size_t parts)
 {
@@ -580,20 +608,21 @@ static void NAME(straighten)(vec *u, vec *defect, REAL enough, vec *x, vec *y, s
 }
 
 /* Anderson's method with one past step: n <- the combination of the last two steps that would make their move smallest if
- * the problem were linear.  move and new are those of the step before, and then of this one. */
-static void NAME(mix)(vec *n, const vec *next, vec *move, vec *new, size_t k, int first)
+ * the problem were linear.  move and new are those of the step before, and then of this one.  The lanes in alone have no
+ * step before, those in stay are left where they are. */
+static void NAME(mix)(vec *n, const vec *next, vec *move, vec *new, size_t k, mask alone, mask stay)
 {
     vec along = {0}, length = {0}, gamma = {0};
-    for (size_t i = 0; !first && i < k * k; i++) {
+    for (size_t i = 0; i < k * k; i++) {
         vec f = next[i] - n[i], change = f - move[i];
         along += change * f;
         length += change * change;
     }
-    for (size_t l = 0; l < VEC; l++) gamma[l] = length[l] > 0 ? along[l] / length[l] : 0;
+    for (size_t l = 0; l < VEC; l++) gamma[l] = !alone[l] && length[l] > 0 ? along[l] / length[l] : 0;
     for (size_t i = 0; i < k * k; i++) {
+        const vec mixed = next[i] - (vec)((mask)(gamma * (next[i] - new[i])) & ~alone); /* there may be anything in new */
         move[i] = next[i] - n[i];
-        n[i] = next[i];
-        if (!first) n[i] -= gamma * (next[i] - new[i]);
+        n[i] = NAME(choose)(stay, n[i], mixed);
         new[i] = next[i];
     }
 }
@@ -606,6 +635,13 @@ typedef struct {
     size_t k, m;
     REAL enough; /* distance from orthogonality that is as good as none */
 } NAME(way);
+
+/* What is known of a point in a new frame, which some lanes have. */
+static void NAME(begin)(const NAME(way) *a, size_t j, mask which)
+{
+    for (size_t p = 0; p < a->k; p++) a->lengths[j * a->k + p] = NAME(length)(a->b + (j * a->k + p) * a->k, a->k);
+    a->defect[j] = (vec)((mask)a->defect[j] & ~which);
+}
 
 /* The step from n in the frames u, which follow.  Returns the norm of what they were turned by, as the next iterate feels
  * it; fit is cleared for the lanes where the turn was too large for a correction, crooked is the largest defect. */
@@ -629,6 +665,29 @@ static vec NAME(stride)(const NAME(way) *a, int *fit, vec *crooked)
         *crooked = NAME(larger)(*defect, *crooked);
     }
     return NAME(root)(error);
+}
+
+/* Frames of all points at n, exactly, and points turned into them, in some lanes. */
+static void NAME(rebase)(const NAME(way) *a, vec *f, vec *v, vec *s, mask which)
+{
+    const size_t k = a->k, square = k * k;
+    for (size_t j = 0; j < a->m; j += PARTS) { /* so many points at a time, the last one repeated */
+        int good[LANES];
+        for (size_t h = 0; h < PARTS; h++) {
+            const vec *b = a->b + (j + h < a->m ? j + h : a->m - 1) * square;
+            NAME(inner)(a->n, b, f + h * square, k, 1);
+            memcpy(v + h * square, b, sizeof(vec) * square);
+        }
+        NAME(decompose)(f, v, s, NULL, k, COMPANION, 0, good);
+        for (size_t h = 0; h < PARTS && j + h < a->m; h++) {
+            vec *u = a->u + (j + h) * square, *b = a->b + (j + h) * square;
+            for (size_t i = 0; i < square; i++) {
+                u[i] = NAME(choose)(which, f[h * square + i], u[i]);
+                b[i] = NAME(choose)(which, v[h * square + i], b[i]);
+            }
+            NAME(begin)(a, j + h, which);
+        }
+    }
 }
 
 /* ------------------------------------------------------------------------------------------- the derivative of a mean */
@@ -814,6 +873,59 @@ BEGIN(svd, 2 * PARTS + 1, PARTS * k)
     NAME(decompose)(f, v, s, BLOCK(2), k, FRESH, 0, good);
     STORE(f, ITEM(l), t->u);
     if (v) STORE(v, ITEM(l), t->v);
+    PUT_VALUES(s, t->s);
+END
+
+/* w^T x w, with w of n x k numbers, the same for all symmetric x of n x n */
+BEGIN(maps, (t->n * t->n + t->n * k + square + square - 1) / square, 0)
+    const size_t n = t->n;
+    vec *x = buffer, *xw = x + n * n, *out = xw + n * k;
+    for (size_t first = 0; first < count; first += VEC) {
+        for (size_t l = 0; l < VEC; l++) from[l] = (const REAL *)t->a + ITEM(first + l) * n * n;
+        NAME(load)(from, x, n, 1);
+        NAME(common_product)(x, 1, n, t->b, 1, k, xw, n, k, n);
+        NAME(common_product)(xw, n, 1, t->b, 1, k, out, k, k, n);
+        NAME(symmetrise)(out, k, (REAL)0.5);
+        for (size_t l = 0; l < VEC; l++) to[l] = (REAL *)t->out + ITEM(first + l) * square;
+        NAME(store)(out, to, k, count - first < VEC ? count - first : VEC);
+    }
+END
+
+/* The derivatives in x and, summed over a block, in w */
+BEGIN(map_adjoints, (2 * t->n * t->n + 2 * t->n * k + square + square - 1) / square, 0)
+    const size_t n = t->n;
+    vec *x = buffer, *xw = x + n * n, *g = xw + n * k, *wg = g + square, *out = wg + n * k;
+    REAL *sum = (REAL *)t->turned + start / LANES * n * k;
+    memset(sum, 0, sizeof(REAL) * n * k);
+    for (size_t first = 0; first < count; first += VEC) {
+        const size_t lanes = count - first < VEC ? count - first : VEC;
+        for (size_t l = 0; l < VEC; l++) from[l] = (const REAL *)t->a + ITEM(first + l) * n * n;
+        NAME(load)(from, x, n, 1);
+        for (size_t l = 0; l < VEC; l++) from[l] = (const REAL *)t->grad + ITEM(first + l) * square;
+        NAME(load)(from, g, k, 1);
+        NAME(symmetrise)(g, k, (REAL)0.5);
+        NAME(common_product)(g, k, 1, t->b, k, 1, wg, k, n, k);
+        NAME(common_product)(wg, k, 1, t->b, k, 1, out, n, n, k);
+        for (size_t l = 0; l < VEC; l++) to[l] = (REAL *)t->out + ITEM(first + l) * n * n;
+        NAME(store)(out, to, n, lanes);
+        NAME(common_product)(x, 1, n, t->b, 1, k, xw, n, k, n);
+        for (size_t i = 0; i < n; i++)
+            for (size_t p = 0; p < k; p++) {
+                vec y = {0};
+                for (size_t q = 0; q < k; q++) y += xw[q * n + i] * g[p * k + q];
+                for (size_t l = 0; l < lanes; l++) sum[i * k + p] += 2 * y[l];
+            }
+    }
+END
+
+/* Eigenvectors and eigenvalues of positive definite matrices */
+BEGIN(eigen, PARTS, PARTS * k)
+    vec *f = BLOCK(0);
+    LOAD(t->a, ITEM(l), f);
+    for (size_t h = 0; h < PARTS; h++) NAME(cholesky)(f + h * square, k, good + h * VEC);
+    NAME(decompose)(f, NULL, s, NULL, k, FRESH, 0, good);
+    STORE(f, ITEM(l), t->u);
+    for (size_t p = 0; p < k * PARTS; p++) s[p] *= s[p];
     PUT_VALUES(s, t->s);
 END
 
@@ -1026,17 +1138,20 @@ BEGIN(steps, 5 * PARTS, PARTS * k)
 END
 
 /* All steps to a mean, in frames of a common start: the points are turned so that u^T n^T b is nearly diagonal, and stay so;
- * u follows n.  Where that does not lead to the mean fast, the lane is given up. */
-BEGIN(walks, 7 + 2 * m, m * k + 2 * m)
+ * u follows n.  Where that does not lead to the mean fast, frames are made anew, and if it still does not, the lane is given
+ * up. */
+BEGIN(walks, 7 + 2 * m + 2 * PARTS, m * k + 2 * m + PARTS * k)
     NAME(way) a = {.n = buffer, .next = buffer + square, .move = buffer + 2 * square, .new = buffer + 3 * square,
                    .x = buffer + 4 * square, .y = buffer + 5 * square, .z = buffer + 6 * square, .u = buffer + 7 * square,
                    .b = buffer + (7 + m) * square, .lengths = s, .weights = s + m * k, .defect = s + m * k + m, .k = k,
                    .m = m, .enough = (REAL)t->tolerance / 10 > EPSILON ? (REAL)t->tolerance / 10 : EPSILON};
+    vec *f = buffer + (7 + 2 * m) * square, *v = f + size, *values = s + m * k + 2 * m;
     for (size_t first = 0; first < count; first += VEC) { /* one vector of problems at a time */
         REAL last[VEC], before[VEC], doubt[VEC]; /* residuals of the last step and of the one before */
-        int fit[VEC], open[VEC], left = 0;
+        int fit[VEC], open[VEC], fresh[VEC], left = 0; /* fresh: steps for which frames count as new */
         for (size_t l = 0; l < VEC; l++) {
             left += open[l] = fit[l] = first + l < count;
+            fresh[l] = 0;
             last[l] = before[l] = doubt[l] = INFINITY;
             from[l] = (const REAL *)t->a + ITEM(first + l) * square;
         }
@@ -1047,12 +1162,12 @@ BEGIN(walks, 7 + 2 * m, m * k + 2 * m)
             NAME(load)(from, a.u + j * square, k, 1);
             for (size_t l = 0; l < VEC; l++) from[l] = (const REAL *)t->b + (ITEM(first + l) / t->q * m + j) * square;
             NAME(load)(from, a.b + j * square, k, 1);
-            for (size_t p = 0; p < k; p++) a.lengths[j * k + p] = NAME(length)(a.b + j * square + p * k, k);
-            a.defect[j] = (vec){0};
+            NAME(begin)(&a, j, ~(mask){0});
         }
         for (size_t taken = 0; left; taken++) {
             vec crooked, error = NAME(stride)(&a, fit, &crooked);
             vec change = NAME(root)(NAME(distance)(a.next, a.n, k)), norm = NAME(root)(NAME(dot)(a.n, a.n, k));
+            mask stuck = {0}, alone = {0};
             for (size_t l = 0; l < VEC; l++) {
                 if (!open[l]) continue;
                 /* frames converge at least as fast as the turns have: what they may still be wrong by counts, too */
@@ -1061,7 +1176,16 @@ BEGIN(walks, 7 + 2 * m, m * k + 2 * m)
                 before[l] = last[l], last[l] = residual, doubt[l] = error[l];
                 const size_t item = start + first + l;
                 good[first + l] = fit[l] && residual <= (REAL)t->tolerance && crooked[l] <= a.enough;
-                if (fit[l] && !good[first + l] && taken < t->max_steps && residual <= slow) continue;
+                if (!good[first + l] && taken < t->max_steps) {
+                    const int fast = fit[l] && residual <= slow, again = !fast && !fresh[l];
+                    if (again) { /* the step is in doubt: take it again, in new frames */
+                        stuck[l] = -1, fit[l] = 1, fresh[l] = 4;
+                        last[l] = before[l] = doubt[l] = INFINITY;
+                    }
+                    alone[l] = taken == 0 || fresh[l] == 3 ? -1 : 0; /* steps in other frames do not go together */
+                    fresh[l] -= fresh[l] > 0;
+                    if (fast || again) continue;
+                }
                 for (size_t i = 0; i < k; i++) /* as far as it got, if it can be trusted */
                     for (size_t p = 0; p < k; p++)
                         ((REAL *)t->out)[(item * k + i) * k + p] =
@@ -1070,7 +1194,8 @@ BEGIN(walks, 7 + 2 * m, m * k + 2 * m)
                 t->steps[item] = (int64_t)taken;
                 open[l] = 0, left--;
             }
-            NAME(mix)(a.n, a.next, a.move, a.new, k, taken == 0);
+            if (NAME(some)(stuck)) NAME(rebase)(&a, f, v, values, stuck);
+            NAME(mix)(a.n, a.next, a.move, a.new, k, alone, stuck);
         }
     }
 END

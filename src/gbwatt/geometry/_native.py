@@ -43,27 +43,59 @@ def _address(x: Tensor | None) -> int:
     return 0 if x is None else x.data_ptr()
 
 
-def svd(f: Tensor, right: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+def svd(f: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """``f = u diag(s) vᵀ`` by one-sided Jacobi, for the matrices that :func:`supports` accepts.
 
     Parameters
     ----------
     f : Tensor, shape (..., k, k)
-    right : bool
-        Whether ``v`` is wanted.
 
     Returns
     -------
-    u, s, v, failed : Tensors of shape (..., k, k), (..., k), (..., k, k) or None, (...)
-        ``failed`` marks singular or non-finite matrices, whose vectors are not to be trusted.
+    u, s, v, failed : Tensors of shape (..., k, k), (..., k), (..., k, k), (...)
+        ``failed`` marks singular or non-finite matrices, whose vectors are not to be trusted; it is None if there are
+        none.
     """
     f = f.contiguous()
-    u, s = torch.empty_like(f), f.new_empty(f.shape[:-1])
-    v = torch.empty_like(f) if right else None
+    u, s, v = torch.empty_like(f), f.new_empty(f.shape[:-1]), torch.empty_like(f)
     failed = torch.empty(f.shape[:-2], dtype=torch.bool)
     arrays = map(_address, (f, u, s, v, failed))
-    _jacobi.svd(*arrays, failed.numel(), f.shape[-1], f.element_size(), torch.get_num_threads())
-    return u, s, v, failed
+    bad = _jacobi.svd(*arrays, failed.numel(), f.shape[-1], f.element_size(), torch.get_num_threads())
+    return u, s, v, failed if bad else None
+
+
+def eigh(x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Eigenvalues and vectors of positive definite matrices (..., k, k), of which the lower half is read.
+
+    Returns
+    -------
+    values, u, failed : Tensors of shape (..., k), (..., k, k), (...)
+        ``failed`` marks those that are not positive definite; it is None if all are.
+    """
+    x = x.contiguous()
+    values, u, failed = x.new_empty(x.shape[:-1]), torch.empty_like(x), torch.empty(x.shape[:-2], dtype=torch.bool)
+    arrays = map(_address, (x, u, values, failed))
+    bad = _jacobi.eigen(*arrays, failed.numel(), x.shape[-1], x.element_size(), torch.get_num_threads())
+    return values, u, failed if bad else None
+
+
+def bimap(x: Tensor, w: Tensor) -> Tensor:
+    """``wᵀ x w`` for symmetric x (..., n, n) and w (n, k)."""
+    x, w = x.contiguous(), w.contiguous()
+    out, failed = x.new_empty(*x.shape[:-2], w.shape[1], w.shape[1]), torch.empty(x.shape[:-2], dtype=torch.bool)
+    arrays = map(_address, (x, w, out, failed))
+    _jacobi.map(*arrays, failed.numel(), *w.shape, x.element_size(), torch.get_num_threads())
+    return out
+
+
+def bimap_adjoint(x: Tensor, w: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Derivatives of :func:`bimap` in ``x`` and ``w``."""
+    x, w, grad = x.contiguous(), w.contiguous(), grad.contiguous()
+    out, failed = torch.empty_like(x), torch.empty(x.shape[:-2], dtype=torch.bool)
+    sums = x.new_empty(-(-failed.numel() // BLOCK), *w.shape)
+    arrays = map(_address, (x, w, grad, out, sums, failed))
+    _jacobi.map_adjoint(*arrays, failed.numel(), *w.shape, x.element_size(), torch.get_num_threads())
+    return out, sums.sum(0)
 
 
 def compose(u: Tensor, s: Tensor) -> Tensor:
@@ -166,23 +198,24 @@ def procrustes(a: Tensor, b: Tensor, derive: bool) -> tuple[Tensor, Tensor | Non
     return square, in_a, in_b, failed if bad else None
 
 
-def bures_frames(n: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def bures_frames(n: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
     """Frames ``nᵀ b_j = u diag(s) vᵀ`` of points, for ``n`` (..., k, k) and ``b`` (..., m, k, k).
 
     Returns
     -------
-    u, v, turned, aligned, failed : Tensors of shape (..., m, k, k), the last (..., m)
-        ``turned`` are the points times ``v``, ``aligned`` the points times ``v uᵀ``.
+    u, v, turned, aligned : Tensors of shape (..., m, k, k)
+        ``turned`` are the points times ``v``, ``aligned`` the points times ``v uᵀ``.  None if a matrix was
+        singular or not finite.
     """
     n, b = n.contiguous(), b.contiguous()
     u, v, turned, aligned = (torch.empty_like(b) for _ in range(4))
     failed = torch.empty(b.shape[:-2], dtype=torch.bool)
     arrays = map(_address, (n, b, u, v, turned, aligned, failed))
-    _jacobi.bures_frames(*arrays, failed.numel(), *b.shape[-3:-1], b.element_size(), torch.get_num_threads())
-    return u, v, turned, aligned, failed
+    sizes = (failed.numel(), *b.shape[-3:-1], b.element_size(), torch.get_num_threads())
+    return None if _jacobi.bures_frames(*arrays, *sizes) else (u, v, turned, aligned)
 
 
-def bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """``Σ_j w_j b_j q_j`` with the orthogonal ``q_j`` that bring ``b_j`` closest to ``n``.
 
     Parameters
@@ -194,14 +227,15 @@ def bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tenso
     Returns
     -------
     new, residual, turned, failed : Tensors of shape (r, k, k), (r,), (r, m, k, k), (r,)
-        ``turned`` are the points times their right singular vectors: a cheaper start of the next step.
+        ``turned`` are the points times their right singular vectors: a cheaper start of the next step.  ``failed`` is
+        None if nothing did.
     """
     n, b, w = n.contiguous(), b.contiguous(), w.contiguous()
     new, residual, failed = _results(n)
     turned = torch.empty_like(b)
     arrays = map(_address, (n, b, w, new, residual, turned, failed))
-    _jacobi.bures_step(*arrays, tolerance, len(n), *b.shape[1:3], b.element_size(), torch.get_num_threads())
-    return new, residual, turned, failed
+    sizes = (len(n), *b.shape[1:3], b.element_size(), torch.get_num_threads())
+    return new, residual, turned, failed if _jacobi.bures_step(*arrays, tolerance, *sizes) else None
 
 
 def bures_walk(
@@ -234,7 +268,9 @@ def bures_walk(
     return mean, residual, steps, ~failed
 
 
-def bures_adjoint(n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
+def bures_adjoint(
+    n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Derivatives in points and weights of the fixed point of :func:`bures_step`, from the derivative in it.
 
     Parameters
@@ -246,14 +282,14 @@ def bures_adjoint(n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: floa
     Returns
     -------
     grad_b, grad_w, failed : Tensors of shape (r, m, k, k), (r, m), (r,)
+        ``failed`` is None if nothing did.
     """
     n, b, w, grad = n.contiguous(), b.contiguous(), w.contiguous(), grad.contiguous()
     grad_b, grad_w = b.new_empty(*w.shape, *n.shape[-2:]), torch.empty_like(w)
     failed = torch.empty(len(n), dtype=torch.bool)
     arrays = map(_address, (n, b, w, grad, grad_b, grad_w, failed))
-    sizes = (len(n), len(n) // max(len(b), 1), *b.shape[1:3], b.element_size())
-    _jacobi.bures_adjoint(*arrays, tolerance, *sizes, torch.get_num_threads())
-    return grad_b, grad_w, failed
+    sizes = (len(n), len(n) // max(len(b), 1), *b.shape[1:3], b.element_size(), torch.get_num_threads())
+    return grad_b, grad_w, failed if _jacobi.bures_adjoint(*arrays, tolerance, *sizes) else None
 
 
 def _results(n: Tensor) -> tuple[Tensor, Tensor, Tensor]:

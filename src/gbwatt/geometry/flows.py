@@ -219,10 +219,9 @@ class BuresFlow(Flow):
     def _frames(self, n: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """``u`` and ``v`` of frames, and points times ``v`` and times ``v uᵀ``, which is differentiable."""
         if _native.supports(n) and not torch.is_grad_enabled():
-            *frames, failed = _native.bures_frames(n, b)
-            if not bool(failed.any()):
-                u, v, turned, aligned = frames
-                return u, v, turned, aligned
+            frames = _native.bures_frames(n, b)
+            if frames is not None:
+                return frames
         relative = self.relative(n, b)
         frame = svd(relative)
         return frame.u, frame.v, b @ frame.v, b @ polar(relative, frame).mT
@@ -238,7 +237,7 @@ class BuresFlow(Flow):
         if not _native.supports(n):
             return super().evaluate(n, b, w, tolerance)
         new, residual, turned, failed = _native.bures_step(n, b, w, tolerance)
-        if bool(failed.any()):
+        if failed is not None:
             new[failed], residual[failed], turned[failed] = super().evaluate(n[failed], b[failed], w[failed], tolerance)
         return new, residual, turned
 
@@ -251,7 +250,7 @@ class BuresFlow(Flow):
         if not _fits(n, b) or len(n) < 4:  # the kernel works on sixteen problems at a time, or pretends to
             return super().gradients(n, b, w, grad, tolerance)
         in_points, in_weights, failed = _native.bures_adjoint(n, b, w, grad, tolerance)
-        if bool(failed.any()):
+        if failed is not None:
             again = super().gradients(n[failed], each_query(b, w)[failed], w[failed], grad[failed], tolerance)
             in_points[failed], in_weights[failed] = again
         return in_points, in_weights

@@ -63,9 +63,8 @@ def svd(f: Tensor) -> SVD:
     """
     if not _native.supports(f):
         return _lapack(f)
-    u, s, v, failed = _native.svd(f, right=True)
-    assert v is not None
-    if bool(failed.any()):
+    u, s, v, failed = _native.svd(f)
+    if failed is not None:
         u[failed], s[failed], v[failed] = _lapack(f[failed])
     return SVD(u, s, v)
 
@@ -80,10 +79,8 @@ def _eigh(x: Tensor, definite: bool) -> tuple[Tensor, Tensor]:
     if not definite or not _native.supports(x):
         values, vectors = torch.linalg.eigh(x)
         return values, vectors
-    low, info = torch.linalg.cholesky_ex(x)
-    u, s, _, failed = _native.svd(low, right=False)
-    values, failed = s.square(), failed | (info > 0)
-    if bool(failed.any()):
+    values, u, failed = _native.eigh(x)
+    if failed is not None:
         values[failed], u[failed] = torch.linalg.eigh(x[failed])
     return values, u
 

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 
 from gbwatt import checks
+from gbwatt.geometry import _native
+from gbwatt.geometry._autograd import apply, differentiable_once
 from gbwatt.geometry.linalg import congruence
 from gbwatt.nn.manifolds import stiefel
+
+
+class _Map(torch.autograd.Function):
+    """``Wᵀ X W``, by the kernel."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        ctx.save_for_backward(x, w)
+        return _native.bimap(x, w)
+
+    @staticmethod
+    @differentiable_once("a bilinear map")
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = ctx.saved_tensors
+        return _native.bimap_adjoint(x, w, grad)
 
 
 class BiMap(nn.Module):
@@ -28,5 +48,7 @@ class BiMap(nn.Module):
         self.weight = stiefel(n, k)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map matrices (..., n, n)."""
+        """Map symmetric matrices (..., n, n)."""
+        if _native.supports(x):
+            return apply(_Map, x, self.weight)
         return congruence(self.weight.mT, x)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from gbwatt import checks
 from gbwatt.geometry._autograd import apply, differentiable_once
 from gbwatt.geometry.linalg import sym
+from gbwatt.nn import _native
 
 Shrinkage = float | Literal["oas", "learnt"]
 START = 0.1  # of a learnt shrinkage
@@ -35,6 +36,25 @@ class _CentredProduct(torch.autograd.Function):
 def centred_product(x: Tensor) -> Tensor:
     """Products of centred rows, (..., n, samples) -> (..., n, n)."""
     return apply(_CentredProduct, x)
+
+
+class _Windows(torch.autograd.Function):
+    """``keep Σ + lift I`` for trace-one covariances Σ of windows, by the compiled kernel."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, windows: int, keep: float, lift: float) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.keep = keep
+        out = _native.covariances(x.flatten(0, 1).contiguous(), windows, keep, lift)
+        return out.view(len(x), -1, *out.shape[2:])
+
+    @staticmethod
+    @differentiable_once("the covariance of windows")
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (x,) = ctx.saved_tensors
+        rows = x.flatten(0, 1).contiguous()
+        grad = grad.contiguous().view(len(rows), -1, *grad.shape[-2:])
+        return _native.covariance_gradient(rows, grad, ctx.keep).view(x.shape), None, None, None
 
 
 def _tiny(x: Tensor) -> float:
@@ -95,39 +115,57 @@ class SegmentCovariance(nn.Module):
             raise checks.ShapeError(
                 f"'x' {tuple(x.shape)} does not hold features (batch, branches, n, times); one branch is x[:, None]."
             )
-        return torch.cat([self._covariance(part) for part in self._windows(x)], dim=2).flatten(1, 2)
-
-    def _windows(self, x: Tensor) -> list[Tensor]:
-        """Windows (batch, branches, windows, n, length): the longer ones, if any, and the rest."""
         length, longer = divmod(x.shape[-1], self.n_segments)
         if length < 2:
             raise checks.ShapeError(
                 f"{x.shape[-1]} samples make {self.n_segments} windows of {length}; a covariance needs 2 samples or "
                 "more: lower n_segments or give longer epochs."
             )
+        if isinstance(self.shrinkage, str):
+            cov = self._trace_one(x)
+            return self._shrink(cov, self._rho(cov, length, longer))
+        if _native.supports(x):
+            rho = self.shrinkage
+            return apply(_Windows, x, self.n_segments, 1 - rho, rho / x.shape[2] + self.eps)
+        return self._shrink(self._trace_one(x), self.shrinkage)
+
+    def _shrink(self, cov: Tensor, rho: Tensor | float) -> Tensor:
+        """Shrunk and lifted."""
+        n = cov.shape[-1]
+        eye = torch.eye(n, dtype=cov.dtype, device=cov.device)
+        return (1 - rho) * cov + (rho / n + self.eps) * eye
+
+    def _trace_one(self, x: Tensor) -> Tensor:
+        """Covariances of trace one, (batch, branches, n, times) -> (batch, branches * m, n, n)."""
+        if _native.supports(x):
+            return apply(_Windows, x, self.n_segments, 1.0, 0.0)
+        return torch.cat([_trace_one(part) for part in self._windows(x)], dim=2).flatten(1, 2)
+
+    def _windows(self, x: Tensor) -> list[Tensor]:
+        """Windows (batch, branches, windows, n, length): the longer ones, if any, and the rest."""
+        length, longer = divmod(x.shape[-1], self.n_segments)
         cut = longer * (length + 1)
         parts = [x[..., cut:].unflatten(-1, (-1, length))]
         if longer:
             parts.insert(0, x[..., :cut].unflatten(-1, (longer, length + 1)))
         return [part.transpose(-3, -2) for part in parts]
 
-    def _covariance(self, x: Tensor) -> Tensor:
-        n, samples = x.shape[-2:]
-        product = centred_product(x)
-        if torch.compiler.is_compiling() or not _in_range(product.detach()):
-            # to unit size first: amplitudes may be anything, and squares may leave the range of float32
-            product = centred_product(x / x.detach().abs().amax((-2, -1), keepdim=True).clamp_min(_tiny(x)))
-        trace = product.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
-        cov = product / trace.clamp_min(_tiny(x))  # a silent window gives 0, and then eps I
-        rho = self._rho(cov, samples)
-        eye = torch.eye(n, dtype=x.dtype, device=x.device)
-        return (1 - rho) * cov + (rho / n + self.eps) * eye
-
-    def _rho(self, cov: Tensor, samples: int) -> Tensor | float:
+    def _rho(self, cov: Tensor, length: int, longer: int) -> Tensor:
+        """What is learnt, or the estimate for each window: the first ``longer`` ones have a sample more than length."""
         if self.shrinkage == "learnt":
             return self.shrinkage_logit.sigmoid()
-        if self.shrinkage == "oas":
-            n, square = cov.shape[-1], cov.square().sum((-2, -1), keepdim=True)  # tr Σ², for trace one
-            above = (square - 1 / n).clamp_min(torch.finfo(cov.dtype).tiny)
-            return ((square + 1) / ((samples + 1) * above)).clamp_max(1)
-        return float(self.shrinkage)
+        n, square = cov.shape[-1], cov.square().sum((-2, -1), keepdim=True)  # tr Σ², for trace one
+        above = (square - 1 / n).clamp_min(_tiny(cov))
+        window = torch.arange(cov.shape[1], device=cov.device) % self.n_segments
+        samples = length + (window < longer)[:, None, None].to(cov.dtype)
+        return ((square + 1) / ((samples + 1) * above)).clamp_max(1)
+
+
+def _trace_one(x: Tensor) -> Tensor:
+    """Products of centred rows of windows, divided by their traces."""
+    product = centred_product(x)
+    if torch.compiler.is_compiling() or not _in_range(product.detach()):
+        # to unit size first: amplitudes may be anything, and squares may leave the range of float32
+        product = centred_product(x / x.detach().abs().amax((-2, -1), keepdim=True).clamp_min(_tiny(x)))
+    trace = product.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    return product / trace.clamp_min(_tiny(x))  # a silent window gives 0, and then eps I

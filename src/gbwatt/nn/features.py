@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from gbwatt import checks
-from gbwatt.nn.correlation import correlate
+from gbwatt.nn import _native
+from gbwatt.nn.correlation import normalised_correlation, update
 
 
 class SpatioTemporalFeatures(nn.Module):
@@ -54,51 +55,55 @@ class SpatioTemporalFeatures(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Filter epochs (batch, n_chans, n_times)."""
-        a, c = self._spatial_affine(x)
-        out: Tensor = self.temporal_norm(self._temporal_of_spatial(x, a, c)).unflatten(1, (self.branches, -1))
-        return out
+        bias, padding = self.temporal.bias, self.temporal.kernel_size[0] // 2
+        assert bias is not None  # by construction; said for the type checker
+        kernel = self._kernel(self._spatial_affine(x))
+        y: Tensor = normalised_correlation(x, kernel, padding, bias, self.temporal_norm)
+        return y.unflatten(1, (self.branches, -1))  # type: ignore[no-any-return]
 
-    def _temporal_of_spatial(self, x: Tensor, a: Tensor, c: Tensor) -> Tensor:
-        """The temporal filters of ``a x + c``, which stops at either end of the epochs, in one correlation.
+    def _kernel(self, affine: Tensor) -> Tensor:
+        """The temporal filters of the normalised spatial ones as one kernel (outputs, n_chans + 1, length).
 
-        Nothing between the two convolutions is non-linear, so the product of the filters acts on the channels, and what
-        it makes of the offsets c depends on the distance to the ends only.
+        Nothing between the two convolutions is non-linear, so the product of the filters acts on the channels, and on
+        a constant, which makes the offsets of the spatial filters and stops at either end of the epochs.
         """
-        groups, padding = self.temporal.groups, self.temporal.kernel_size[0] // 2
-        weight = self.temporal.weight.unflatten(0, (groups, -1))  # (groups, outputs, n_spatial, kernel)
-        kernel = torch.einsum("gost,gsi->goit", weight, a.unflatten(0, (groups, -1))).flatten(0, 1)
-        offset = torch.einsum("gost,gs->got", weight, c.unflatten(0, (groups, -1))).flatten(0, 1)
-        ends = nn.functional.conv1d(x.new_ones(1, 1, x.shape[2]), offset[:, None], self.temporal.bias, padding=padding)
-        return correlate(x, kernel, padding) + ends
+        weight, groups = self.temporal.weight, self.temporal.groups
+        spatial = affine.view(groups, 1, -1, affine.shape[1])
+        return (spatial.mT @ weight.reshape(groups, -1, *weight.shape[1:])).flatten(0, 1)
 
-    def _spatial_affine(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The normalised spatial filters as weights (groups * n_spatial, n_chans) and offsets (groups * n_spatial,)."""
+    def _spatial_affine(self, x: Tensor) -> Tensor:
+        """The normalised spatial filters (groups * n_spatial, n_chans + 1), with their offsets in the last column."""
         weight, bias, norm = self.spatial.weight[..., 0], self.spatial.bias, self.spatial_norm
-        # all there by construction; said for the type checker
-        assert bias is not None
+        assert bias is not None  # all there by construction; said for the type checker
         assert norm.running_mean is not None
         assert norm.running_var is not None
-        assert norm.num_batches_tracked is not None
-        assert norm.momentum is not None
-        if self.training:
-            mean, var, samples = _statistics(x, weight, bias)
-            with torch.no_grad():
-                norm.running_mean.lerp_(mean, norm.momentum)
-                norm.running_var.lerp_(var * (samples / max(samples - 1, 1)), norm.momentum)
-                norm.num_batches_tracked.add_(1)
-        else:
-            mean, var = norm.running_mean, norm.running_var
+        mean, var = norm.running_mean, norm.running_var
+        if norm.training:
+            mean, var = _statistics(x, weight, bias)
+            update(norm, mean, var, x.shape[0] * x.shape[2])
         scale = norm.weight * (var + norm.eps).rsqrt()
-        return scale[:, None] * weight, scale * (bias - mean) + norm.bias
+        return torch.cat([scale[:, None] * weight, (scale * (bias - mean) + norm.bias)[:, None]], dim=1)
 
 
-def _statistics(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, int]:
-    """Mean and variance of ``weight x + bias`` over batch and time, and the number of samples.
+def _statistics(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of ``weight x + bias`` over batch and time.
 
     They follow from the covariance of the channels, in float64: a filter may take out most of what the channels share.
     """
-    exact, w, samples = x.double(), weight.double(), x.shape[0] * x.shape[2]
-    centre = exact.mean((0, 2))
-    covariance = (exact @ exact.mT).sum(0) / samples - torch.outer(centre, centre)
+    w, moments = weight.double(), _moments(x)
+    covariance, centre = moments[:, :-1], moments[:, -1]
+    covariance = covariance - torch.outer(centre, centre)
     var = ((w @ covariance) * w).sum(1)
-    return (w @ centre).to(x.dtype) + bias, var.to(x.dtype), samples
+    return (w @ centre).to(x.dtype) + bias, var.to(x.dtype)
+
+
+def _moments(x: Tensor) -> Tensor:
+    """Means over batch and time of products of channels, and of channels in the last column, in float64.
+
+    (batch, n, times) -> (n, n + 1)
+    """
+    samples = x.shape[0] * x.shape[2]
+    if _native.supports(x) and not (x.requires_grad and torch.is_grad_enabled()):
+        return _native.channel_moments(x) / samples
+    exact = x.double()
+    return torch.cat([(exact @ exact.mT).sum(0), exact.sum((0, 2))[:, None]], dim=1) / samples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import torch
@@ -40,7 +41,11 @@ class Batches:
         return len(self.sizes)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        n = len(self.trials)
-        order = torch.randperm(n) if self.shuffle else torch.arange(n)
-        for index in order.split(self.sizes):
+        order = torch.randperm(len(self.trials)).split(self.sizes) if self.shuffle else self._slices()
+        for index in order:
             yield self.trials[index]
+
+    def _slices(self) -> Iterator[slice]:
+        """Trials in order, which need no copy."""
+        ends = itertools.accumulate(self.sizes)
+        return (slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -62,8 +63,8 @@ class Net(NeuralNet):  # type: ignore[misc]
         return X.train, X.valid
 
     def get_iterator(self, dataset: Examples, training: bool = False) -> Batches:
-        """Batches, shuffled for training."""
-        return Batches(dataset, self.batch_size, shuffle=training)
+        """Batches, shuffled for training, else of twice the size: without a graph they need no more memory."""
+        return Batches(dataset, self.batch_size * (1 if training else 2), shuffle=training)
 
     def on_epoch_begin(self, net: Any, dataset_train: Any = None, dataset_valid: Any = None, **kwargs: Any) -> None:
         """Open a row of the history, and set the random numbers."""
@@ -100,14 +101,15 @@ class Net(NeuralNet):  # type: ignore[misc]
     def get_loss(self, y_pred: Tensor, y_true: Tensor, X: Tensor, training: bool = False) -> Tensor:
         """The loss, which has to be finite."""
         loss: Tensor = super().get_loss(y_pred, y_true, X=X, training=training)
-        if not diagnosis.finite([loss.detach()]):
+        if not math.isfinite(loss.item()):
             raise self._explained(X, training)
         return loss
 
     def on_grad_computed(self, net: Any, named_parameters: Any, batch: Any = None, **kwargs: Any) -> None:
         """Require finite gradients before the optimiser uses them."""
         super().on_grad_computed(net, named_parameters, batch=batch, **kwargs)
-        if not diagnosis.finite(p.grad for p in self.module_.parameters() if p.grad is not None):
+        trained = (p for group in self.optimizer_.param_groups for p in group["params"])
+        if not diagnosis.finite(p.grad for p in trained if p.grad is not None):
             raise self._explained(batch[0], training=True)
 
     @contextmanager

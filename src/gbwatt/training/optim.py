@@ -36,4 +36,4 @@ def make_optimizer(model: nn.Module, lr: float, weight_decay: float) -> torch.op
     ----------
     .. [1] G. Bécigneul and O.-E. Ganea, "Riemannian adaptive optimization methods", ICLR 2019.
     """
-    return RiemannianAdam(parameter_groups(model, weight_decay), lr=lr)  # type: ignore[call-arg]
+    return RiemannianAdam(parameter_groups(model, weight_decay), lr=lr)

@@ -1,0 +1,125 @@
+"""Correlation of epochs with filters, by whichever way."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from gbwatt.checks import DoubleBackwardError
+from gbwatt.nn import _native, correlation
+from tests.geometry.conftest import DTYPES
+from tests.nn.conftest import relative
+
+#: batch, inputs, outputs, length, times, padding
+SIZES = [
+    (3, 4, 5, 7, 30, 3),
+    (2, 3, 2, 8, 31, 4),
+    (1, 1, 1, 1, 9, 0),
+    (2, 3, 4, 10, 10, 0),
+    (2, 3, 4, 10, 4, 5),
+    (1, 9, 17, 3, 200, 2),
+    (7, 2, 6, 5, 1, 2),
+    (2, 3, 4, 4, 9, 6),
+]
+
+
+def epochs(size, dtype=torch.float64, constant=True):
+    """Epochs, filters, with a constant input or without, and a bias."""
+    torch.manual_seed(0)
+    batch, n_in, n_out, length, times, padding = size
+    x, kernel = torch.randn(batch, n_in, times), torch.randn(n_out, n_in + constant, length)
+    return x.to(dtype), kernel.to(dtype), padding, torch.randn(n_out).to(dtype)
+
+
+def plainly(x, kernel, padding, bias):
+    """By conv1d, with the constant as a channel of its own."""
+    ones = x.new_ones(len(x), kernel.shape[1] - x.shape[1], x.shape[2])
+    return nn.functional.conv1d(torch.cat([x, ones], 1), kernel, bias, padding=padding)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", SIZES)
+def test_values_and_derivatives_are_those_of_conv1d(size, dtype):
+    x, kernel, padding, bias = epochs(size, dtype)
+    found = [t.clone().requires_grad_() for t in (x, kernel, bias)]
+    exact = [t.double().requires_grad_() for t in (x, kernel, bias)]
+    y, expected = (f(a, b, padding, c) for f, (a, b, c) in ((correlation.correlate, found), (plainly, exact)))
+    assert y.dtype == dtype
+    eps = 100 * torch.finfo(dtype).eps
+    assert relative(y, expected) <= eps
+    direction = torch.randn_like(y)
+    y.backward(direction)
+    expected.backward(direction.double())
+    for a, b in zip(found, exact, strict=True):
+        assert relative(a.grad, b.grad) <= eps
+
+
+@pytest.mark.usefixtures("way")
+def test_filters_without_a_constant_input_have_no_ends():
+    x, kernel, padding, _ = epochs(SIZES[0], constant=False)
+    expected = nn.functional.conv1d(x, kernel, padding=padding)
+    assert relative(correlation.correlate(x, kernel, padding), expected) <= 1e-13
+
+
+@pytest.mark.usefixtures("way")
+def test_epochs_need_not_be_dense():
+    x, kernel, padding, bias = epochs((4, 6, 5, 7, 60, 3))
+    expected = correlation.correlate(x[::2, 1::2, ::3].contiguous(), kernel[:, :4], padding, bias)
+    assert relative(correlation.correlate(x[::2, 1::2, ::3], kernel[:, :4], padding, bias), expected) <= 1e-14
+    turned = x.mT.contiguous().mT
+    expected = correlation.correlate(x, kernel, padding, bias)
+    assert relative(correlation.correlate(turned, kernel, padding, bias), expected) <= 1e-14
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("training", [True, False])
+def test_a_normalised_correlation_is_the_normalisation_of_a_correlation(training):
+    """On results whose mean is far from zero; gradients too, and what the normalisation keeps."""
+    x, kernel, padding, bias = epochs((5, 3, 4, 6, 33, 3))
+    bias = bias + 1e4
+    ours, theirs = nn.BatchNorm1d(4).double(), nn.BatchNorm1d(4).double()
+    for norm in (ours, theirs):
+        nn.init.uniform_(norm.weight.data, 0.5, 0.5)
+        norm.running_mean.fill_(1e4)
+        norm.train(training)
+    one, two = ([t.clone().requires_grad_() for t in (x, kernel)] for _ in range(2))
+    found = correlation.normalised_correlation(*one, padding, bias, ours)
+    expected = theirs(plainly(*two, padding, bias))
+    assert relative(found, expected) <= 1e-10
+    found.pow(3).sum().backward()
+    expected.pow(3).sum().backward()
+    for a, b in zip([*one, *ours.parameters()], [*two, *theirs.parameters()], strict=True):
+        assert relative(a.grad, b.grad) <= 1e-8
+    for a, b in zip(ours.buffers(), theirs.buffers(), strict=True):
+        assert torch.allclose(a.double(), b.double(), rtol=1e-12, atol=0)
+
+
+def test_a_variance_needs_more_than_one_sample():
+    x, kernel, padding, bias = epochs((1, 3, 4, 1, 1, 0))
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        correlation.normalised_correlation(x, kernel, padding, bias, nn.BatchNorm1d(4).double())
+
+
+def test_second_derivatives_of_the_compiled_filters_are_refused():
+    if not _native.available():
+        pytest.skip("torch has them")
+    x, kernel, padding, bias = epochs(SIZES[0])
+    x.requires_grad_()
+    y = correlation.correlate(x, kernel, padding, bias)
+    (gradient,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+    with pytest.raises(DoubleBackwardError, match="the correlation of epochs"):
+        gradient.sum().backward()
+    y = correlation.normalised_correlation(x, kernel, padding, bias, nn.BatchNorm1d(5).double())
+    (gradient,) = torch.autograd.grad(y.pow(3).sum(), x, create_graph=True)
+    with pytest.raises(DoubleBackwardError, match="the normalised correlation of epochs"):
+        gradient.sum().backward()
+
+
+def test_other_precisions_and_empty_batches_take_the_torch_path():
+    x, kernel, padding, bias = epochs(SIZES[0])
+    low = correlation.correlate(x.bfloat16(), kernel.bfloat16(), padding, bias.bfloat16())
+    assert low.dtype == torch.bfloat16
+    assert relative(low, plainly(x, kernel, padding, bias)) < 0.05
+    assert correlation.correlate(x[:0], kernel, padding, bias).shape == (0, 5, 30)
