@@ -547,24 +547,28 @@ static void NAME(upper_solve)(const REAL *c, vec *x, size_t k)
 
 /* With m = u^T n^T b nearly diagonal, the skew omega for which u (1 + omega) turns it symmetric, to first order.  Returns
  * the sum of its squares; error is the sum weighted with the squared lengths of the columns of b: what the turn does to
- * b u^T.  least is the smallest number on the diagonal. */
-static vec NAME(skew)(const vec *m, const vec *lengths, vec *omega, size_t k, vec *error, vec *least)
+ * b u^T.  least is the smallest number on the diagonal, bent what the turn leaves of itself, squared: it is right for a
+ * diagonal m. */
+static vec NAME(skew)(const vec *m, const vec *lengths, vec *omega, size_t k, vec *error, vec *least, vec *bent)
 {
-    vec square = {0}, weighted = {0}, most = NAME(all)(-INFINITY);
+    vec square = {0}, weighted = {0}, even = {0}, most = NAME(all)(-INFINITY);
     for (size_t p = 0; p < k; p++) {
         const vec diagonal = m[p * k + p];
         most = NAME(larger)(-diagonal, most);
         omega[p * k + p] = (vec){0};
         for (size_t i = 0; i < p; i++) {
-            vec x = (m[p * k + i] - m[i * k + p]) / (m[i * k + i] + diagonal);
+            const vec inverse = 1 / (m[i * k + i] + diagonal);
+            const vec x = (m[p * k + i] - m[i * k + p]) * inverse, y = (m[p * k + i] + m[i * k + p]) * inverse;
             omega[p * k + i] = x;
             omega[i * k + p] = -x;
             square += x * x;
+            even += y * y;
             weighted += (lengths[i] + lengths[p]) * (x * x);
         }
     }
     *error = weighted;
     *least = -most;
+    *bent = 2 * (even + square);
     return 2 * square;
 }
 
@@ -644,26 +648,29 @@ static void NAME(begin)(const NAME(way) *a, size_t j, mask which)
 }
 
 /* The step from n in the frames u, which follow.  Returns the norm of what they were turned by, as the next iterate feels
- * it; fit is cleared for the lanes where the turn was too large for a correction, crooked is the largest defect. */
-static vec NAME(stride)(const NAME(way) *a, int *fit, vec *crooked)
+ * it, and in rest an estimate of what they still ought to be turned by; fit is cleared for the lanes where the turn was too
+ * large for a correction, crooked is the largest defect. */
+static vec NAME(stride)(const NAME(way) *a, int *fit, vec *crooked, vec *rest)
 {
     const size_t k = a->k;
-    vec error = {0};
+    vec error = {0}, remains = {0};
     *crooked = (vec){0};
     memset(a->next, 0, sizeof(vec) * k * k);
     for (size_t j = 0; j < a->m; j++) {
-        vec *u = a->u + j * k * k, *b = a->b + j * k * k, *defect = a->defect + j, part, least;
+        vec *u = a->u + j * k * k, *b = a->b + j * k * k, *defect = a->defect + j, part, least, bent;
         if (NAME(exceeds)(*defect, a->enough)) NAME(straighten)(u, defect, a->enough, a->x, a->y, k);
         NAME(inner)(a->n, b, a->x, k, 1);
         NAME(inner)(u, a->x, a->y, k, 1);
-        const vec square = NAME(skew)(a->y, a->lengths + j * k, a->x, k, &part, &least);
+        const vec square = NAME(skew)(a->y, a->lengths + j * k, a->x, k, &part, &least, &bent);
         for (size_t l = 0; l < VEC; l++) fit[l] &= least[l] > 0 && square[l] < 1; /* false for NaN */
         NAME(turn)(u, a->x, square, defect, a->enough, a->y, a->z, k);
         NAME(outer)(b, u, a->y, k, 1);
         NAME(add)(a->y, a->weights + j, a->next, k, 1);
         error += a->weights[j] * part;
+        remains += a->weights[j] * part * bent;
         *crooked = NAME(larger)(*defect, *crooked);
     }
+    *rest = NAME(root)(remains);
     return NAME(root)(error);
 }
 
@@ -1165,14 +1172,14 @@ BEGIN(walks, 7 + 2 * m + 2 * PARTS, m * k + 2 * m + PARTS * k)
             NAME(begin)(&a, j, ~(mask){0});
         }
         for (size_t taken = 0; left; taken++) {
-            vec crooked, error = NAME(stride)(&a, fit, &crooked);
+            vec crooked, rest, error = NAME(stride)(&a, fit, &crooked, &rest);
             vec change = NAME(root)(NAME(distance)(a.next, a.n, k)), norm = NAME(root)(NAME(dot)(a.n, a.n, k));
             mask stuck = {0}, alone = {0};
             for (size_t l = 0; l < VEC; l++) {
                 if (!open[l]) continue;
-                /* frames converge at least as fast as the turns have: what they may still be wrong by counts, too */
-                const REAL rate = error[l] < doubt[l] ? error[l] / doubt[l] : 1;
-                const REAL residual = (change[l] + rate * error[l]) / norm[l], slow = SLOW * before[l];
+                /* what frames may still be wrong by counts, too; they converge at least as fast as the turns have */
+                const REAL rate = error[l] < doubt[l] ? error[l] / doubt[l] : 1, wrong = rate * error[l];
+                const REAL residual = (change[l] + (wrong < rest[l] ? wrong : rest[l])) / norm[l], slow = SLOW * before[l];
                 before[l] = last[l], last[l] = residual, doubt[l] = error[l];
                 const size_t item = start + first + l;
                 good[first + l] = fit[l] && residual <= (REAL)t->tolerance && crooked[l] <= a.enough;
