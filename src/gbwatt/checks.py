@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, NoReturn
 
@@ -117,13 +118,22 @@ def square(**matrices: Tensor) -> None:
         size = (name, x.shape[-1])
 
 
+def common_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape that shapes broadcast to; torch's own function takes longer than a product of small matrices."""
+    out = [1] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        for axis, size in enumerate(reversed(shape), 1):
+            if size != 1 and out[-axis] not in (1, size):
+                raise ShapeError(f"the shapes {' and '.join(str(tuple(s)) for s in shapes)} do not broadcast.")
+            out[-axis] = size if size != 1 else out[-axis]
+    return tuple(out)
+
+
 def broadcastable(**matrices: Tensor) -> None:
     """Require batch axes that broadcast against each other."""
-    import torch
-
     try:
-        torch.broadcast_shapes(*(x.shape[:-2] for x in matrices.values()))
-    except RuntimeError:
+        common_shape(*(x.shape[:-2] for x in matrices.values()))
+    except ShapeError:
         shapes = " and ".join(f"'{name}' {tuple(x.shape)}" for name, x in matrices.items())
         raise ShapeError(f"the batch axes of {shapes} do not broadcast; insert axes of length 1.") from None
 
@@ -144,6 +154,8 @@ def symmetric(**matrices: Tensor) -> None:
 def _values(name: str, x: Tensor) -> None:
     import torch
 
+    if torch.equal(x, x.mT) and math.isfinite(float(x.sum())):  # symmetric to the last bit, as ours are
+        return
     skew = (x - x.mT).abs().amax((-2, -1))  # NaN for NaN and for infinities: they fail the comparison below
     size = x.abs().amax((-2, -1))
     good = skew <= rounding(x.dtype) * size
@@ -196,15 +208,26 @@ def weights(points: Tensor, weights: Tensor) -> None:
             f"(..., q, {m}) or ({m},) is needed."
         )
     try:
-        torch.broadcast_shapes(points.shape[:-3], weights.shape[:-2])
-    except RuntimeError:
+        common_shape(points.shape[:-3], weights.shape[:-2])
+    except ShapeError:
         raise ShapeError(
             f"the batch axes of 'points' {tuple(points.shape)} and 'weights' {tuple(weights.shape)} do not broadcast; "
             "(..., m, k, k) and (..., q, m) are needed."
         ) from None
     if torch.compiler.is_compiling():
         return
-    values = weights.detach()
+    _proportions(weights.detach())
+
+
+def _proportions(values: Tensor) -> None:
+    """Require weights that are not negative and sum to one."""
+    import torch
+
+    if values.numel() == 0:
+        return
+    total, weights = values.sum(-1), values
+    if float(values.min()) >= 0 and float((total - 1).abs().max()) <= rounding(values.dtype):  # false for NaN
+        return
     if not bool(torch.isfinite(values).all()):
         raise NotFiniteError(f"'weights' {tuple(weights.shape)} has NaN or infinite entries.")
     if bool((values < 0).any()):
@@ -212,13 +235,11 @@ def weights(points: Tensor, weights: Tensor) -> None:
             f"'weights' {tuple(weights.shape)} has negative entries, down to {float(values.min()):.1e}; "
             "a softmax makes weights that are positive and sum to one."
         )
-    total = values.sum(-1)
     off = (total - 1).abs() > rounding(values.dtype)
-    if bool(off.any()):
-        raise WeightsError(
-            f"'weights' {tuple(weights.shape)} must sum to one over the last axis, got {float(total[off][0]):.9g}; "
-            "divide by weights.sum(-1, keepdim=True), in the dtype of the points."
-        )
+    raise WeightsError(
+        f"'weights' {tuple(weights.shape)} must sum to one over the last axis, got {float(total[off][0]):.9g}; "
+        "divide by weights.sum(-1, keepdim=True), in the dtype of the points."
+    )
 
 
 def finite(**numbers: Tensor | float) -> None:

@@ -14,9 +14,26 @@ from gbwatt.checks import DoubleBackwardError
 _Gradients = tuple[Tensor | None, ...]
 
 
+class _Unused:
+    """What a forward pass gets for its context when there will be no backward pass."""
+
+    def __init__(self, inputs: int) -> None:
+        self.needs_input_grad = (False,) * inputs
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep nothing."""
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        """Nothing is."""
+
+
 def apply(function: type[torch.autograd.Function], *args: Any) -> Tensor:
-    """``function.apply``, typed."""
-    out: Tensor = function.apply(*args)
+    """``function.apply``, typed; without its overhead where no gradients are wanted."""
+    out: Tensor
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        out = function.apply(*args)
+    else:
+        out = function.forward(_Unused(len(args)), *args)
     return out
 
 

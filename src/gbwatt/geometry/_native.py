@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from gbwatt import checks
+
 _jacobi: Any
 try:
     from gbwatt.geometry import _jacobi
@@ -188,7 +190,7 @@ def procrustes(a: Tensor, b: Tensor, derive: bool) -> tuple[Tensor, Tensor | Non
         Half the derivatives in ``a`` and ``b``, ``a - b q`` and ``b - a qᵀ``; None if not ``derive``.  ``failed`` is
         None if nothing did.
     """
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = checks.common_shape(a.shape[:-2], b.shape[:-2])
     a, b = a.contiguous(), b.contiguous()
     square, failed = a.new_empty(batch), torch.empty(batch, dtype=torch.bool)
     in_a, in_b = (a.new_empty(*batch, *a.shape[-2:]) if derive else None for _ in range(2))

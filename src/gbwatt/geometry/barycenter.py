@@ -167,7 +167,7 @@ def _warn(metric: Metric, points: Tensor, found: Barycenter, solver: Solver) -> 
 
 def fixed_point(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
     """Mean of factors ``b`` (..., m, k, k) for weights ``w`` (..., q, m): factors (..., q, k, k) and how they came."""
-    batch = torch.broadcast_shapes(b.shape[:-3], w.shape[:-2])
+    batch = checks.common_shape(b.shape[:-3], w.shape[:-2])
     b = b.expand(*batch, *b.shape[-3:])
     w = w.expand(*batch, *w.shape[-2:])
     if solver.differentiate == "unrolled":

@@ -126,7 +126,7 @@ class DeformedRoot(Chart):
         return rows.reshape(power.shape).mT
 
     def _root(self) -> Tensor:
-        return factor(sym(self.M), "M", "definite")
+        return factor(self.M, "M", "definite")
 
     def inverse(self, a: Tensor) -> Tensor:
         back, root = 1 / self.theta, self._root()

@@ -83,20 +83,22 @@ class Metric(ABC):
         """Squared geodesic distance, shape (...); exactly 0 where the matrices are equal."""
         return self._sqdist(x, y)[0]
 
-    def _sqdist(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Squared distance, and the distance that rounding makes of equal matrices."""
+    def _sqdist(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Squared distance, and the points that it is of."""
         checks.symmetric(x=x, y=y)
         a, b = self.chart(x, "x"), self.chart(y, "y")
         square = self.scale * self.space.sqdist(a, b)
-        resolution = self.scale**0.5 * self.space.resolution(a.detach(), b.detach())
         # without one equal entry no matrices can be equal; a graph cannot ask for it
         if torch.compiler.is_compiling() or bool((x[..., 0, 0] == y[..., 0, 0]).any()):
             square = square.masked_fill((x == y).all(-1).all(-1), 0)
-        return square, resolution
+        return square, a.detach(), b.detach()
 
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
         """Geodesic distance, shape (...); its gradient at equal matrices is 0 (see :func:`smooth_root`)."""
-        return smooth_root(*self._sqdist(x, y))
+        square, a, b = self._sqdist(x, y)
+        if not square.requires_grad:
+            return square.clamp_min(0).sqrt()
+        return smooth_root(square, self.scale**0.5 * self.space.resolution(a, b))
 
     def log(self, base: Tensor, x: Tensor) -> Tensor:
         """Tangent vector at ``base`` whose geodesic reaches ``x`` at time 1, shape (..., k, k)."""

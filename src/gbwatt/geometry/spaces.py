@@ -211,7 +211,7 @@ class Invariant(Space):
         return _square_norm(self._relative_log(a, b))
 
     def resolution(self, a: Tensor, b: Tensor) -> Tensor:
-        size = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        size = checks.common_shape(a.shape[:-2], b.shape[:-2])
         return a.new_full(size, a.shape[-1] * torch.finfo(a.dtype).eps)
 
     def log(self, a: Tensor, b: Tensor) -> Tensor:
