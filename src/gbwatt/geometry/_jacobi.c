@@ -65,8 +65,8 @@ typedef struct {
 
 #include "_threads.h"
 typedef struct {
-    worker svd, eigen, maps, map_adjoints, composites, derivatives, charts, chart_adjoints, uncharts, unchart_adjoints, pairs, frames, steps, walks,
-        adjoints;
+    worker svd, eigen, maps, map_adjoints, composites, derivatives, charts, chart_adjoints, uncharts, unchart_adjoints, pairs, starts,
+        frames, steps, walks, adjoints;
 } workers;
 
 /* One binary for every machine: on x86 the algorithms are compiled twice, and the best is picked when the module is loaded.
@@ -107,7 +107,7 @@ typedef struct {
 #define WORKERS(x)                                                                                                   \
     {                                                                                                                \
         svd_##x, eigen_##x, maps_##x, map_adjoints_##x, composites_##x, derivatives_##x, charts_##x, chart_adjoints_##x, uncharts_##x, unchart_adjoints_##x,  \
-            pairs_##x, frames_##x, steps_##x, walks_##x, adjoints_##x                                                \
+            pairs_##x, starts_##x, frames_##x, steps_##x, walks_##x, adjoints_##x                                    \
     }
 static workers in_float = WORKERS(f32), in_double = WORKERS(f64);
 
@@ -280,6 +280,17 @@ static PyObject *procrustes(PyObject *self, PyObject *args)
     return finish(WORKER(pairs), &whole, items, threads);
 }
 
+static PyObject *bures_start(PyObject *self, PyObject *args)
+{
+    address b, out, failed;
+    Py_ssize_t items, m, k;
+    int itemsize, threads;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKnnnii", &b, &out, &failed, &items, &m, &k, &itemsize, &threads)) return NULL;
+    task whole = {.k = (size_t)k, .m = (size_t)m, .b = POINTER(b), .out = POINTER(out), .failed = POINTER(failed)};
+    return finish(WORKER(starts), &whole, items, threads);
+}
+
 static PyObject *bures_frames(PyObject *self, PyObject *args)
 {
     address n, b, u, v, turned, aligned, failed;
@@ -354,6 +365,7 @@ static PyMethodDef methods[] = {
     {"unchart", unchart, METH_VARARGS, "(c a aT cT)^p"},
     {"unchart_adjoint", unchart_adjoint, METH_VARARGS, "derivative of unchart"},
     {"procrustes", procrustes, METH_VARARGS, "min over orthogonal q of |a - b q|^2"},
+    {"bures_start", bures_start, METH_VARARGS, "a factor of the mean of b bT"},
     {"bures_frames", bures_frames, METH_VARARGS, "nT b = u diag(s) vT"},
     {"bures_step", bures_step, METH_VARARGS, "n <- sum of w b q"},
     {"bures_walk", bures_walk, METH_VARARGS, "the fixed point of bures_step"},

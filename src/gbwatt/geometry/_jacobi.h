@@ -1108,6 +1108,24 @@ BEGIN(pairs, 6 * PARTS, PARTS * k)
     }
 END
 
+/* A factor of the mean of b b^T over the points */
+BEGIN(starts, 3, 0)
+    vec *b = buffer, *product = b + square, *sum = product + square;
+    for (size_t first = 0; first < count; first += VEC) {
+        const vec share = NAME(all)(1 / (REAL)m);
+        memset(sum, 0, sizeof(vec) * square);
+        for (size_t j = 0; j < m; j++) {
+            for (size_t l = 0; l < VEC; l++) from[l] = (const REAL *)t->b + (ITEM(first + l) * m + j) * square;
+            NAME(load)(from, b, k, 1);
+            NAME(symmetric_outer)(b, b, product, k);
+            NAME(add)(product, &share, sum, k, 1);
+        }
+        NAME(cholesky)(sum, k, good + first);
+        for (size_t l = 0; l < VEC; l++) to[l] = (REAL *)t->out + ITEM(first + l) * square;
+        NAME(store)(sum, to, k, count - first < VEC ? count - first : VEC);
+    }
+END
+
 BEGIN(frames, 5 * PARTS, PARTS * k)
     vec *n = BLOCK(0), *b = BLOCK(1), *f = BLOCK(2), *v = BLOCK(3), *x = BLOCK(4);
     LOAD(t->a, ITEM(l) / m, n);

@@ -200,6 +200,15 @@ def procrustes(a: Tensor, b: Tensor, derive: bool) -> tuple[Tensor, Tensor | Non
     return square, in_a, in_b, failed if bad else None
 
 
+def bures_start(b: Tensor) -> Tensor | None:
+    """A factor (..., k, k) of the mean of ``b_j b_jᵀ`` over points (..., m, k, k); None if one is singular."""
+    b = b.contiguous()
+    out = b.new_empty(*b.shape[:-3], *b.shape[-2:])
+    failed = torch.empty(b.shape[:-3], dtype=torch.bool)
+    sizes = (failed.numel(), *b.shape[-3:-1], b.element_size(), torch.get_num_threads())
+    return None if _jacobi.bures_start(*map(_address, (b, out, failed)), *sizes) else out
+
+
 def bures_frames(n: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
     """Frames ``nᵀ b_j = u diag(s) vᵀ`` of points, for ``n`` (..., k, k) and ``b`` (..., m, k, k).
 

@@ -211,10 +211,15 @@ class BuresFlow(Flow):
 
     def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, Start | None]:
         # the step of every query from one shared iterate: the decompositions of the first step are shared too
-        base = b[..., 0, :, :] if b.shape[-3] <= 2 else factor(_mean_square(b), "points")
+        base = b[..., 0, :, :] if b.shape[-3] <= 2 else self._base(b)
         u, v, turned, aligned = self._frames(base, b)
         first = (w @ aligned.flatten(-2)).reshape(*w.shape[:-1], *b.shape[-2:])
         return first, Start(base, u, v, turned) if b.shape[-3] > 2 else None
+
+    def _base(self, b: Tensor) -> Tensor:
+        """A factor of the mean of ``b_j b_jᵀ``."""
+        found = _native.bures_start(b) if _native.supports(b) and not torch.is_grad_enabled() else None
+        return factor(_mean_square(b), "points") if found is None else found
 
     def _frames(self, n: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """``u`` and ``v`` of frames, and points times ``v`` and times ``v uᵀ``, which is differentiable."""

@@ -116,9 +116,9 @@ def factor(x: Tensor, name: str = "x", domain: Domain = "semidefinite") -> Tenso
     """
     low: Tensor
     low, info = torch.linalg.cholesky_ex(x)
-    failed = info > 0
-    if torch.compiler.is_compiling() or not bool(failed.any()):
+    if torch.compiler.is_compiling() or not bool(info.any()):
         return low
+    failed = info > 0
     if domain == "definite":
         checks.not_spd(name, x, torch.linalg.eigvalsh(x.detach()), failed)
     failed, one = failed[..., None, None], torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
