@@ -611,29 +611,36 @@ static void NAME(straighten)(vec *u, vec *defect, REAL enough, vec *x, vec *y, s
     NAME(add)(y, &half, u, k, 1);
 }
 
-/* Anderson's method with one past step: n <- the combination of the last two steps that would make their move smallest if
- * the problem were linear.  move and new are those of the step before, and then of this one.  The lanes in alone have no
- * step before, those in stay are left where they are. */
-static void NAME(mix)(vec *n, const vec *next, vec *move, vec *new, size_t k, mask alone, mask stay)
+/* Anderson's method with two past steps: n <- the combination of the last steps that would make their move smallest if the
+ * problem were linear.  move and new are those of the steps before, the last one first, and then of this one.  past is how
+ * many there are in each lane; the lanes in stay are left where they are. */
+static void NAME(mix)(vec *n, const vec *next, vec *move, vec *new, size_t k, const int *past, mask stay)
 {
-    vec along = {0}, length = {0}, gamma = {0};
-    for (size_t i = 0; i < k * k; i++) {
-        vec f = next[i] - n[i], change = f - move[i];
-        along += change * f;
-        length += change * change;
+    const size_t square = k * k;
+    vec aa = {0}, ab = {0}, bb = {0}, af = {0}, bf = {0};
+    for (size_t i = 0; i < square; i++) {
+        const vec f = next[i] - n[i], a = f - move[i], b = move[i] - move[square + i];
+        aa += a * a, ab += a * b, bb += b * b, af += a * f, bf += b * f;
     }
-    for (size_t l = 0; l < VEC; l++) gamma[l] = !alone[l] && length[l] > 0 ? along[l] / length[l] : 0;
-    for (size_t i = 0; i < k * k; i++) {
-        const vec mixed = next[i] - (vec)((mask)(gamma * (next[i] - new[i])) & ~alone); /* there may be anything in new */
-        move[i] = next[i] - n[i];
-        n[i] = NAME(choose)(stay, n[i], mixed);
-        new[i] = next[i];
+    mask one, two; /* lanes that have one past step, and two; there may be anything in what is not used */
+    for (size_t l = 0; l < VEC; l++) one[l] = past[l] > 0 ? -1 : 0, two[l] = past[l] > 1 ? -1 : 0;
+    const REAL ridge = 1 + 10 * EPSILON;
+    const vec det = ridge * ridge * (aa * bb) - ab * ab;
+    two &= (mask)(det > 0), one &= (mask)(aa > 0);
+    const vec alpha = NAME(choose)(two, (ridge * (af * bb) - bf * ab) / det, af / aa);
+    const vec beta = (ridge * (bf * aa) - af * ab) / det;
+    for (size_t i = 0; i < square; i++) {
+        const vec last = (vec)((mask)(alpha * (next[i] - new[i])) & one);
+        const vec before = (vec)((mask)(beta * (new[i] - new[square + i])) & two), moved = next[i] - n[i];
+        n[i] = NAME(choose)(stay, n[i], next[i] - last - before);
+        move[square + i] = move[i], move[i] = moved;
+        new[square + i] = new[i], new[i] = next[i];
     }
 }
 
 /* VEC problems on their way. */
 typedef struct {
-    vec *n, *next, *move, *new, *x, *y, *z; /* iterate, the step from it, the last step's move and end, scratch */
+    vec *n, *next, *move, *new, *x, *y, *z; /* iterate, the step from it, (2) last steps' moves and ends, scratch */
     vec *u, *b, *lengths;                   /* (m) frames, points and squared lengths of the points' columns (k) */
     vec *weights, *defect;                  /* (m) */
     size_t k, m;
@@ -1165,18 +1172,18 @@ END
 /* All steps to a mean, in frames of a common start: the points are turned so that u^T n^T b is nearly diagonal, and stay so;
  * u follows n.  Where that does not lead to the mean fast, frames are made anew, and if it still does not, the lane is given
  * up. */
-BEGIN(walks, 7 + 2 * m + 2 * PARTS, m * k + 2 * m + PARTS * k)
-    NAME(way) a = {.n = buffer, .next = buffer + square, .move = buffer + 2 * square, .new = buffer + 3 * square,
-                   .x = buffer + 4 * square, .y = buffer + 5 * square, .z = buffer + 6 * square, .u = buffer + 7 * square,
-                   .b = buffer + (7 + m) * square, .lengths = s, .weights = s + m * k, .defect = s + m * k + m, .k = k,
+BEGIN(walks, 9 + 2 * m + 2 * PARTS, m * k + 2 * m + PARTS * k)
+    NAME(way) a = {.n = buffer, .next = buffer + square, .move = buffer + 2 * square, .new = buffer + 4 * square,
+                   .x = buffer + 6 * square, .y = buffer + 7 * square, .z = buffer + 8 * square, .u = buffer + 9 * square,
+                   .b = buffer + (9 + m) * square, .lengths = s, .weights = s + m * k, .defect = s + m * k + m, .k = k,
                    .m = m, .enough = (REAL)t->tolerance / 10 > EPSILON ? (REAL)t->tolerance / 10 : EPSILON};
-    vec *f = buffer + (7 + 2 * m) * square, *v = f + size, *values = s + m * k + 2 * m;
+    vec *f = buffer + (9 + 2 * m) * square, *v = f + size, *values = s + m * k + 2 * m;
     for (size_t first = 0; first < count; first += VEC) { /* one vector of problems at a time */
         REAL last[VEC], before[VEC], doubt[VEC]; /* residuals of the last step and of the one before */
-        int fit[VEC], open[VEC], fresh[VEC], left = 0; /* fresh: steps for which frames count as new */
+        int fit[VEC], open[VEC], past[VEC], tried[VEC], left = 0; /* past: steps in these frames; tried: new ones */
         for (size_t l = 0; l < VEC; l++) {
             left += open[l] = fit[l] = first + l < count;
-            fresh[l] = 0;
+            past[l] = tried[l] = 0;
             last[l] = before[l] = doubt[l] = INFINITY;
             from[l] = (const REAL *)t->a + ITEM(first + l) * square;
         }
@@ -1192,7 +1199,7 @@ BEGIN(walks, 7 + 2 * m + 2 * PARTS, m * k + 2 * m + PARTS * k)
         for (size_t taken = 0; left; taken++) {
             vec crooked, rest, error = NAME(stride)(&a, fit, &crooked, &rest);
             vec change = NAME(root)(NAME(distance)(a.next, a.n, k)), norm = NAME(root)(NAME(dot)(a.n, a.n, k));
-            mask stuck = {0}, alone = {0};
+            mask stuck = {0};
             for (size_t l = 0; l < VEC; l++) {
                 if (!open[l]) continue;
                 /* what frames may still be wrong by counts, too; they converge at least as fast as the turns have */
@@ -1202,14 +1209,12 @@ BEGIN(walks, 7 + 2 * m + 2 * PARTS, m * k + 2 * m + PARTS * k)
                 const size_t item = start + first + l;
                 good[first + l] = fit[l] && residual <= (REAL)t->tolerance && crooked[l] <= a.enough;
                 if (!good[first + l] && taken < t->max_steps) {
-                    const int fast = fit[l] && residual <= slow, again = !fast && !fresh[l];
-                    if (again) { /* the step is in doubt: take it again, in new frames */
-                        stuck[l] = -1, fit[l] = 1, fresh[l] = 4;
+                    if (fit[l] && residual <= slow) continue;
+                    if (!tried[l] || past[l] > 2) { /* the step is in doubt: take it again, in new frames */
+                        stuck[l] = -1, fit[l] = tried[l] = 1, past[l] = -1;
                         last[l] = before[l] = doubt[l] = INFINITY;
+                        continue;
                     }
-                    alone[l] = taken == 0 || fresh[l] == 3 ? -1 : 0; /* steps in other frames do not go together */
-                    fresh[l] -= fresh[l] > 0;
-                    if (fast || again) continue;
                 }
                 for (size_t i = 0; i < k; i++) /* as far as it got, if it can be trusted */
                     for (size_t p = 0; p < k; p++)
@@ -1220,7 +1225,8 @@ BEGIN(walks, 7 + 2 * m + 2 * PARTS, m * k + 2 * m + PARTS * k)
                 open[l] = 0, left--;
             }
             if (NAME(some)(stuck)) NAME(rebase)(&a, f, v, values, stuck);
-            NAME(mix)(a.n, a.next, a.move, a.new, k, alone, stuck);
+            NAME(mix)(a.n, a.next, a.move, a.new, k, past, stuck);
+            for (size_t l = 0; l < VEC; l++) past[l]++;
         }
     }
 END
