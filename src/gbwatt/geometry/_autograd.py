@@ -65,8 +65,10 @@ def differentiable_once(what: str) -> Callable[[Callable[..., _Gradients]], Call
         def wrapper(ctx: Any, *grads: Tensor) -> _Gradients:
             with torch.no_grad():
                 out = backward(ctx, *grads)
+            if not torch.is_grad_enabled():
+                return out
             sources = [x for x in (*grads, *ctx.saved_tensors) if isinstance(x, Tensor) and x.requires_grad]
-            if not torch.is_grad_enabled() or not sources:
+            if not sources:
                 return out
             return tuple(None if x is None else apply(_Refuse, x, what, *sources) for x in out)
 

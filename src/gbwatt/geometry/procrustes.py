@@ -50,8 +50,21 @@ class _Procrustes(torch.autograd.Function):
     @differentiable_once("the Bures-Wasserstein distance")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         a, b, in_a, in_b = ctx.saved_tensors
-        weight = 2 * grad[..., None, None]
-        return (weight * in_a).sum_to_size(a.shape), (weight * in_b).sum_to_size(b.shape)
+        return _weighted_sum(2 * grad, in_a, a.shape), _weighted_sum(2 * grad, in_b, b.shape)
+
+
+def _weighted_sum(w: Tensor, x: Tensor, shape: torch.Size) -> Tensor:
+    """``w x`` for w (...) and x (..., k, k), summed to a shape that broadcasts to that of x."""
+    w = w[..., None, None]
+    shared = [axis - len(shape) for axis, size in enumerate(shape) if size == 1 and x.shape[axis - len(shape)] > 1]
+    if len(shared) != 1 or x.ndim != len(shape):
+        return (w * x).sum_to_size(shape)
+    parts = zip(w.unbind(shared[0]), x.unbind(shared[0]), strict=True)  # no array as large as x
+    one, two = next(parts)
+    total = one * two
+    for one, two in parts:
+        total.addcmul_(one, two)
+    return total.unsqueeze(shared[0])
 
 
 def _procrustes(a: Tensor, b: Tensor, derive: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
