@@ -8,6 +8,7 @@ torch path, with the same results.
 import os
 import sys
 import sysconfig
+from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -31,23 +32,22 @@ class BuildExt(build_ext):
         super().build_extensions()
 
 
-def extension(name: str, *depends: str) -> Extension:
-    """The extension ``gbwatt.package._name`` of the C source of that name, and what it includes."""
-    source = f"src/gbwatt/{name.replace('.', '/')}"
+def extension(name: str) -> Extension:
+    """The extension ``gbwatt.package._name`` of the C source of that name."""
     return Extension(
         f"gbwatt.{name}",
-        sources=[f"{source}.c"],
-        depends=[f"{source}.h", *depends],
+        sources=[f"src/gbwatt/{name.replace('.', '/')}.c"],
+        depends=HEADERS,
         define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
         py_limited_api=STABLE_ABI,
         optional=True,
     )
 
 
-THREADS = "src/gbwatt/geometry/_threads.h"
+HEADERS = sorted(map(str, Path("src/gbwatt").glob("*/_*.h")))
 
 setup(
-    ext_modules=[extension("geometry._jacobi", THREADS), extension("nn._filters", THREADS)],
+    ext_modules=[extension("geometry._jacobi"), extension("nn._filters")],
     cmdclass={"build_ext": BuildExt},
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE_ABI else {},
 )

@@ -93,6 +93,19 @@ def test_a_bad_matrix_is_found_in_its_batch(metric):
         metric.dist(x, EYE)
 
 
+SHAPES = [((2, 3), (2, 3)), ((2, 1), (3,)), ((), (4,)), ((1, 5), (2, 1, 5)), ((0, 1), (1, 4)), ((7,), ())]
+
+
+@pytest.mark.parametrize(("one", "two"), SHAPES)
+def test_common_shapes_are_those_of_torch(one, two):
+    assert checks.common_shape(one, two) == tuple(torch.broadcast_shapes(one, two))
+
+
+def test_shapes_without_a_common_one_are_refused():
+    with pytest.raises(checks.ShapeError, match=r"\(2, 3\) and \(3, 3\) do not broadcast"):
+        checks.common_shape((2, 3), (3, 3))
+
+
 def test_batch_axes_that_do_not_broadcast_are_refused(metric):
     with pytest.raises(checks.ShapeError, match=r"'x' \(2, 3, 3\) and 'y' \(5, 3, 3\) do not broadcast"):
         metric.dist(EYE.expand(2, 3, 3), EYE.expand(5, 3, 3))

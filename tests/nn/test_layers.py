@@ -23,6 +23,17 @@ def test_bilinear_map_is_a_congruence_with_orthonormal_columns(spd):
     assert_close(layer(x), w.mT @ x @ w, 1e-13)
 
 
+@pytest.mark.parametrize(("n", "k", "batch"), [(1, 1, 1), (5, 2, 3), (15, 12, 37), (20, 18, 16)])
+def test_derivatives_of_a_bilinear_map_are_those_of_the_product(spd, n, k, batch):
+    layer, x = BiMap(n, k).double(), spd(batch, 2, k=n).requires_grad_()
+    weight = torch.randn(batch, 2, k, k, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    w = layer.weight.detach().clone().requires_grad_()
+    want = torch.autograd.grad((weight * (w.mT @ (x + x.mT) / 2 @ w)).sum(), (x, w))
+    found = torch.autograd.grad((weight * layer(x)).sum(), (x, layer.weight))
+    for got, right in zip(found, want, strict=True):
+        torch.testing.assert_close(got, right, rtol=1e-11, atol=1e-11)
+
+
 def test_bilinear_map_cannot_raise_the_dimension():
     with pytest.raises(ParameterError, match="k=7 must be between 1 and n=6"):
         BiMap(6, 7)

@@ -1,0 +1,466 @@
+/* What the threads do, one function for each job.  Part of _jacobi.h. */
+
+/* A thread's memory, so many matrices and vectors, then block after block; lanes beyond the last item repeat it. */
+#define BEGIN(job, matrices, vectors)                                                                                \
+    static void *NAME(job)(void *argument)                                                                           \
+    {                                                                                                                \
+        task *t = (task *)argument;                                                                                  \
+        const size_t k = t->k, m = t->m, square = k * k, size = square * PARTS;                                      \
+        char *raw = malloc(((matrices) * square + (vectors)) * sizeof(vec) + ALIGNMENT);                             \
+        t->out_of_memory = raw == NULL;                                                                              \
+        if (!raw) return NULL;                                                                                       \
+        vec *buffer = (vec *)(((uintptr_t)raw + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);                             \
+        vec *s = buffer + (matrices) * square;                                                                       \
+        (void)m, (void)s, (void)size;                                                                                \
+        for (size_t start = t->first; start < t->last; start += LANES) {                                             \
+            const size_t count = t->last - start < LANES ? t->last - start : LANES;                                  \
+            const REAL *from[LANES];                                                                                 \
+            REAL *to[LANES];                                                                                         \
+            int good[LANES];                                                                                         \
+            (void)to;                                                                                                \
+            EACH_LANE good[l] = 1;
+#define END                                                                                                          \
+            for (size_t l = 0; l < count; l++) t->failed[start + l] = !good[l];                                      \
+        }                                                                                                            \
+        free(raw);                                                                                                   \
+        return NULL;                                                                                                 \
+    }
+#define BLOCK(i) (buffer + (i) * size)
+#define ITEM(l) (start + ((l) < count ? (l) : count - 1))
+#define LOAD(x, index, to)                                                                                           \
+    do {                                                                                                             \
+        EACH_LANE from[l] = (const REAL *)(x) + (index) * square;                                                    \
+        NAME(load)(from, to, k, PARTS);                                                                              \
+    } while (0)
+#define STORE(x, index, where)                                                                                       \
+    do {                                                                                                             \
+        EACH_LANE to[l] = (REAL *)(where) + (index) * square;                                                        \
+        NAME(store)(x, to, k, count);                                                                                \
+    } while (0)
+
+#define LANES_OF(h) (count > (h) / square * VEC ? (count - (h) / square * VEC < VEC ? count - (h) / square * VEC : VEC) : 0)
+#define PUT_VALUES(x, to)                                                                                            \
+    for (size_t l = 0; l < count; l++)                                                                               \
+        for (size_t p = 0; p < k; p++) ((REAL *)(to))[(start + l) * k + p] = (x)[l / VEC * k + p][l % VEC]
+#define GET_VALUES(from, x)                                                                                          \
+    EACH_LANE for (size_t p = 0; p < k; p++) (x)[l / VEC * k + p][l % VEC] = ((const REAL *)(from))[ITEM(l) * k + p]
+
+BEGIN(svd, 2 * PARTS + 1, PARTS * k)
+    vec *f = BLOCK(0), *v = t->v ? BLOCK(1) : NULL;
+    LOAD(t->a, ITEM(l), f);
+    NAME(decompose)(f, v, s, BLOCK(2), k, FRESH, 0, good);
+    STORE(f, ITEM(l), t->u);
+    if (v) STORE(v, ITEM(l), t->v);
+    PUT_VALUES(s, t->s);
+END
+
+/* w^T x w, with w of n x k numbers, the same for all symmetric x of n x n */
+BEGIN(maps, (t->n * t->n + t->n * k + square + square - 1) / square, 0)
+    const size_t n = t->n;
+    vec *x = buffer, *xw = x + n * n, *out = xw + n * k;
+    for (size_t first = 0; first < count; first += VEC) {
+        for (size_t l = 0; l < VEC; l++) from[l] = (const REAL *)t->a + ITEM(first + l) * n * n;
+        NAME(load)(from, x, n, 1);
+        NAME(common_product)(x, 1, n, t->b, 1, k, xw, n, k, n);
+        NAME(common_product)(xw, n, 1, t->b, 1, k, out, k, k, n);
+        NAME(symmetrise)(out, k, (REAL)0.5);
+        for (size_t l = 0; l < VEC; l++) to[l] = (REAL *)t->out + ITEM(first + l) * square;
+        NAME(store)(out, to, k, count - first < VEC ? count - first : VEC);
+    }
+END
+
+/* The derivatives in x and, summed over a block, in w */
+BEGIN(map_adjoints, (2 * t->n * t->n + 2 * t->n * k + square + square - 1) / square, 0)
+    const size_t n = t->n;
+    vec *x = buffer, *xw = x + n * n, *g = xw + n * k, *wg = g + square, *out = wg + n * k;
+    REAL *sum = (REAL *)t->turned + start / LANES * n * k;
+    memset(sum, 0, sizeof(REAL) * n * k);
+    for (size_t first = 0; first < count; first += VEC) {
+        const size_t lanes = count - first < VEC ? count - first : VEC;
+        for (size_t l = 0; l < VEC; l++) from[l] = (const REAL *)t->a + ITEM(first + l) * n * n;
+        NAME(load)(from, x, n, 1);
+        for (size_t l = 0; l < VEC; l++) from[l] = (const REAL *)t->grad + ITEM(first + l) * square;
+        NAME(load)(from, g, k, 1);
+        NAME(symmetrise)(g, k, (REAL)0.5);
+        NAME(common_product)(g, k, 1, t->b, k, 1, wg, k, n, k);
+        NAME(common_product)(wg, k, 1, t->b, k, 1, out, n, n, k);
+        for (size_t l = 0; l < VEC; l++) to[l] = (REAL *)t->out + ITEM(first + l) * n * n;
+        NAME(store)(out, to, n, lanes);
+        NAME(common_product)(x, 1, n, t->b, 1, k, xw, n, k, n);
+        for (size_t i = 0; i < n; i++)
+            for (size_t p = 0; p < k; p++) {
+                vec y = {0};
+                for (size_t q = 0; q < k; q++) y += xw[q * n + i] * g[p * k + q];
+                for (size_t l = 0; l < lanes; l++) sum[i * k + p] += 2 * y[l];
+            }
+    }
+END
+
+/* Eigenvectors and eigenvalues of positive definite matrices */
+BEGIN(eigen, PARTS, PARTS * k)
+    vec *f = BLOCK(0);
+    LOAD(t->a, ITEM(l), f);
+    for (size_t h = 0; h < PARTS; h++) NAME(cholesky)(f + h * square, k, good + h * VEC);
+    NAME(decompose)(f, NULL, s, NULL, k, FRESH, 0, good);
+    STORE(f, ITEM(l), t->u);
+    for (size_t p = 0; p < k * PARTS; p++) s[p] *= s[p];
+    PUT_VALUES(s, t->s);
+END
+
+/* u diag(s) u^T */
+BEGIN(composites, 3 * PARTS, PARTS * k)
+    vec *u = BLOCK(0), *x = BLOCK(1), *y = BLOCK(2);
+    LOAD(t->u, ITEM(l), u);
+    GET_VALUES(t->s, s);
+    for (size_t h = 0; h < PARTS; h++) {
+        for (size_t p = 0; p < k; p++)
+            for (size_t i = 0; i < k; i++) x[h * square + p * k + i] = u[h * square + p * k + i] * s[h * k + p];
+        NAME(symmetric_outer)(x + h * square, u + h * square, y + h * square, k);
+    }
+    STORE(y, ITEM(l), t->out);
+END
+
+/* u (b * (u^T g u)) u^T, with the symmetric part g of the derivative and first differences b at the values s */
+BEGIN(derivatives, 4 * PARTS + 1, 4 * k)
+    vec *u = BLOCK(0), *g = BLOCK(1), *x = BLOCK(2), *y = BLOCK(3), *b = BLOCK(4);
+    LOAD(t->u, ITEM(l), u);
+    LOAD(t->grad, ITEM(l), g);
+    for (size_t h = 0; h < size; h += square) {
+        for (size_t p = 0; p < k; p++)
+            for (size_t l = 0; l < VEC; l++)
+                s[p][l] = ((const REAL *)t->s)[ITEM(h / square * VEC + l) * k + p];
+        if (t->function == POWER) NAME(power_quotients)(s, (REAL)t->parameter, s + k, b, k);
+        else NAME(log_quotients)(s, (REAL)t->parameter, s + k, b, k);
+        NAME(symmetrise)(g + h, k, (REAL)0.5);
+        NAME(multiply)(g + h, u + h, x + h, k, 1);
+        NAME(symmetric_inner)(u + h, x + h, y + h, k);
+        NAME(times)(y + h, b, x + h, k);
+        NAME(multiply)(u + h, x + h, y + h, k, 1);
+        NAME(symmetric_outer)(y + h, u + h, g + h, k);
+    }
+    STORE(g, ITEM(l), t->out);
+END
+
+/* Eigenvalues from singular values of a factor: not below rounding of the largest one, and their powers.  good is cleared
+ * where they must be above it, and are not. */
+static void NAME(powers)(vec *s, vec *power, REAL exponent, int definite, size_t k, int *good)
+{
+    for (size_t l = 0; l < VEC; l++) {
+        REAL largest = 0;
+        for (size_t p = 0; p < k; p++) largest = s[p][l] * s[p][l] > largest ? s[p][l] * s[p][l] : largest;
+        const REAL floor = EPSILON * largest > TINY ? EPSILON * largest : TINY;
+        for (size_t p = 0; p < k; p++) {
+            const REAL value = s[p][l] * s[p][l];
+            good[l] &= !definite || value > floor;
+            s[p][l] = value > floor ? value : floor;
+            power[p][l] = POW(s[p][l], exponent);
+        }
+    }
+}
+
+/* sum += sign h a^T, over the lanes */
+static void NAME(add_outer)(const vec *h, const vec *a, vec *x, REAL *sum, REAL sign, size_t lanes, size_t k)
+{
+    NAME(outer)(h, a, x, k, 1);
+    for (size_t i = 0; i < k; i++)
+        for (size_t p = 0; p < k; p++)
+            for (size_t l = 0; l < lanes; l++) sum[i * k + p] += sign * x[p * k + i][l];
+}
+
+/* c^-1 u diag(s^p), for a = u diag(s) u^T: a factor of c^-1 a^2p c^-T, up to an orthogonal matrix on the right */
+BEGIN(charts, PARTS, 2 * PARTS * k)
+    vec *f = BLOCK(0), *power = s + PARTS * k;
+    LOAD(t->a, ITEM(l), f);
+    for (size_t h = 0; h < PARTS; h++) {
+        NAME(symmetrise)(f + h * square, k, (REAL)0.5);
+        NAME(cholesky)(f + h * square, k, good + h * VEC);
+    }
+    NAME(decompose)(f, NULL, s, NULL, k, FRESH, 0, good);
+    STORE(f, ITEM(l), t->u);
+    for (size_t h = 0; h < PARTS; h++)
+        NAME(powers)(s + h * k, power + h * k, (REAL)t->parameter, t->function, k, good + h * VEC);
+    PUT_VALUES(s, t->s);
+    for (size_t p = 0; p < k * PARTS; p++)
+        for (size_t i = 0; i < k; i++) f[p * k + i] *= power[p];
+    for (size_t h = 0; h < PARTS; h++) NAME(lower_solve)(t->b, f + h * square, k);
+    STORE(f, ITEM(l), t->out);
+END
+
+/* The derivative of a function of the factors c^-1 u diag(s^p) that does not change when they are turned */
+BEGIN(chart_adjoints, 3 * PARTS + 2, PARTS * k + 3 * k)
+    vec *u = BLOCK(0), *g = BLOCK(1), *a = BLOCK(2), *x = BLOCK(3), *b = x + square, *scratch = s + PARTS * k;
+    REAL *sum = (REAL *)t->turned + start / LANES * square;
+    LOAD(t->u, ITEM(l), u);
+    LOAD(t->grad, ITEM(l), g);
+    LOAD(t->a, ITEM(l), a);
+    GET_VALUES(t->s, s);
+    memset(sum, 0, sizeof(REAL) * square);
+    for (size_t h = 0; h < size; h += square) {
+        const vec *values = s + h / square * k;
+        vec slope = {0};
+        NAME(upper_solve)(t->b, g + h, k);
+        NAME(add_outer)(g + h, a + h, x, sum, -1, LANES_OF(h), k);
+        NAME(inner)(u + h, g + h, x, k, 1);
+        NAME(symmetrise)(x, k, (REAL)0.5);
+        NAME(power_quotients)(values, (REAL)t->parameter, scratch, b, k);
+        for (size_t p = 0; p < k; p++) slope += x[p * k + p] * scratch[p] * scratch[2 * k + p]; /* logs, powers */
+        for (size_t l = 0; l < LANES_OF(h); l++) ((REAL *)t->value)[start + h / square * VEC + l] = slope[l];
+        NAME(times)(x, b, x, k);
+        NAME(multiply)(u + h, x, b, k, 1);
+        NAME(symmetric_outer)(b, u + h, g + h, k);
+    }
+    STORE(g, ITEM(l), t->out);
+END
+
+/* (c a a^T c^T)^p */
+BEGIN(uncharts, 2 * PARTS + 1, 2 * PARTS * k)
+    vec *f = BLOCK(0), *out = BLOCK(1), *x = BLOCK(2), *power = s + PARTS * k;
+    LOAD(t->a, ITEM(l), f);
+    for (size_t h = 0; h < size; h += square) NAME(lower_multiply)(t->b, f + h, k);
+    NAME(decompose)(f, NULL, s, NULL, k, FRESH, 0, good);
+    STORE(f, ITEM(l), t->u);
+    for (size_t h = 0; h < PARTS; h++)
+        NAME(powers)(s + h * k, power + h * k, (REAL)t->parameter, t->function, k, good + h * VEC);
+    PUT_VALUES(s, t->s);
+    for (size_t h = 0; h < PARTS; h++) {
+        for (size_t i = 0; i < square; i++) x[i] = f[h * square + i] * power[h * k + i / k];
+        NAME(symmetric_outer)(x, f + h * square, out + h * square, k);
+    }
+    STORE(out, ITEM(l), t->out);
+END
+
+BEGIN(unchart_adjoints, 3 * PARTS + 2, PARTS * k + 3 * k)
+    vec *u = BLOCK(0), *g = BLOCK(1), *a = BLOCK(2), *x = BLOCK(3), *b = x + square, *scratch = s + PARTS * k;
+    REAL *sum = (REAL *)t->turned + start / LANES * square;
+    LOAD(t->u, ITEM(l), u);
+    LOAD(t->grad, ITEM(l), g);
+    LOAD(t->a, ITEM(l), a);
+    GET_VALUES(t->s, s);
+    memset(sum, 0, sizeof(REAL) * square);
+    for (size_t h = 0; h < size; h += square) {
+        const vec *values = s + h / square * k;
+        vec slope = {0};
+        NAME(symmetrise)(g + h, k, 1); /* twice the symmetric part */
+        NAME(multiply)(g + h, u + h, b, k, 1);
+        NAME(symmetric_inner)(u + h, b, x, k);
+        NAME(power_quotients)(values, (REAL)t->parameter, scratch, b, k);
+        for (size_t p = 0; p < k; p++) slope += x[p * k + p] * scratch[p] * scratch[2 * k + p];
+        for (size_t l = 0; l < LANES_OF(h); l++) ((REAL *)t->value)[start + h / square * VEC + l] = slope[l] / 2;
+        NAME(times)(x, b, x, k);
+        NAME(multiply)(u + h, x, b, k, 1);
+        NAME(symmetric_outer)(b, u + h, x, k);
+        memcpy(b, a + h, sizeof(vec) * square);
+        NAME(lower_multiply)(t->b, b, k);
+        NAME(multiply)(x, b, g + h, k, 1); /* the derivative in c a */
+        NAME(add_outer)(g + h, a + h, x, sum, 1, LANES_OF(h), k);
+        NAME(upper_multiply)(t->b, g + h, k);
+    }
+    STORE(g, ITEM(l), t->out);
+END
+
+BEGIN(pairs, 6 * PARTS, PARTS * k)
+    vec *a = BLOCK(0), *b = BLOCK(1), *f = BLOCK(2), *v = BLOCK(3), *q = BLOCK(4), *x = BLOCK(5);
+    LOAD(t->a, (size_t)t->ia[ITEM(l)], a);
+    LOAD(t->b, (size_t)t->ib[ITEM(l)], b);
+    NAME(inner)(b, a, f, k, PARTS);
+    NAME(decompose)(f, v, s, q, k, FRESH, 0, good);
+    NAME(outer)(f, v, q, k, PARTS);
+    NAME(multiply)(b, q, x, k, PARTS);
+    for (size_t i = 0; i < size; i++) x[i] = a[i] - x[i];
+    for (size_t h = 0; h < PARTS; h++) {
+        const vec value = NAME(dot)(x + h * square, x + h * square, k);
+        for (size_t l = h * VEC; l < (h + 1) * VEC && l < count; l++) ((REAL *)t->value)[start + l] = value[l % VEC];
+    }
+    if (t->out) {
+        STORE(x, ITEM(l), t->out);
+        NAME(outer)(a, q, x, k, PARTS);
+        for (size_t i = 0; i < size; i++) x[i] = b[i] - x[i];
+        STORE(x, ITEM(l), t->turned);
+    }
+END
+
+/* A factor of the mean of b b^T over the points */
+BEGIN(starts, 3, 0)
+    vec *b = buffer, *product = b + square, *sum = product + square;
+    for (size_t first = 0; first < count; first += VEC) {
+        const vec share = NAME(all)(1 / (REAL)m);
+        memset(sum, 0, sizeof(vec) * square);
+        for (size_t j = 0; j < m; j++) {
+            for (size_t l = 0; l < VEC; l++) from[l] = (const REAL *)t->b + (ITEM(first + l) * m + j) * square;
+            NAME(load)(from, b, k, 1);
+            NAME(symmetric_outer)(b, b, product, k);
+            NAME(add)(product, &share, sum, k, 1);
+        }
+        NAME(cholesky)(sum, k, good + first);
+        for (size_t l = 0; l < VEC; l++) to[l] = (REAL *)t->out + ITEM(first + l) * square;
+        NAME(store)(sum, to, k, count - first < VEC ? count - first : VEC);
+    }
+END
+
+BEGIN(frames, 5 * PARTS, PARTS * k)
+    vec *n = BLOCK(0), *b = BLOCK(1), *f = BLOCK(2), *v = BLOCK(3), *x = BLOCK(4);
+    LOAD(t->a, ITEM(l) / m, n);
+    LOAD(t->b, ITEM(l), b);
+    NAME(inner)(n, b, f, k, PARTS);
+    NAME(decompose)(f, v, s, x, k, FRESH, 0, good);
+    STORE(f, ITEM(l), t->u);
+    STORE(v, ITEM(l), t->v);
+    NAME(multiply)(b, v, x, k, PARTS);
+    STORE(x, ITEM(l), t->turned);
+    NAME(outer)(x, f, b, k, PARTS);
+    STORE(b, ITEM(l), t->out);
+END
+
+BEGIN(steps, 5 * PARTS, PARTS * k)
+    vec *n = BLOCK(0), *b = BLOCK(1), *f = BLOCK(2), *aligned = BLOCK(3), *next = BLOCK(4);
+    vec weight[PARTS];
+    LOAD(t->a, ITEM(l), n);
+    memset(next, 0, sizeof(vec) * size);
+    for (size_t j = 0; j < m; j++) { /* points are only known up to rotations of their columns, and come back turned */
+        EACH_LANE ((REAL *)weight)[l] = ((const REAL *)t->w)[ITEM(l) * m + j];
+        LOAD(t->b, ITEM(l) * m + j, b);
+        NAME(inner)(n, b, f, k, PARTS);
+        NAME(decompose)(f, b, s, NULL, k, COMPANION, (REAL)t->tolerance, good);
+        NAME(outer)(b, f, aligned, k, PARTS);
+        NAME(add)(aligned, weight, next, k, PARTS);
+        STORE(b, ITEM(l) * m + j, t->turned);
+    }
+    STORE(next, ITEM(l), t->out);
+    for (size_t h = 0; h < PARTS; h++) {
+        vec change = NAME(distance)(next + h * square, n + h * square, k);
+        vec length = NAME(dot)(n + h * square, n + h * square, k), value = NAME(root)(change / length);
+        for (size_t l = h * VEC; l < (h + 1) * VEC && l < count; l++) ((REAL *)t->value)[start + l] = value[l % VEC];
+    }
+END
+
+/* All steps to a mean, in frames of a common start: the points are turned so that u^T n^T b is nearly diagonal, and stay so;
+ * u follows n.  Where that does not lead to the mean fast, frames are made anew, and if it still does not, the lane is given
+ * up. */
+BEGIN(walks, 9 + 2 * m + 2 * PARTS, m * k + 2 * m + PARTS * k)
+    NAME(way) a = {.n = buffer, .next = buffer + square, .move = buffer + 2 * square, .new = buffer + 4 * square,
+                   .x = buffer + 6 * square, .y = buffer + 7 * square, .z = buffer + 8 * square, .u = buffer + 9 * square,
+                   .b = buffer + (9 + m) * square, .lengths = s, .weights = s + m * k, .defect = s + m * k + m, .k = k,
+                   .m = m, .enough = (REAL)t->tolerance / 10 > EPSILON ? (REAL)t->tolerance / 10 : EPSILON};
+    vec *f = buffer + (9 + 2 * m) * square, *v = f + size, *values = s + m * k + 2 * m;
+    for (size_t first = 0; first < count; first += VEC) { /* one vector of problems at a time */
+        REAL last[VEC], before[VEC], doubt[VEC]; /* residuals of the last step and of the one before */
+        int fit[VEC], open[VEC], past[VEC], tried[VEC], left = 0; /* past: steps in these frames; tried: new ones */
+        for (size_t l = 0; l < VEC; l++) {
+            left += open[l] = fit[l] = first + l < count;
+            past[l] = tried[l] = 0;
+            last[l] = before[l] = doubt[l] = INFINITY;
+            from[l] = (const REAL *)t->a + ITEM(first + l) * square;
+        }
+        NAME(load)(from, a.n, k, 1);
+        for (size_t j = 0; j < m; j++) {
+            for (size_t l = 0; l < VEC; l++) a.weights[j][l] = ((const REAL *)t->w)[ITEM(first + l) * m + j];
+            for (size_t l = 0; l < VEC; l++) from[l] = (const REAL *)t->u + (ITEM(first + l) / t->q * m + j) * square;
+            NAME(load)(from, a.u + j * square, k, 1);
+            for (size_t l = 0; l < VEC; l++) from[l] = (const REAL *)t->b + (ITEM(first + l) / t->q * m + j) * square;
+            NAME(load)(from, a.b + j * square, k, 1);
+            NAME(begin)(&a, j, ~(mask){0});
+        }
+        for (size_t taken = 0; left; taken++) {
+            vec crooked, rest, error = NAME(stride)(&a, fit, &crooked, &rest);
+            vec change = NAME(root)(NAME(distance)(a.next, a.n, k)), norm = NAME(root)(NAME(dot)(a.n, a.n, k));
+            mask stuck = {0};
+            for (size_t l = 0; l < VEC; l++) {
+                if (!open[l]) continue;
+                /* what frames may still be wrong by counts, too; they converge at least as fast as the turns have */
+                const REAL rate = error[l] < doubt[l] ? error[l] / doubt[l] : 1, wrong = rate * error[l];
+                const REAL residual = (change[l] + (wrong < rest[l] ? wrong : rest[l])) / norm[l], slow = SLOW * before[l];
+                before[l] = last[l], last[l] = residual, doubt[l] = error[l];
+                const size_t item = start + first + l;
+                good[first + l] = fit[l] && residual <= (REAL)t->tolerance && crooked[l] <= a.enough;
+                if (!good[first + l] && taken < t->max_steps) {
+                    if (fit[l] && residual <= slow) continue;
+                    if (!tried[l] || past[l] > 2) { /* the step is in doubt: take it again, in new frames */
+                        stuck[l] = -1, fit[l] = tried[l] = 1, past[l] = -1;
+                        last[l] = before[l] = doubt[l] = INFINITY;
+                        continue;
+                    }
+                }
+                for (size_t i = 0; i < k; i++) /* as far as it got, if it can be trusted */
+                    for (size_t p = 0; p < k; p++)
+                        ((REAL *)t->out)[(item * k + i) * k + p] =
+                            fit[l] ? a.n[p * k + i][l] : ((const REAL *)t->a)[(item * k + i) * k + p];
+                ((REAL *)t->value)[item] = residual;
+                t->steps[item] = (int64_t)taken;
+                open[l] = 0, left--;
+            }
+            if (NAME(some)(stuck)) NAME(rebase)(&a, f, v, values, stuck);
+            NAME(mix)(a.n, a.next, a.move, a.new, k, past, stuck);
+            for (size_t l = 0; l < VEC; l++) past[l]++;
+        }
+    }
+END
+
+/* The derivative of a mean, for a factor with nearly orthogonal columns, in which the equation is nearly diagonal: N turned
+ * by an orthogonal matrix is a factor of the same mean.  The frame of the first point is a good start. */
+BEGIN(adjoints, PARTS * (4 + 2 * m) + 8 + m, PARTS * (m + 1) * k + m)
+    vec *n = BLOCK(0), *b = BLOCK(1), *turn = BLOCK(2), *grad = BLOCK(3), *u = BLOCK(4), *v = BLOCK(4 + m);
+    vec *h = BLOCK(4 + 2 * m), *right = h + m * square, *z = right + square, *scale = z + square, *spare = scale + square;
+    vec *x = spare + square, *y = x + square, *p = y + square, *q = p + square;
+    vec *values = s + PARTS * k, *weights = values + PARTS * m * k;
+    const REAL exactness = (REAL)t->tolerance / 100; /* of frames: ill-conditioned points multiply its effect */
+    LOAD(t->a, ITEM(l), n);
+    for (size_t j = 0; j < m; j++) {
+        LOAD(t->b, ITEM(l) / t->q * m + j, b);
+        NAME(inner)(n, b, u + j * size, k, PARTS);
+        NAME(decompose)(u + j * size, v + j * size, values + j * PARTS * k, h, k, FRESH, exactness, good);
+        if (j > 0) continue;
+        memcpy(turn, u, sizeof(vec) * size);
+        NAME(multiply)(n, turn, b, k, PARTS);
+        NAME(decompose)(b, turn, s, NULL, k, COMPANION, (REAL)0.01, good);
+        for (size_t i = 0; i < size; i++) n[i] = b[i] * s[i / k];
+        NAME(inner)(turn, u, b, k, PARTS);
+        memcpy(u, b, sizeof(vec) * size);
+        LOAD(t->grad, ITEM(l), b); /* the derivative in the mean */
+        NAME(multiply)(b, turn, grad, k, PARTS);
+    }
+    for (size_t part = 0; part * VEC < count; part++) {
+        const size_t at = part * square, lanes = count - part * VEC < VEC ? count - part * VEC : VEC;
+        vec *squares = s + part * k;
+        NAME(inner)(n + at, grad + at, right, k, 1);
+        NAME(symmetrise)(right, k, (REAL)0.25);
+        for (size_t i = 0; i < k; i++) squares[i] *= squares[i];
+        NAME(harmonic)(squares, scale, k, 0);
+        for (size_t i = 0; i < square * VEC; i++) ((REAL *)scale)[i] = 1 / SQRT(((REAL *)scale)[i]);
+        for (size_t j = 0; j < m; j++) {
+            for (size_t l = 0; l < VEC; l++) weights[j][l] = ((const REAL *)t->w)[ITEM(part * VEC + l) * m + j];
+            NAME(harmonic)(values + (j * PARTS + part) * k, h + j * square, k, 0);
+        }
+        NAME(equation) system = {.u = u + at, .h = h, .w = weights, .scale = scale, .p = p, .q = q, .x = x, .y = y,
+                                 .k = k, .m = m, .stride = size};
+        NAME(conjugate)(&system, right, z, spare, (REAL)t->tolerance, good + part * VEC);
+        NAME(symmetrise)(z, k, (REAL)0.5);
+        for (size_t j = 0; j < m; j++) {
+            const vec *value = values + (j * PARTS + part) * k, *uj = u + j * size + at, twice = 2 * weights[j];
+            vec sum = {0};
+            NAME(multiply)(z, uj, x, k, 1);
+            NAME(symmetric_inner)(uj, x, y, k);
+            for (size_t i = 0; i < k; i++) sum += y[i * k + i] * value[i];
+            NAME(harmonic)(value, h, k, 1);
+            for (size_t i = 0; i < square; i++) x[i] = twice * y[i] * h[i];
+            NAME(multiply)(n + at, uj, y, k, 1);
+            NAME(multiply)(y, x, spare, k, 1);
+            NAME(outer)(spare, v + j * size + at, y, k, 1);
+            for (size_t l = 0; l < lanes; l++) {
+                const size_t item = (start + part * VEC + l) * m + j;
+                ((REAL *)t->value)[item] = sum[l];
+                to[l] = (REAL *)t->out + item * square;
+            }
+            NAME(store)(y, to, k, lanes);
+        }
+    }
+END
+
+#undef BEGIN
+#undef END
+#undef BLOCK
+#undef ITEM
+#undef LOAD
+#undef STORE
+#undef LANES_OF
+#undef PUT_VALUES
+#undef GET_VALUES

@@ -1,0 +1,254 @@
+/* Singular value decomposition by one-sided Jacobi rotations, and triangular factors.  Part of _jacobi.h. */
+
+/* (x, y) -> (c x - s y, s x + c y) for two columns. */
+INLINE void NAME(rotate)(vec *restrict x, vec *restrict y, vec c, vec s, size_t k)
+{
+    size_t i = 0;
+    for (; i + 1 < k; i += 2) {
+        const vec x0 = x[i], y0 = y[i], x1 = x[i + 1], y1 = y[i + 1];
+        x[i] = c * x0 - s * y0, x[i + 1] = c * x1 - s * y1;
+        y[i] = s * x0 + c * y0, y[i + 1] = s * x1 + c * y1;
+    }
+    if (i < k) {
+        const vec x0 = x[i], y0 = y[i];
+        x[i] = c * x0 - s * y0, y[i] = s * x0 + c * y0;
+    }
+}
+
+/* c / (d + sqrt(d^2 + c^2)) for d >= 0, the tangent of half an angle, of which a few digits are enough; and 1 / sqrt(x), of
+ * which all are needed, or rotations would change lengths. */
+#if defined(ROUGH_INVERSE_ROOT) && !DOUBLE
+INLINE vec NAME(tangent)(vec d, vec c)
+{
+    const vec x = d * d + c * c;
+    return c * (vec)ROUGH_INVERSE(d + x * (vec)ROUGH_INVERSE_ROOT(x));
+}
+
+INLINE vec NAME(inverse_root)(vec x)
+{
+    vec y = (vec)ROUGH_INVERSE_ROOT(x);
+    y *= (REAL)1.5 - (REAL)0.5 * x * y * y;
+    return y * ((REAL)1.5 - (REAL)0.5 * x * y * y);
+}
+#else
+INLINE vec NAME(tangent)(vec d, vec c)
+{
+    return c / (d + NAME(root)(d * d + c * c));
+}
+
+INLINE vec NAME(inverse_root)(vec x)
+{
+    return 1 / NAME(root)(x);
+}
+#endif
+
+/* Rotations that make two columns with the squared lengths a, b and the product c orthogonal, the longer one first; the
+ * lengths follow.  Returns whether any lane was not orthogonal yet. */
+INLINE int NAME(angle)(vec *a, vec *b, const vec *c, vec *cosine, vec *sine, REAL tolerance)
+{
+    mask off[PARTS], any = {0};
+    for (size_t h = 0; h < PARTS; h++) {
+        off[h] = (mask)(c[h] * c[h] > tolerance * tolerance * (a[h] * b[h]));
+        any |= off[h];
+    }
+    if (!NAME(some)(any)) return 0;
+    for (size_t h = 0; h < PARTS; h++) {
+        const vec d = b[h] - a[h], t = NAME(tangent)(NAME(larger)(d, -d), 2 * c[h]);
+        const vec cs = NAME(choose)(off[h], NAME(inverse_root)(1 + t * t), NAME(all)(1));
+        const vec change = (vec)((mask)(c[h] * t) & off[h]), sn = (vec)((mask)(cs * t) & off[h]);
+        /* never swapped without a rotation: a sweep that did nothing has then seen every pair */
+        const mask swap = (mask)(d > 0) & off[h];
+        const vec longer = NAME(choose)(swap, b[h], a[h]), shorter = NAME(choose)(swap, a[h], b[h]);
+        cosine[h] = NAME(choose)(swap, sn, cs);
+        sine[h] = -NAME(choose)(swap, cs, sn); /* where b is the longer one the angle has the other sign */
+        a[h] = longer + change;
+        b[h] = shorter - change;
+    }
+    return 1;
+}
+
+/* Squared length of a column. */
+INLINE vec NAME(length)(const vec *x, size_t k)
+{
+    vec sum = {0}, more = {0};
+    for (size_t i = 0; i + 1 < k; i += 2) sum += x[i] * x[i], more += x[i + 1] * x[i + 1];
+    return k % 2 ? sum + more + x[k - 1] * x[k - 1] : sum + more;
+}
+
+/* Products of two columns of each part. */
+INLINE void NAME(cross)(const vec *x, const vec *y, vec *out, size_t k)
+{
+    const size_t square = k * k;
+    for (size_t h = 0; h < PARTS; h += 2, x += 2 * square, y += 2 * square) { /* enough independent sums */
+        vec c0 = {0}, c1 = {0}, d0 = {0}, d1 = {0};
+        for (size_t i = 0; i + 1 < k; i += 2) {
+            c0 += x[i] * y[i], c1 += x[square + i] * y[square + i];
+            d0 += x[i + 1] * y[i + 1], d1 += x[square + i + 1] * y[square + i + 1];
+        }
+        if (k % 2) c0 += x[k - 1] * y[k - 1], c1 += x[square + k - 1] * y[square + k - 1];
+        out[h] = c0 + d0, out[h + 1] = c1 + d1;
+    }
+}
+
+/* One sweep over all pairs of columns.  Returns whether any lane still had to be rotated.  lengths: k PARTS of scratch. */
+static int NAME(sweep)(vec *f, vec *v, vec *lengths, size_t k, REAL tolerance)
+{
+    const size_t square = k * k;
+    int rotated = 0;
+    for (size_t p = 0; p < k; p++)
+        for (size_t h = 0; h < PARTS; h++) lengths[p * PARTS + h] = NAME(length)(f + h * square + p * k, k);
+    for (size_t p = 0; p + 1 < k; p++)
+        for (size_t q = p + 1; q < k; q++) {
+            vec c[PARTS], cosine[PARTS], sine[PARTS];
+            NAME(cross)(f + p * k, f + q * k, c, k);
+            if (!NAME(angle)(lengths + p * PARTS, lengths + q * PARTS, c, cosine, sine, tolerance)) continue;
+            rotated = 1;
+            for (size_t h = 0; h < PARTS; h++) {
+                NAME(rotate)(f + h * square + p * k, f + h * square + q * k, cosine[h], sine[h], k);
+                if (v) NAME(rotate)(v + h * square + p * k, v + h * square + q * k, cosine[h], sine[h], k);
+            }
+        }
+    return rotated;
+}
+
+/* Scale columns to length one; their lengths times scale are s.  good is cleared for lanes with columns that are too short
+ * or not finite. */
+static void NAME(measure)(vec *f, vec *s, const vec *scale, size_t k, int *good)
+{
+    for (size_t p = 0; p < k * PARTS; p++, f += k) {
+        const vec square = NAME(length)(f, k);
+        for (size_t l = 0; l < VEC; l++)
+            good[p / k * VEC + l] &= square[l] > SMALLEST * UNIT * UNIT && square[l] <= (REAL)(4 * k * k) * UNIT * UNIT;
+        const vec length = NAME(root)(square), inverse = 1 / length;
+        s[p] = length * scale[p / k];
+        for (size_t i = 0; i < k; i++) f[i] *= inverse;
+    }
+}
+
+/* Whether right singular vectors can be had from the left ones: the values fall, and not too far. */
+static int NAME(recoverable)(const vec *s, size_t k)
+{
+    for (size_t p = 1; p < k; p++)
+        if (NAME(exceeds)(s[p] - 2 * s[p - 1], 0)) return 0;
+    return !NAME(exceeds)(s[0] - (REAL)RECOVERABLE * s[k - 1], 0);
+}
+
+/* v <- v^T u with orthonormal columns: those of large values, which have more digits, come first.  x is scratch. */
+static void NAME(recover)(const vec *u, vec *v, vec *x, size_t k)
+{
+    NAME(inner)(v, u, x, k, 1);
+    for (size_t p = 0; p < k; p++) {
+        vec *y = x + p * k;
+        for (size_t q = 0; q < p; q++) {
+            const vec *z = v + q * k;
+            vec c = {0};
+            for (size_t i = 0; i < k; i++) c += y[i] * z[i];
+            for (size_t i = 0; i < k; i++) y[i] -= c * z[i];
+        }
+        const vec inverse = 1 / NAME(root)(NAME(length)(y, k));
+        for (size_t i = 0; i < k; i++) v[p * k + i] = y[i] * inverse;
+    }
+}
+
+/* Rotate until the columns of a block are orthogonal.  Returns whether they are. */
+static int NAME(orthogonalise)(vec *f, vec *v, vec *lengths, size_t k, REAL tolerance)
+{
+    for (int sweeps = 0; sweeps < MAX_SWEEPS; sweeps++)
+        if (!NAME(sweep)(f, v, lengths, k, tolerance)) return 1;
+    return 0;
+}
+
+/* u and s of a block, and v from them, which is half the work; f is in v, too.  Returns whether that was possible, and puts
+ * f back if not. */
+static int NAME(left_first)(vec *f, vec *v, vec *s, vec *spare, const vec *scale, size_t k, REAL tolerance, int *good)
+{
+    const size_t square = k * k;
+    int possible, fine[LANES];
+    memcpy(v, f, sizeof(vec) * square * PARTS);
+    possible = NAME(orthogonalise)(f, NULL, s, k, tolerance);
+    memcpy(fine, good, sizeof(fine));
+    NAME(measure)(f, s, scale, k, fine);
+    for (size_t h = 0; possible && h < PARTS; h++) possible = NAME(recoverable)(s + h * k, k);
+    if (!possible) {
+        memcpy(f, v, sizeof(vec) * square * PARTS);
+        return 0;
+    }
+    memcpy(good, fine, sizeof(fine));
+    for (size_t h = 0; h < PARTS; h++) NAME(recover)(f + h * square, v + h * square, spare, k);
+    return 1;
+}
+
+/* f = u diag(s) v^T, of a block.  u replaces f.  What is in v before: FRESH, nothing, it will be v; COMPANION, any
+ * matrix, turned along with f.  v NULL: not wanted.  good is cleared for the lanes that are singular or not finite.
+ * spare: scratch, a matrix. */
+static void NAME(decompose)(vec *f, vec *v, vec *s, vec *spare, size_t k, int before, REAL tolerance, int *good)
+{
+    const REAL rounding = EPSILON * SQRT((REAL)k);
+    vec scale[PARTS];
+    NAME(normalise)(f, scale, UNIT, k, PARTS);
+    if (v && before == FRESH) {
+        if (tolerance <= rounding && NAME(left_first)(f, v, s, spare, scale, k, rounding, good)) return;
+        NAME(identity)(v, k, PARTS);
+    }
+    if (!NAME(orthogonalise)(f, v, s, k, tolerance > rounding ? tolerance : rounding)) EACH_LANE good[l] = 0;
+    NAME(measure)(f, s, scale, k, good);
+}
+
+/* --------------------------------------------------------------------------------------------- triangular factors */
+
+/* f <- its Cholesky factor.  good is cleared for lanes that are not positive definite. */
+static void NAME(cholesky)(vec *f, size_t k, int *good)
+{
+    for (size_t p = 0; p < k; p++) {
+        vec *column = f + p * k;
+        for (size_t j = 0; j < p; j++) {
+            const vec c = f[j * k + p];
+            for (size_t i = p; i < k; i++) column[i] -= c * f[j * k + i];
+            column[j] = (vec){0};
+        }
+        for (size_t l = 0; l < VEC; l++) good[l] &= column[p][l] > 0;
+        const vec inverse = 1 / NAME(root)(NAME(choose)((mask)(column[p] > 0), column[p], NAME(all)(1)));
+        for (size_t i = p; i < k; i++) column[i] *= inverse;
+    }
+}
+
+/* x <- c x, c^-1 x, c^T x and c^-T x, for one lower triangular matrix c in row-major memory */
+static void NAME(lower_multiply)(const REAL *c, vec *x, size_t k)
+{
+    for (size_t p = 0; p < k; p++, x += k)
+        for (size_t i = k; i-- > 0;) {
+            vec sum = c[i * k + i] * x[i];
+            for (size_t j = 0; j < i; j++) sum += c[i * k + j] * x[j];
+            x[i] = sum;
+        }
+}
+
+static void NAME(lower_solve)(const REAL *c, vec *x, size_t k)
+{
+    for (size_t p = 0; p < k; p++, x += k)
+        for (size_t i = 0; i < k; i++) {
+            vec sum = x[i];
+            for (size_t j = 0; j < i; j++) sum -= c[i * k + j] * x[j];
+            x[i] = sum / c[i * k + i];
+        }
+}
+
+static void NAME(upper_multiply)(const REAL *c, vec *x, size_t k)
+{
+    for (size_t p = 0; p < k; p++, x += k)
+        for (size_t i = 0; i < k; i++) {
+            vec sum = c[i * k + i] * x[i];
+            for (size_t j = i + 1; j < k; j++) sum += c[j * k + i] * x[j];
+            x[i] = sum;
+        }
+}
+
+static void NAME(upper_solve)(const REAL *c, vec *x, size_t k)
+{
+    for (size_t p = 0; p < k; p++, x += k)
+        for (size_t i = k; i-- > 0;) {
+            vec sum = x[i];
+            for (size_t j = i + 1; j < k; j++) sum -= c[j * k + i] * x[j];
+            x[i] = sum / c[i * k + i];
+        }
+}
