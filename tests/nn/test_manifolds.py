@@ -242,6 +242,7 @@ def test_memory_layouts_do_not_matter():
     ids=repr,
 )
 def test_other_manifolds_and_stacks_of_matrices_are_moved_too(manifold, shape):
+    torch.manual_seed(0)
     start = manifold.random(*shape, dtype=torch.float64)
     moved = []
     for kind in (RiemannianAdam, geoopt.optim.RiemannianAdam):
