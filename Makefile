@@ -78,7 +78,7 @@ test: $(VENV)/.base ## tests and docstring examples, without the slow ones and t
 	$(PYTEST) $(XDIST) $(ARGS)
 
 # Recordings and the command line do not know of the kernel.
-WITH_KERNEL := tests/geometry tests/nn tests/models tests/training src/gbwatt/geometry src/gbwatt/nn src/gbwatt/models
+WITH_KERNEL := tests/test_kernels.py tests/geometry tests/nn tests/models tests/training src/gbwatt/geometry src/gbwatt/nn src/gbwatt/models
 
 fallback: $(VENV)/.base ## the tests of what the kernel serves, as if there were no C compiler
 	$(PYTEST) $(XDIST) --torch-path $(WITH_KERNEL) $(ARGS)

@@ -219,23 +219,23 @@ def weights(points: Tensor, weights: Tensor) -> None:
     _proportions(weights.detach())
 
 
-def _proportions(values: Tensor) -> None:
+def _proportions(weights: Tensor) -> None:
     """Require weights that are not negative and sum to one."""
     import torch
 
-    if values.numel() == 0:
+    if weights.numel() == 0:
         return
-    total, weights = values.sum(-1), values
-    if float(values.min()) >= 0 and float((total - 1).abs().max()) <= rounding(values.dtype):  # false for NaN
+    total = weights.sum(-1)
+    if float(weights.min()) >= 0 and float((total - 1).abs().max()) <= rounding(weights.dtype):  # false for NaN
         return
-    if not bool(torch.isfinite(values).all()):
+    if not bool(torch.isfinite(weights).all()):
         raise NotFiniteError(f"'weights' {tuple(weights.shape)} has NaN or infinite entries.")
-    if bool((values < 0).any()):
+    if bool((weights < 0).any()):
         raise WeightsError(
-            f"'weights' {tuple(weights.shape)} has negative entries, down to {float(values.min()):.1e}; "
+            f"'weights' {tuple(weights.shape)} has negative entries, down to {float(weights.min()):.1e}; "
             "a softmax makes weights that are positive and sum to one."
         )
-    off = (total - 1).abs() > rounding(values.dtype)
+    off = (total - 1).abs() > rounding(weights.dtype)
     raise WeightsError(
         f"'weights' {tuple(weights.shape)} must sum to one over the last axis, got {float(total[off][0]):.9g}; "
         "divide by weights.sum(-1, keepdim=True), in the dtype of the points."

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import sysconfig
-from pathlib import Path
-
 import pytest
 import torch
 
 from gbwatt.geometry import BuresWasserstein, _native, barycenter, linalg
 from tests.geometry.conftest import DTYPES, assert_close
-
-COMPILER = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0])
-HEADER = Path(sysconfig.get_path("include"), "Python.h")
-
-
-@pytest.mark.skipif(not COMPILER or not HEADER.exists(), reason="no C compiler: the torch path is used")
-def test_the_kernel_is_built_where_a_compiler_is(pytestconfig):
-    assert _native.available() != pytestconfig.getoption("--torch-path")
 
 
 @pytest.fixture

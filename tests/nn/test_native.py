@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import sysconfig
-from pathlib import Path
-
 import pytest
 import torch
 
 from gbwatt.nn import SegmentCovariance, _native, correlation
 from tests.geometry.conftest import DTYPES
 from tests.nn.conftest import relative
-
-COMPILER = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0])
-HEADER = Path(sysconfig.get_path("include"), "Python.h")
-
-
-@pytest.mark.skipif(not COMPILER or not HEADER.exists(), reason="no C compiler: the torch path is used")
-def test_the_kernel_is_built_where_a_compiler_is(pytestconfig):
-    assert _native.available() != pytestconfig.getoption("--torch-path")
 
 
 @pytest.fixture

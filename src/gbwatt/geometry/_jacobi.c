@@ -40,7 +40,8 @@ enum { POWER, LOGARITHM }; /* of a^p, and of max(a, p) */
 /* What one thread does.  All arrays are row-major, matrices k x k; those marked * may be NULL. */
 typedef struct {
     size_t first, last;     /* items first .. last - 1 are this thread's */
-    size_t n, k, m, q;      /* maps: from size n; size; points of a mean; items in a row that share their points, for walk and adjoint */
+    size_t n, k, m, q;      /* size that is mapped from; size; points of a mean; items in a row that share their points,
+                               for walk and adjoint */
     size_t max_steps;       /* of a walk */
     double tolerance;       /* step: cosine of two columns that counts as orthogonal, if above rounding; walk: residual
                                of a mean; adjoint: relative residual of the linear equation */
@@ -50,7 +51,7 @@ typedef struct {
     double parameter;       /* derive: of the function; charts: p */
     const void *w, *grad;   /* weights (item, m); the derivative in the values, the factors, the means */
     const int64_t *ia, *ib; /* pairs: which factors */
-    void *u, *s, *v;        /* svd, frames: singular vectors and values, for svd v*; charts: eigenvectors and values;
+    void *u, *s, *v;        /* svd, frames: singular vectors and values; charts: eigenvectors and values;
                                compose, derive: eigenvectors, and values of a function, or eigenvalues; walk: u of the
                                points' frames */
     void *turned;           /* frames, step: points times v; charts: derivative in c, a part of the sum for each block;
@@ -65,66 +66,17 @@ typedef struct {
 
 #include "_threads.h"
 typedef struct {
-    worker svd, eigen, maps, map_adjoints, composites, derivatives, charts, chart_adjoints, uncharts, unchart_adjoints, pairs, starts,
-        frames, steps, walks, adjoints;
+    worker svd, eigen, maps, map_adjoints, composites, derivatives, charts, chart_adjoints, uncharts, unchart_adjoints,
+        pairs, starts, frames, steps, walks, adjoints;
 } workers;
-
-/* One binary for every machine: on x86 the algorithms are compiled twice, and the best is picked when the module is loaded.
- * Vectors are as wide as the processor's: wider ones would be taken apart number by number. */
-#ifdef __x86_64__
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#define ARCHITECTURE(x) x##_avx2
-#define BYTES 32
-#define ROUGH_INVERSE(x) __builtin_ia32_rcpps256(x)
-#define ROUGH_INVERSE_ROOT(x) __builtin_ia32_rsqrtps256(x)
-#define DOUBLE 0
-#include "_jacobi.h"
-#define DOUBLE 1
-#include "_jacobi.h"
-#undef ARCHITECTURE
-#undef BYTES
-#undef ROUGH_INVERSE
-#undef ROUGH_INVERSE_ROOT
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-
-#define ARCHITECTURE(x) x
-#define BYTES 16
-#define DOUBLE 0
-#include "_jacobi.h"
-#define DOUBLE 1
-#include "_jacobi.h"
-
 #define WORKERS(x)                                                                                                   \
     {                                                                                                                \
-        svd_##x, eigen_##x, maps_##x, map_adjoints_##x, composites_##x, derivatives_##x, charts_##x, chart_adjoints_##x, uncharts_##x, unchart_adjoints_##x,  \
-            pairs_##x, starts_##x, frames_##x, steps_##x, walks_##x, adjoints_##x                                    \
+        svd_##x, eigen_##x, maps_##x, map_adjoints_##x, composites_##x, derivatives_##x, charts_##x,                 \
+            chart_adjoints_##x, uncharts_##x, unchart_adjoints_##x, pairs_##x, starts_##x, frames_##x, steps_##x,    \
+            walks_##x, adjoints_##x                                                                                  \
     }
-static workers in_float = WORKERS(f32), in_double = WORKERS(f64);
-
-static void find_best(void)
-{
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        in_float = (workers)WORKERS(f32_avx2);
-        in_double = (workers)WORKERS(f64_avx2);
-    }
-#endif
-}
-
-#define POINTER(x) ((void *)(uintptr_t)(x))
-typedef unsigned long long address;
-
-#define WORKER(name) (itemsize == 4 ? in_float.name : in_double.name)
+#define ALGORITHMS "_jacobi.h"
+#include "_dispatch.h"
 
 /* Do the job.  Returns how many items failed. */
 static PyObject *finish(worker work, const task *whole, Py_ssize_t items, int threads)

@@ -46,11 +46,11 @@
     EACH_LANE for (size_t p = 0; p < k; p++) (x)[l / VEC * k + p][l % VEC] = ((const REAL *)(from))[ITEM(l) * k + p]
 
 BEGIN(svd, 2 * PARTS + 1, PARTS * k)
-    vec *f = BLOCK(0), *v = t->v ? BLOCK(1) : NULL;
+    vec *f = BLOCK(0), *v = BLOCK(1);
     LOAD(t->a, ITEM(l), f);
     NAME(decompose)(f, v, s, BLOCK(2), k, FRESH, 0, good);
     STORE(f, ITEM(l), t->u);
-    if (v) STORE(v, ITEM(l), t->v);
+    STORE(v, ITEM(l), t->v);
     PUT_VALUES(s, t->s);
 END
 
@@ -167,6 +167,15 @@ static void NAME(add_outer)(const vec *h, const vec *a, vec *x, REAL *sum, REAL 
             for (size_t l = 0; l < lanes; l++) sum[i * k + p] += sign * x[p * k + i][l];
 }
 
+/* Derivatives in the exponent, from those in the powers, in the frame of eigenvectors, and from logarithms and powers */
+#define PUT_SLOPES(h, x, scratch, factor)                                                                            \
+    do {                                                                                                             \
+        vec slope = {0};                                                                                             \
+        for (size_t p = 0; p < k; p++) slope += (x)[p * k + p] * (scratch)[p] * (scratch)[2 * k + p];                \
+        for (size_t l = 0; l < LANES_OF(h); l++)                                                                     \
+            ((REAL *)t->value)[start + (h) / square * VEC + l] = (factor) * slope[l];                                \
+    } while (0)
+
 /* c^-1 u diag(s^p), for a = u diag(s) u^T: a factor of c^-1 a^2p c^-T, up to an orthogonal matrix on the right */
 BEGIN(charts, PARTS, 2 * PARTS * k)
     vec *f = BLOCK(0), *power = s + PARTS * k;
@@ -197,14 +206,12 @@ BEGIN(chart_adjoints, 3 * PARTS + 2, PARTS * k + 3 * k)
     memset(sum, 0, sizeof(REAL) * square);
     for (size_t h = 0; h < size; h += square) {
         const vec *values = s + h / square * k;
-        vec slope = {0};
         NAME(upper_solve)(t->b, g + h, k);
         NAME(add_outer)(g + h, a + h, x, sum, -1, LANES_OF(h), k);
         NAME(inner)(u + h, g + h, x, k, 1);
         NAME(symmetrise)(x, k, (REAL)0.5);
         NAME(power_quotients)(values, (REAL)t->parameter, scratch, b, k);
-        for (size_t p = 0; p < k; p++) slope += x[p * k + p] * scratch[p] * scratch[2 * k + p]; /* logs, powers */
-        for (size_t l = 0; l < LANES_OF(h); l++) ((REAL *)t->value)[start + h / square * VEC + l] = slope[l];
+        PUT_SLOPES(h, x, scratch, 1);
         NAME(times)(x, b, x, k);
         NAME(multiply)(u + h, x, b, k, 1);
         NAME(symmetric_outer)(b, u + h, g + h, k);
@@ -239,13 +246,11 @@ BEGIN(unchart_adjoints, 3 * PARTS + 2, PARTS * k + 3 * k)
     memset(sum, 0, sizeof(REAL) * square);
     for (size_t h = 0; h < size; h += square) {
         const vec *values = s + h / square * k;
-        vec slope = {0};
         NAME(symmetrise)(g + h, k, 1); /* twice the symmetric part */
         NAME(multiply)(g + h, u + h, b, k, 1);
         NAME(symmetric_inner)(u + h, b, x, k);
         NAME(power_quotients)(values, (REAL)t->parameter, scratch, b, k);
-        for (size_t p = 0; p < k; p++) slope += x[p * k + p] * scratch[p] * scratch[2 * k + p];
-        for (size_t l = 0; l < LANES_OF(h); l++) ((REAL *)t->value)[start + h / square * VEC + l] = slope[l] / 2;
+        PUT_SLOPES(h, x, scratch, (REAL)0.5);
         NAME(times)(x, b, x, k);
         NAME(multiply)(u + h, x, b, k, 1);
         NAME(symmetric_outer)(b, u + h, x, k);
@@ -464,3 +469,4 @@ END
 #undef LANES_OF
 #undef PUT_VALUES
 #undef GET_VALUES
+#undef PUT_SLOPES

@@ -141,7 +141,7 @@ static void NAME(rebase)(const NAME(way) *a, vec *f, vec *v, vec *s, mask which)
 {
     const size_t k = a->k, square = k * k;
     for (size_t j = 0; j < a->m; j += PARTS) { /* so many points at a time, the last one repeated */
-        int good[LANES];
+        int good[LANES] = {0}; /* where it fails, frames do not fit, and the step says so */
         for (size_t h = 0; h < PARTS; h++) {
             const vec *b = a->b + (j + h < a->m ? j + h : a->m - 1) * square;
             NAME(inner)(a->n, b, f + h * square, k, 1);

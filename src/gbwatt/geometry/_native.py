@@ -153,7 +153,7 @@ def _deform(job: Any, x: Tensor, c: Tensor, power: float, definite: bool) -> Def
     return None if job(*arrays, power, definite, *sizes) else Deformed(value, u, eigenvalues)
 
 
-def chart_adjoint(found: Deformed, c: Tensor, power: float, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def chart_adjoint(_x: Tensor, found: Deformed, c: Tensor, power: float, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Derivatives in ``x``, ``c`` and the power of a function of :func:`chart` that is blind to turns of factors."""
     return _undeform(_jacobi.chart_adjoint, found.value, found, c, power, grad)
 

@@ -15,59 +15,44 @@ from torch import Tensor
 from gbwatt.geometry import _native
 from gbwatt.geometry._autograd import apply, differentiable_once
 
+_Job = Callable[[Tensor, Tensor, float, bool], _native.Deformed | None]
+_Adjoint = Callable[[Tensor, _native.Deformed, Tensor, float, Tensor], tuple[Tensor, Tensor, Tensor]]
 
-class _Factor(torch.autograd.Function):
-    """``C⁻¹ U Λ^p`` for ``X = U Λ Uᵀ``; its derivative is right for whoever does not see a turn of the columns."""
+
+class _Deformation(torch.autograd.Function):
+    """What the kernel found, with its derivative in the matrices, in ``c`` and in the exponent.
+
+    That of a factor, ``C⁻¹ U Λ^p`` for ``X = U Λ Uᵀ``, is right for whoever does not see a turn of the columns.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, c: Tensor, p: Tensor, found: _native.Deformed) -> Tensor:
+    def forward(ctx: Any, x: Tensor, c: Tensor, p: Tensor, found: _native.Deformed, adjoint: _Adjoint) -> Tensor:
         ctx.save_for_backward(x, c, p, *found)
-        return found.value
-
-    @staticmethod
-    @differentiable_once("a factor of a power of a matrix")
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        _, c, p, *found = ctx.saved_tensors
-        in_x, in_c, in_p = _native.chart_adjoint(_native.Deformed(*found), c, float(p.detach()), grad)
-        return in_x, in_c, in_p.reshape(p.shape), None
-
-
-class _Power(torch.autograd.Function):
-    """``(C a aᵀ Cᵀ)^p``."""
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, c: Tensor, p: Tensor, found: _native.Deformed) -> Tensor:
-        ctx.save_for_backward(a, c, p, *found)
+        ctx.adjoint = adjoint
         return found.value
 
     @staticmethod
     @differentiable_once("a power of a matrix")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        a, c, p, *found = ctx.saved_tensors
-        in_a, in_c, in_p = _native.unchart_adjoint(a, _native.Deformed(*found), c, float(p.detach()), grad)
-        return in_a, in_c, in_p.reshape(p.shape), None
+        x, c, p, *found = ctx.saved_tensors
+        in_x, in_c, in_p = ctx.adjoint(x, _native.Deformed(*found), c, float(p.detach()), grad)
+        return in_x, in_c, in_p.reshape(p.shape), None, None
 
 
 def deformed_factor(x: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
     """A factor ``C⁻¹ U Λ^p`` of ``C⁻¹ X^2p C⁻ᵀ`` for symmetric ``x`` (..., k, k) and lower triangular ``c`` (k, k)."""
-    return _by_kernel(_Factor, _native.chart, x, c, p)
+    return _by_kernel(_native.chart, _native.chart_adjoint, x, c, p)
 
 
 def deformed_power(a: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
     """``(C a aᵀ Cᵀ)^p`` for factors ``a`` (..., k, k) and lower triangular ``c`` (k, k)."""
-    return _by_kernel(_Power, _native.unchart, a, c, p)
+    return _by_kernel(_native.unchart, _native.unchart_adjoint, a, c, p)
 
 
-def _by_kernel(
-    function: type[torch.autograd.Function],
-    job: Callable[[Tensor, Tensor, float, bool], _native.Deformed | None],
-    x: Tensor,
-    c: Tensor,
-    p: Tensor | float,
-) -> Tensor | None:
+def _by_kernel(job: _Job, adjoint: _Adjoint, x: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
     power = torch.as_tensor(p, dtype=x.dtype, device=x.device)
     if not _native.supports(x) or power.numel() > 1:
         return None
     exponent = float(power.detach())
     found = job(x, c, exponent, exponent < 0)
-    return None if found is None else apply(function, x, c, power, found)
+    return None if found is None else apply(_Deformation, x, c, power, found, adjoint)

@@ -77,59 +77,14 @@ static void delete(void *memory)
     if (memory) free(((void **)memory)[-1]);
 }
 
-/* One binary for every machine: on x86 the algorithms are compiled twice, and the best is picked when the module is
- * loaded. Double precision comes first: single precision uses it. */
-#ifdef __x86_64__
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#define ARCHITECTURE(x) x##_avx2
-#define BYTES 32
-#define DOUBLE 1
-#include "_filters.h"
-#define DOUBLE 0
-#include "_filters.h"
-#undef ARCHITECTURE
-#undef BYTES
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-
-#define ARCHITECTURE(x) x
-#define BYTES 16
-#define DOUBLE 1
-#include "_filters.h"
-#define DOUBLE 0
-#include "_filters.h"
-
 #define WORKERS(x)                                                                                                   \
     {                                                                                                                \
         responses_##x, constants_##x, correlations_##x, filter_gradients_##x, row_moments_##x,                       \
             normalisation_##x, affine_##x, row_products_##x, normalisation_gradient_##x, channel_moments_##x,        \
             covariances_##x, covariance_gradients_##x                                                                \
     }
-static workers in_float = WORKERS(f32), in_double = WORKERS(f64);
-
-static void find_best(void)
-{
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        in_float = (workers)WORKERS(f32_avx2);
-        in_double = (workers)WORKERS(f64_avx2);
-    }
-#endif
-}
-
-#define POINTER(x) ((void *)(uintptr_t)(x))
-typedef unsigned long long address;
-
-#define WORKER(name) (itemsize == 4 ? in_float.name : in_double.name)
+#define ALGORITHMS "../nn/_filters.h" /* as the header that includes it sees it */
+#include "../geometry/_dispatch.h"
 
 static PyObject *done(int out_of_memory)
 {
