@@ -210,3 +210,13 @@ def test_gradient_of_one_mean_over_many_points(spd):
     alone = torch.autograd.grad(metric.mean(points).square().sum(), points)[0]
     w = torch.full((5, 40), 1 / 40, dtype=torch.float64)
     assert_close(torch.autograd.grad(metric.mean(points, w)[3].square().sum(), points)[0], alone, 1e-9)
+
+
+@pytest.mark.parametrize("shared", [(3, 1), (1, 4), (1, 1)])
+def test_gradients_of_distances_sum_over_the_axes_that_were_broadcast(spd, shared):
+    x, y = spd(2, *shared, k=4).requires_grad_(), spd(2, 3, 4, k=4, seed=1)
+    weight = torch.arange(1.0, 25.0, dtype=x.dtype).reshape(2, 3, 4)
+    (found,) = torch.autograd.grad((weight * BuresWasserstein().sqdist(x, y)).sum(), x)
+    each = x.detach().expand(y.shape).clone().requires_grad_()
+    (apart,) = torch.autograd.grad((weight * BuresWasserstein().sqdist(each, y)).sum(), each)
+    assert_close(found, apart.sum_to_size(x.shape), 1e-12)
