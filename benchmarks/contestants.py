@@ -24,10 +24,11 @@ Batch = tuple[Tensor, Tensor]
 
 PAPER, BEST, MATT, SPDNET, EEGNET = "GBWAtt, paper", "GBWAtt, best", "MAtt", "SPDNet", "EEGNet"
 GROUPED = "MAtt, grouped"  # with the branches of our ERN preset, where the published one splits time
-TEXTBOOK, LOOP, FLOOR = "textbook", "loop", "floor"
+TEXTBOOK, LOOP, FLOOR, FLAT = "textbook", "loop", "floor", "floor, 1d"
+FLOORS = (FLOOR, FLAT)
 OURS = (PAPER, BEST)
 REGISTERED = {PAPER: "gbwatt", BEST: "gbwatt", MATT: "matt", GROUPED: "matt", SPDNET: "spdnet", EEGNET: "eegnet"}
-NAMES = (*REGISTERED, TEXTBOOK, LOOP, FLOOR)
+NAMES = (*REGISTERED, TEXTBOOK, LOOP, *FLOORS)
 
 #: Steps at the preset's learning rate before anything is measured: M has left the identity.
 LEARNT_STEPS = 10
@@ -76,6 +77,7 @@ def build(name: str, preset: str) -> nn.Module:
         TEXTBOOK: lambda: Textbook.for_task(preset, theta=1.5),
         LOOP: lambda: Loop.for_task(preset, theta=1.5),
         FLOOR: lambda: Floor(TASKS[preset]),
+        FLAT: lambda: Floor(TASKS[preset], flat=True),
         GROUPED: lambda: create("matt", task=preset, split="grouped"),
     }
     return others[name]() if name in others else create(REGISTERED[name], task=preset)
@@ -115,7 +117,7 @@ def _cotangent(shape: torch.Size, dtype: torch.dtype) -> Tensor:
 def contestant(name: str, preset: str, batch: Batch, learnt: bool = True) -> Contestant:
     """A network after a few steps of its training, or as it is initialised."""
     model = build(name, preset)
-    if name == FLOOR:
+    if name in FLOORS:
         return Contestant(name, model, None)
     training = entry(REGISTERED.get(name, "gbwatt")).training_for(preset)
     if learnt and name in REGISTERED:

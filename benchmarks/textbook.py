@@ -186,14 +186,26 @@ class Loop(Textbook):
 
 
 class Floor(nn.Sequential):
-    """The convolutions of a preset with their batch norms and nothing else: plain modules of torch."""
+    """The convolutions of a preset with their batch norms and nothing else: plain modules of torch.
 
-    def __init__(self, task: Task) -> None:
+    As EEG networks write them, over images of channels and times; or ``flat``, the same over times alone.
+    """
+
+    def __init__(self, task: Task, flat: bool = False) -> None:
         own, groups = task.architecture, 1 if task.architecture.split == "time" else task.architecture.n_segments
-        spatial, temporal = groups * own.n_spatial, groups * own.n_temporal
-        super().__init__(
-            nn.Conv1d(task.signal.n_chans, spatial, 1),
-            nn.BatchNorm1d(spatial),
-            nn.Conv1d(spatial, temporal, own.kernel, padding=own.kernel // 2, groups=groups),
-            nn.BatchNorm1d(temporal),
-        )
+        spatial, temporal, padding = groups * own.n_spatial, groups * own.n_temporal, own.kernel // 2
+        if flat:
+            super().__init__(
+                nn.Conv1d(task.signal.n_chans, spatial, 1),
+                nn.BatchNorm1d(spatial),
+                nn.Conv1d(spatial, temporal, own.kernel, padding=padding, groups=groups),
+                nn.BatchNorm1d(temporal),
+            )
+        else:
+            super().__init__(
+                nn.Unflatten(1, (1, task.signal.n_chans)),
+                nn.Conv2d(1, spatial, (task.signal.n_chans, 1)),
+                nn.BatchNorm2d(spatial),
+                nn.Conv2d(spatial, temporal, (1, own.kernel), padding=(0, padding), groups=groups),
+                nn.BatchNorm2d(temporal),
+            )

@@ -182,6 +182,12 @@ def test_half_vectors_round_trip(spd, k):
     assert torch.equal(unvech(vech(x)), x)
 
 
+def test_half_vectors_have_both_derivatives():
+    x = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(vech, x)
+    assert torch.autograd.gradgradcheck(vech, x)
+
+
 def test_half_vector_keeps_plain_entries_of_the_upper_triangle():
     assert vech(torch.tensor([[1.0, 2.0], [9.0, 3.0]])).tolist() == [1, 2, 3]
     with pytest.raises(ShapeError, match="half vectors"):

@@ -243,3 +243,17 @@ def test_affine_invariance(spd):
 def test_metrics_print_what_they_are():
     assert repr(Euclidean()) == "Euclidean()"
     assert repr(GeneralizedBuresWasserstein(torch.eye(3), 1.5)) == "GeneralizedBuresWasserstein(M 3x3, theta=1.5)"
+
+
+def test_a_metric_whose_root_is_kept_is_the_same_metric(spd):
+    x, y, m = spd(4, 5, k=6), spd(4, 5, k=6, seed=1), spd(k=6, seed=2).requires_grad_()
+    plain = GeneralizedBuresWasserstein(m, 1.5)
+    kept = plain.rooted()
+    assert plain.root is None
+    for metric in (plain, kept):
+        loss = metric.dist(x, y).sum() + metric.mean(x).sum()
+        metric_gradient = torch.autograd.grad(loss, m)[0]
+        if metric is plain:
+            want = loss.detach(), metric_gradient
+    assert_close(loss.detach(), want[0], 1e-14)
+    assert_close(metric_gradient, want[1], 1e-12)

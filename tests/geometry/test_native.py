@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from gbwatt.geometry import BuresWasserstein, _native, barycenter, linalg
+from gbwatt.geometry.procrustes import _by_lapack
 from tests.geometry.conftest import DTYPES, assert_close
 
 
@@ -166,7 +167,7 @@ def test_means_solve_their_equation_whichever_way_they_were_found(spd, softmax_w
     x, w = spd(8, 4, k=k, cond=cond, dtype=dtype), softmax_weights(8, 3, 4, dtype=dtype)
     found = barycenter(BuresWasserstein(), x, w)
     if _native.available() and k > 1:
-        (solved,) = walked
+        _common, solved = walked  # the mean for equal weights, from which queries start, and theirs
         assert solved.double().mean() >= share if share else not solved.all()
     assert found.converged.all()
     factor = torch.linalg.cholesky(found.value.double())
@@ -224,3 +225,50 @@ def test_rectified_functions_take_matrices_that_are_not_positive(spd, dtype):
     values, vectors = torch.linalg.eigh(x.double())
     expected = (vectors * values.clamp_min(0.1).log()[..., None, :]) @ vectors.mT
     assert_close(linalg.spectral(x, linalg.LOG_REEIG, 0.1).double(), expected, 50 * torch.finfo(dtype).eps)
+
+
+# ------------------------------------------------------------------------------------------------------ polar factors
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("k", [1, 2, 5, 12, 18])
+@pytest.mark.parametrize("cond", [1.0, 1e1, 1e2, 1e3, 1e6])
+def test_distances_are_exact_whether_by_products_or_by_rotations(dtype, k, cond):
+    """Matrices of moderate condition are aligned by products, others decomposed; both to rounding."""
+    torch.manual_seed(0)
+    u, v = (torch.linalg.qr(torch.randn(2, 40, k, k, dtype=torch.float64)).Q for _ in range(2))
+    s = torch.logspace(0, -torch.tensor(cond).log10().item() / 2, k, dtype=torch.float64)
+    a, b = ((u * s) @ v.mT).to(dtype)
+    square, in_a, in_b, failed = _native.procrustes(a, b, True) if _native.available() else (*_by_lapack(a, b), None)
+    exact = _by_lapack(a.double(), b.double())
+    assert failed is None
+    eps = torch.finfo(dtype).eps
+    norm = torch.linalg.matrix_norm(a.double())
+    assert ((square - exact[0]).abs() <= 20 * eps * norm**2).all()
+    for found, right in zip((in_a, in_b), exact[1:], strict=True):
+        # the alignment of the smallest directions is known to rounding over them, and as small as they are
+        assert (torch.linalg.matrix_norm(found.double() - right) <= 20 * k * eps * cond**0.5 * norm).all()
+
+
+def test_a_distance_does_not_depend_on_the_others_of_its_batch(spd):
+    if not _native.available():
+        pytest.skip("a property of the kernel, which was not built")
+    a, b = (torch.linalg.cholesky(spd(20, k=7, cond=30.0, seed=i)).float() for i in range(2))
+    a[3], b[11] = (torch.linalg.cholesky(spd(k=7, cond=1e9, seed=i)).float() for i in range(2))  # the long way
+    whole = _native.procrustes(a, b, True)
+    for i in range(20):
+        part = slice(i, i + 1)
+        alone = _native.procrustes(a[part], b[part], True)
+        assert all(torch.equal(x[0], y[i]) for x, y in zip(alone[:3], whole[:3], strict=True))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, 0.1])
+def test_the_kernel_sees_what_is_not_symmetric(value):
+    if not _native.available():
+        pytest.skip("a property of the kernel, which was not built")
+    x = torch.eye(5).expand(20, 5, 5).contiguous()
+    assert _native.symmetric(x)
+    x[17, 3, 1] = value
+    assert not _native.symmetric(x)
+    x[17, 1, 3] = value
+    assert _native.symmetric(x) == (value == 0.1)

@@ -23,13 +23,14 @@ INLINE vec NAME(atanhc)(vec x)
 static void NAME(power_quotients)(const vec *a, REAL p, vec *x, vec *out, size_t k)
 {
     vec *logs = x, *roots = x + k, *powers = x + 2 * k;
-    for (size_t i = 0; i < k; i++)
+    for (size_t i = 0; i < k; i++) {
         for (size_t l = 0; l < VEC; l++) {
             const REAL log_a = LOG(a[i][l]);
             logs[i][l] = log_a;
             roots[i][l] = EXP((p - 1) / 2 * log_a);
-            powers[i][l] = POW(a[i][l], p);
         }
+        powers[i] = a[i] * roots[i] * roots[i];
+    }
     for (size_t j = 0; j < k; j++)
         for (size_t i = 0; i <= j; i++) {
             const vec h = (logs[i] - logs[j]) / 2, size = NAME(larger)(h, -h);

@@ -28,13 +28,14 @@
 #endif
 
 #define MAX_SWEEPS 40
+#define MAX_POLYNOMIALS 12 /* for a polar factor */
 #define SLOW 0.5 /* a walk whose residual falls by less in two steps is given up */
 #define LANES 16 /* matrices that are decomposed together: enough independent chains */
 #define ALIGNMENT 64
 #define INLINE static inline __attribute__((always_inline))
 /* size_t: an index that may wrap, as int does with -fwrapv, is not vectorised. */
 #define EACH_LANE for (size_t l = 0; l < LANES; l++)
-enum { FRESH, COMPANION };
+enum { FRESH, ROUGH, COMPANION };
 enum { POWER, LOGARITHM }; /* of a^p, and of max(a, p) */
 
 /* What one thread does.  All arrays are row-major, matrices k x k; those marked * may be NULL. */
@@ -49,7 +50,8 @@ typedef struct {
                                iterates or means, and points (item, m) */
     int function;           /* derive: which one; charts: whether a must be definite */
     double parameter;       /* derive: of the function; charts: p */
-    const void *w, *grad;   /* weights (item, m); the derivative in the values, the factors, the means */
+    const void *w, *grad;   /* weights (item, m), or, for frames, what the points were turned by before*; the derivative
+                               in the values, the factors, the means; walk: what iterates are a step from* (item / q) */
     const int64_t *ia, *ib; /* pairs: which factors */
     void *u, *s, *v;        /* svd, frames: singular vectors and values; charts: eigenvectors and values;
                                compose, derive: eigenvectors, and values of a function, or eigenvalues; walk: u of the
@@ -66,12 +68,12 @@ typedef struct {
 
 #include "_threads.h"
 typedef struct {
-    worker svd, eigen, maps, map_adjoints, composites, derivatives, charts, chart_adjoints, uncharts, unchart_adjoints,
+    worker symmetries, svd, eigen, maps, map_adjoints, composites, derivatives, charts, chart_adjoints, uncharts, unchart_adjoints,
         pairs, starts, frames, steps, walks, adjoints;
 } workers;
 #define WORKERS(x)                                                                                                   \
     {                                                                                                                \
-        svd_##x, eigen_##x, maps_##x, map_adjoints_##x, composites_##x, derivatives_##x, charts_##x,                 \
+        symmetries_##x, svd_##x, eigen_##x, maps_##x, map_adjoints_##x, composites_##x, derivatives_##x, charts_##x, \
             chart_adjoints_##x, uncharts_##x, unchart_adjoints_##x, pairs_##x, starts_##x, frames_##x, steps_##x,    \
             walks_##x, adjoints_##x                                                                                  \
     }
@@ -112,6 +114,17 @@ static PyObject *eigen(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "KKKKnnii", &x, &u, &s, &failed, &items, &k, &itemsize, &threads)) return NULL;
     task whole = {.k = (size_t)k, .a = POINTER(x), .u = POINTER(u), .s = POINTER(s), .failed = POINTER(failed)};
     return finish(WORKER(eigen), &whole, items, threads);
+}
+
+static PyObject *symmetric(PyObject *self, PyObject *args)
+{
+    address x, failed;
+    Py_ssize_t items, k;
+    int itemsize, threads;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKnnii", &x, &failed, &items, &k, &itemsize, &threads)) return NULL;
+    task whole = {.k = (size_t)k, .a = POINTER(x), .failed = POINTER(failed)};
+    return finish(WORKER(symmetries), &whole, items, threads);
 }
 
 static PyObject *map(PyObject *self, PyObject *args)
@@ -245,15 +258,16 @@ static PyObject *bures_start(PyObject *self, PyObject *args)
 
 static PyObject *bures_frames(PyObject *self, PyObject *args)
 {
-    address n, b, u, v, turned, aligned, failed;
+    address n, b, before, u, v, turned, aligned, failed;
     Py_ssize_t items, m, k;
     int itemsize, threads;
     (void)self;
-    if (!PyArg_ParseTuple(args, "KKKKKKKnnnii", &n, &b, &u, &v, &turned, &aligned, &failed, &items, &m, &k, &itemsize,
-                          &threads))
+    if (!PyArg_ParseTuple(args, "KKKKKKKKnnnii", &n, &b, &before, &u, &v, &turned, &aligned, &failed, &items, &m, &k,
+                          &itemsize, &threads))
         return NULL;
-    task whole = {.k = (size_t)k, .m = (size_t)m, .a = POINTER(n), .b = POINTER(b), .u = POINTER(u), .v = POINTER(v),
-                  .turned = POINTER(turned), .out = POINTER(aligned), .failed = POINTER(failed)};
+    task whole = {.k = (size_t)k, .m = (size_t)m, .a = POINTER(n), .b = POINTER(b), .w = POINTER(before),
+                  .u = POINTER(u), .v = POINTER(v), .turned = POINTER(turned), .out = POINTER(aligned),
+                  .failed = POINTER(failed)};
     return finish(WORKER(frames), &whole, items, threads);
 }
 
@@ -275,17 +289,17 @@ static PyObject *bures_step(PyObject *self, PyObject *args)
 
 static PyObject *bures_walk(PyObject *self, PyObject *args)
 {
-    address n, b, w, u, out, value, steps, failed;
+    address n, b, w, u, base, out, value, steps, failed;
     double tolerance;
     Py_ssize_t max_steps, items, q, m, k;
     int itemsize, threads;
     (void)self;
-    if (!PyArg_ParseTuple(args, "KKKKKKKKdnnnnnii", &n, &b, &w, &u, &out, &value, &steps, &failed, &tolerance, &max_steps,
-                          &items, &q, &m, &k, &itemsize, &threads))
+    if (!PyArg_ParseTuple(args, "KKKKKKKKKdnnnnnii", &n, &b, &w, &u, &base, &out, &value, &steps, &failed, &tolerance,
+                          &max_steps, &items, &q, &m, &k, &itemsize, &threads))
         return NULL;
     task whole = {.k = (size_t)k, .m = (size_t)m, .q = (size_t)q, .max_steps = (size_t)max_steps, .tolerance = tolerance,
-                  .a = POINTER(n), .b = POINTER(b), .w = POINTER(w), .u = POINTER(u), .out = POINTER(out),
-                  .value = POINTER(value), .steps = POINTER(steps), .failed = POINTER(failed)};
+                  .a = POINTER(n), .b = POINTER(b), .w = POINTER(w), .grad = POINTER(base), .u = POINTER(u),
+                  .out = POINTER(out), .value = POINTER(value), .steps = POINTER(steps), .failed = POINTER(failed)};
     return finish(WORKER(walks), &whole, items, threads);
 }
 
@@ -308,6 +322,7 @@ static PyObject *bures_adjoint(PyObject *self, PyObject *args)
 static PyMethodDef methods[] = {
     {"svd", svd, METH_VARARGS, "f = u diag(s) vT"},
     {"eigen", eigen, METH_VARARGS, "x = u diag(s) uT, for positive definite x"},
+    {"symmetric", symmetric, METH_VARARGS, "whether x = xT, all finite"},
     {"map", map, METH_VARARGS, "wT x w"},
     {"map_adjoint", map_adjoint, METH_VARARGS, "derivative of map"},
     {"compose", compose, METH_VARARGS, "u diag(s) uT"},

@@ -40,6 +40,7 @@ typedef INTEGER mask __attribute__((vector_size(BYTES), may_alias));
 
 #include "_lanes.h"
 #include "_svd.h"
+#include "_polar.h"
 #include "_functions.h"
 #include "_means.h"
 #include "_jobs.h"
@@ -62,3 +63,4 @@ typedef INTEGER mask __attribute__((vector_size(BYTES), may_alias));
 #undef TINY
 #undef SMALLEST
 #undef RECOVERABLE
+#undef LAST

@@ -45,6 +45,16 @@
 #define GET_VALUES(from, x)                                                                                          \
     EACH_LANE for (size_t p = 0; p < k; p++) (x)[l / VEC * k + p][l % VEC] = ((const REAL *)(from))[ITEM(l) * k + p]
 
+/* Whether matrices are finite, and symmetric to the last bit */
+BEGIN(symmetries, 0, 0)
+    for (size_t l = 0; l < count; l++) {
+        const REAL *x = (const REAL *)t->a + (start + l) * square;
+        for (size_t i = 0; i < k; i++)
+            for (size_t j = 0; j <= i; j++) good[l] &= (x[i * k + j] == x[j * k + i]) & (x[i * k + j] - x[i * k + j] == 0);
+    }
+    (void)from, (void)buffer;
+END
+
 BEGIN(svd, 2 * PARTS + 1, PARTS * k)
     vec *f = BLOCK(0), *v = BLOCK(1);
     LOAD(t->a, ITEM(l), f);
@@ -267,9 +277,21 @@ BEGIN(pairs, 6 * PARTS, PARTS * k)
     vec *a = BLOCK(0), *b = BLOCK(1), *f = BLOCK(2), *v = BLOCK(3), *q = BLOCK(4), *x = BLOCK(5);
     LOAD(t->a, (size_t)t->ia[ITEM(l)], a);
     LOAD(t->b, (size_t)t->ib[ITEM(l)], b);
+    int hard[LANES], any = 0;
     NAME(inner)(b, a, f, k, PARTS);
-    NAME(decompose)(f, v, s, q, k, FRESH, 0, good);
-    NAME(outer)(f, v, q, k, PARTS);
+    memcpy(v, f, sizeof(vec) * size);
+    for (size_t h = 0; h < size; h += square)
+        memcpy(q + h, NAME(polar)(v + h, x, x + square, k, hard + h / square * VEC), sizeof(vec) * square);
+    EACH_LANE any |= hard[l];
+    if (any) {
+        NAME(decompose)(f, v, s, x, k, FRESH, 0, good);
+        NAME(outer)(f, v, x, k, PARTS);
+        for (size_t h = 0; h < PARTS; h++) {
+            mask which;
+            for (size_t l = 0; l < VEC; l++) which[l] = hard[h * VEC + l] ? -1 : 0;
+            for (size_t i = h * square; i < (h + 1) * square; i++) q[i] = NAME(choose)(which, x[i], q[i]);
+        }
+    }
     NAME(multiply)(b, q, x, k, PARTS);
     for (size_t i = 0; i < size; i++) x[i] = a[i] - x[i];
     for (size_t h = 0; h < PARTS; h++) {
@@ -309,7 +331,13 @@ BEGIN(frames, 5 * PARTS, PARTS * k)
     NAME(inner)(n, b, f, k, PARTS);
     NAME(decompose)(f, v, s, x, k, FRESH, 0, good);
     STORE(f, ITEM(l), t->u);
-    STORE(v, ITEM(l), t->v);
+    if (t->w) { /* points that are turned already, by this */
+        LOAD(t->w, ITEM(l), n);
+        NAME(multiply)(n, v, x, k, PARTS);
+        STORE(x, ITEM(l), t->v);
+    } else {
+        STORE(v, ITEM(l), t->v);
+    }
     NAME(multiply)(b, v, x, k, PARTS);
     STORE(x, ITEM(l), t->turned);
     NAME(outer)(x, f, b, k, PARTS);
@@ -357,6 +385,14 @@ BEGIN(walks, 9 + 2 * m + 2 * PARTS, m * k + 2 * m + PARTS * k)
             from[l] = (const REAL *)t->a + ITEM(first + l) * square;
         }
         NAME(load)(from, a.n, k, 1);
+        if (t->grad) { /* n is a step from there: one to remember */
+            for (size_t l = 0; l < VEC; l++) {
+                from[l] = (const REAL *)t->grad + ITEM(first + l) / t->q * square;
+                past[l] = 1;
+            }
+            NAME(load)(from, a.x, k, 1);
+            for (size_t i = 0; i < square; i++) a.move[i] = a.n[i] - a.x[i], a.new[i] = a.n[i];
+        }
         for (size_t j = 0; j < m; j++) {
             for (size_t l = 0; l < VEC; l++) a.weights[j][l] = ((const REAL *)t->w)[ITEM(first + l) * m + j];
             for (size_t l = 0; l < VEC; l++) from[l] = (const REAL *)t->u + (ITEM(first + l) / t->q * m + j) * square;
@@ -412,7 +448,7 @@ BEGIN(adjoints, PARTS * (4 + 2 * m) + 8 + m, PARTS * (m + 1) * k + m)
     for (size_t j = 0; j < m; j++) {
         LOAD(t->b, ITEM(l) / t->q * m + j, b);
         NAME(inner)(n, b, u + j * size, k, PARTS);
-        NAME(decompose)(u + j * size, v + j * size, values + j * PARTS * k, h, k, FRESH, exactness, good);
+        NAME(decompose)(u + j * size, v + j * size, values + j * PARTS * k, h, k, ROUGH, exactness, good);
         if (j > 0) continue;
         memcpy(turn, u, sizeof(vec) * size);
         NAME(multiply)(n, turn, b, k, PARTS);

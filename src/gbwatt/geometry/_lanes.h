@@ -152,18 +152,25 @@ static void NAME(symmetrise)(vec *x, size_t k, REAL factor)
 
 static vec NAME(dot)(const vec *x, const vec *y, size_t k)
 {
-    vec sum = {0}, more = {0};
-    for (size_t i = 0; i + 1 < k * k; i += 2) sum += x[i] * y[i], more += x[i + 1] * y[i + 1];
-    if (k % 2) sum += x[k * k - 1] * y[k * k - 1];
-    return sum + more;
+    vec a = {0}, b = {0}, c = {0}, d = {0}; /* sums that do not wait for each other */
+    size_t i = 0;
+    for (; i + 3 < k * k; i += 4)
+        a += x[i] * y[i], b += x[i + 1] * y[i + 1], c += x[i + 2] * y[i + 2], d += x[i + 3] * y[i + 3];
+    if (i < k * k) a += x[i] * y[i]; /* k k is a multiple of 4, or one more */
+    return (a + b) + (c + d);
 }
 
 /* sum of (x - y)^2 */
 static vec NAME(distance)(const vec *x, const vec *y, size_t k)
 {
-    vec sum = {0};
-    for (size_t i = 0; i < k * k; i++) sum += (x[i] - y[i]) * (x[i] - y[i]);
-    return sum;
+    vec sum = {0}, more = {0};
+    size_t i = 0;
+    for (; i + 1 < k * k; i += 2) {
+        const vec a = x[i] - y[i], b = x[i + 1] - y[i + 1];
+        sum += a * a, more += b * b;
+    }
+    if (i < k * k) sum += (x[i] - y[i]) * (x[i] - y[i]);
+    return sum + more;
 }
 
 /* Make the largest entry one, times unit; scale undoes it. */

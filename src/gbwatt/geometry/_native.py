@@ -81,6 +81,13 @@ def eigh(x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     return values, u, failed if bad else None
 
 
+def symmetric(x: Tensor) -> bool:
+    """Whether all matrices (..., k, k) are finite, and symmetric to the last bit."""
+    x, failed = x.contiguous(), torch.empty(x.shape[:-2], dtype=torch.bool)
+    sizes = (failed.numel(), x.shape[-1], x.element_size(), torch.get_num_threads())
+    return not _jacobi.symmetric(_address(x), _address(failed), *sizes)
+
+
 def bimap(x: Tensor, w: Tensor) -> Tensor:
     """``wᵀ x w`` for symmetric x (..., n, n) and w (n, k)."""
     x, w = x.contiguous(), w.contiguous()
@@ -154,12 +161,15 @@ def _deform(job: Any, x: Tensor, c: Tensor, power: float, definite: bool) -> Def
 
 
 def chart_adjoint(_x: Tensor, found: Deformed, c: Tensor, power: float, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Derivatives in ``x``, ``c`` and the power of a function of :func:`chart` that is blind to turns of factors."""
+    """Derivatives in ``x``, ``c`` and the power of a function of :func:`chart` that is blind to turns of factors.
+
+    That in the power is one for each matrix, (...).
+    """
     return _undeform(_jacobi.chart_adjoint, found.value, found, c, power, grad)
 
 
 def unchart_adjoint(a: Tensor, found: Deformed, c: Tensor, power: float, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Derivatives in ``a``, ``c`` and the power of what is made of :func:`unchart`."""
+    """Derivatives in ``a``, ``c`` and the power, one for each matrix, of what is made of :func:`unchart`."""
     return _undeform(_jacobi.unchart_adjoint, a, found, c, power, grad)
 
 
@@ -168,11 +178,11 @@ def _undeform(
 ) -> tuple[Tensor, Tensor, Tensor]:
     a, c, grad = a.contiguous(), c.contiguous(), grad.contiguous()
     out, slopes = torch.empty_like(a), a.new_empty(a.shape[:-2])
-    sums = a.new_zeros(-(-slopes.numel() // BLOCK), *c.shape)
+    sums = a.new_empty(-(-slopes.numel() // BLOCK), *c.shape)
     failed = torch.empty(slopes.shape, dtype=torch.bool)
     arrays = map(_address, (a, c, found.u, found.eigenvalues, grad, out, sums, slopes, failed))
     job(*arrays, power, slopes.numel(), a.shape[-1], a.element_size(), torch.get_num_threads())
-    return out, sums.sum(0).tril(), slopes.sum()
+    return out, sums.sum(0).tril(), slopes
 
 
 @lru_cache(maxsize=64)
@@ -209,8 +219,10 @@ def bures_start(b: Tensor) -> Tensor | None:
     return None if _jacobi.bures_start(*map(_address, (b, out, failed)), *sizes) else out
 
 
-def bures_frames(n: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+def bures_frames(n: Tensor, b: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
     """Frames ``nᵀ b_j = u diag(s) vᵀ`` of points, for ``n`` (..., k, k) and ``b`` (..., m, k, k).
+
+    If the points are turned by orthogonal matrices already, ``before``, ``v`` is that of what they were.
 
     Returns
     -------
@@ -221,7 +233,7 @@ def bures_frames(n: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] 
     n, b = n.contiguous(), b.contiguous()
     u, v, turned, aligned = (torch.empty_like(b) for _ in range(4))
     failed = torch.empty(b.shape[:-2], dtype=torch.bool)
-    arrays = map(_address, (n, b, u, v, turned, aligned, failed))
+    arrays = map(_address, (n, b, before, u, v, turned, aligned, failed))
     sizes = (failed.numel(), *b.shape[-3:-1], b.element_size(), torch.get_num_threads())
     return None if _jacobi.bures_frames(*arrays, *sizes) else (u, v, turned, aligned)
 
@@ -250,7 +262,7 @@ def bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tenso
 
 
 def bures_walk(
-    n: Tensor, b: Tensor, w: Tensor, u: Tensor, tolerance: float, max_steps: int
+    n: Tensor, b: Tensor, w: Tensor, u: Tensor, tolerance: float, max_steps: int, base: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The fixed point of :func:`bures_step`, in the frames of a point close by.
 
@@ -264,6 +276,8 @@ def bures_walk(
         Relative residual of the fixed point.
     max_steps : int
         Steps after which a problem is given up.
+    base : Tensor, shape (i, k, k), optional
+        What ``n`` is a step from.
 
     Returns
     -------
@@ -273,7 +287,8 @@ def bures_walk(
     n, b, w, u = n.contiguous(), b.contiguous(), w.contiguous(), u.contiguous()
     mean, residual, failed = _results(n)
     steps = torch.zeros(len(n), dtype=torch.long)
-    arrays = map(_address, (n, b, w, u, mean, residual, steps, failed))
+    base = base if base is None else base.contiguous()
+    arrays = map(_address, (n, b, w, u, base, mean, residual, steps, failed))
     sizes = (len(n), len(n) // max(len(b), 1), *b.shape[1:3], b.element_size())
     _jacobi.bures_walk(*arrays, tolerance, max_steps, *sizes, torch.get_num_threads())
     return mean, residual, steps, ~failed

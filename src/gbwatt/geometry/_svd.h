@@ -67,12 +67,20 @@ INLINE int NAME(angle)(vec *a, vec *b, const vec *c, vec *cosine, vec *sine, REA
     return 1;
 }
 
-/* Squared length of a column. */
+/* Product of two columns, and the squared length of one. */
+INLINE vec NAME(column_product)(const vec *x, const vec *y, size_t k)
+{
+    vec a = {0}, b = {0}, c = {0}, d = {0};
+    size_t i = 0;
+    for (; i + 3 < k; i += 4)
+        a += x[i] * y[i], b += x[i + 1] * y[i + 1], c += x[i + 2] * y[i + 2], d += x[i + 3] * y[i + 3];
+    for (; i < k; i++) a += x[i] * y[i];
+    return (a + b) + (c + d);
+}
+
 INLINE vec NAME(length)(const vec *x, size_t k)
 {
-    vec sum = {0}, more = {0};
-    for (size_t i = 0; i + 1 < k; i += 2) sum += x[i] * x[i], more += x[i + 1] * x[i + 1];
-    return k % 2 ? sum + more + x[k - 1] * x[k - 1] : sum + more;
+    return NAME(column_product)(x, x, k);
 }
 
 /* Products of two columns of each part. */
@@ -133,16 +141,15 @@ static int NAME(recoverable)(const vec *s, size_t k)
     return !NAME(exceeds)(s[0] - (REAL)RECOVERABLE * s[k - 1], 0);
 }
 
-/* v <- v^T u with orthonormal columns: those of large values, which have more digits, come first.  x is scratch. */
-static void NAME(recover)(const vec *u, vec *v, vec *x, size_t k)
+/* v <- v^T u with orthonormal columns: those of large values, which have more digits, come first; rough: as orthogonal as
+ * they come.  x is scratch. */
+static void NAME(recover)(const vec *u, vec *v, vec *x, size_t k, int rough)
 {
     NAME(inner)(v, u, x, k, 1);
     for (size_t p = 0; p < k; p++) {
         vec *y = x + p * k;
-        for (size_t q = 0; q < p; q++) {
-            const vec *z = v + q * k;
-            vec c = {0};
-            for (size_t i = 0; i < k; i++) c += y[i] * z[i];
+        for (size_t q = 0; q < p && !rough; q++) {
+            const vec *z = v + q * k, c = NAME(column_product)(y, z, k);
             for (size_t i = 0; i < k; i++) y[i] -= c * z[i];
         }
         const vec inverse = 1 / NAME(root)(NAME(length)(y, k));
@@ -160,7 +167,8 @@ static int NAME(orthogonalise)(vec *f, vec *v, vec *lengths, size_t k, REAL tole
 
 /* u and s of a block, and v from them, which is half the work; f is in v, too.  Returns whether that was possible, and puts
  * f back if not. */
-static int NAME(left_first)(vec *f, vec *v, vec *s, vec *spare, const vec *scale, size_t k, REAL tolerance, int *good)
+static int NAME(left_first)(vec *f, vec *v, vec *s, vec *spare, const vec *scale, size_t k, int before, REAL tolerance,
+                            int *good)
 {
     const size_t square = k * k;
     int possible, fine[LANES];
@@ -174,20 +182,23 @@ static int NAME(left_first)(vec *f, vec *v, vec *s, vec *spare, const vec *scale
         return 0;
     }
     memcpy(good, fine, sizeof(fine));
-    for (size_t h = 0; h < PARTS; h++) NAME(recover)(f + h * square, v + h * square, spare, k);
+    for (size_t h = 0; h < PARTS; h++) {
+        const int rough = before == ROUGH && !NAME(exceeds)(s[h * k] - 1000 * s[h * k + k - 1], 0);
+        NAME(recover)(f + h * square, v + h * square, spare, k, rough);
+    }
     return 1;
 }
 
-/* f = u diag(s) v^T, of a block.  u replaces f.  What is in v before: FRESH, nothing, it will be v; COMPANION, any
- * matrix, turned along with f.  v NULL: not wanted.  good is cleared for the lanes that are singular or not finite.
- * spare: scratch, a matrix. */
+/* f = u diag(s) v^T, of a block.  u replaces f.  What is in v before: FRESH, nothing, it will be v; ROUGH, the same, but
+ * columns of small s may be less orthogonal, by rounding over s; COMPANION, any matrix, turned along with f.  v NULL: not
+ * wanted.  good is cleared for the lanes that are singular or not finite.  spare: scratch, a matrix. */
 static void NAME(decompose)(vec *f, vec *v, vec *s, vec *spare, size_t k, int before, REAL tolerance, int *good)
 {
     const REAL rounding = EPSILON * SQRT((REAL)k);
     vec scale[PARTS];
     NAME(normalise)(f, scale, UNIT, k, PARTS);
-    if (v && before == FRESH) {
-        if (tolerance <= rounding && NAME(left_first)(f, v, s, spare, scale, k, rounding, good)) return;
+    if (v && before != COMPANION) {
+        if (tolerance <= rounding && NAME(left_first)(f, v, s, spare, scale, k, before, rounding, good)) return;
         NAME(identity)(v, k, PARTS);
     }
     if (!NAME(orthogonalise)(f, v, s, k, tolerance > rounding ? tolerance : rounding)) EACH_LANE good[l] = 0;
@@ -212,43 +223,48 @@ static void NAME(cholesky)(vec *f, size_t k, int *good)
     }
 }
 
-/* x <- c x, c^-1 x, c^T x and c^-T x, for one lower triangular matrix c in row-major memory */
+/* x <- c x or c^-1 x, or the same with c^T, for one lower triangular matrix c in row-major memory; four columns at a time:
+ * sums that do not wait for each other. */
+INLINE void NAME(triangular)(const REAL *c, vec *x, size_t k, int transposed, int solve)
+{
+    const size_t row = transposed ? 1 : k, column = transposed ? k : 1;
+    for (size_t p = 0; p < k; p += 4, x += 4 * k) {
+        vec *x0 = x, *x1 = p + 1 < k ? x + k : x, *x2 = p + 2 < k ? x + 2 * k : x, *x3 = p + 3 < k ? x + 3 * k : x;
+        for (size_t step = 0; step < k; step++) {
+            const size_t i = transposed == solve ? k - 1 - step : step; /* what is used below is not done yet, or is */
+            const REAL *ci = c + i * row, pivot = ci[i * column];
+            const size_t first = transposed ? i + 1 : 0, last = transposed ? k : i;
+            vec s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+            for (size_t j = first; j < last; j++) {
+                const REAL cij = ci[j * column];
+                s0 += cij * x0[j], s1 += cij * x1[j], s2 += cij * x2[j], s3 += cij * x3[j];
+            }
+            const REAL inverse = 1 / pivot;
+            s0 = solve ? (x0[i] - s0) * inverse : s0 + pivot * x0[i];
+            s1 = solve ? (x1[i] - s1) * inverse : s1 + pivot * x1[i];
+            s2 = solve ? (x2[i] - s2) * inverse : s2 + pivot * x2[i];
+            s3 = solve ? (x3[i] - s3) * inverse : s3 + pivot * x3[i];
+            x3[i] = s3, x2[i] = s2, x1[i] = s1, x0[i] = s0; /* beyond the last column: the first again, which goes last */
+        }
+    }
+}
+
 static void NAME(lower_multiply)(const REAL *c, vec *x, size_t k)
 {
-    for (size_t p = 0; p < k; p++, x += k)
-        for (size_t i = k; i-- > 0;) {
-            vec sum = c[i * k + i] * x[i];
-            for (size_t j = 0; j < i; j++) sum += c[i * k + j] * x[j];
-            x[i] = sum;
-        }
+    NAME(triangular)(c, x, k, 0, 0);
 }
 
 static void NAME(lower_solve)(const REAL *c, vec *x, size_t k)
 {
-    for (size_t p = 0; p < k; p++, x += k)
-        for (size_t i = 0; i < k; i++) {
-            vec sum = x[i];
-            for (size_t j = 0; j < i; j++) sum -= c[i * k + j] * x[j];
-            x[i] = sum / c[i * k + i];
-        }
+    NAME(triangular)(c, x, k, 0, 1);
 }
 
 static void NAME(upper_multiply)(const REAL *c, vec *x, size_t k)
 {
-    for (size_t p = 0; p < k; p++, x += k)
-        for (size_t i = 0; i < k; i++) {
-            vec sum = c[i * k + i] * x[i];
-            for (size_t j = i + 1; j < k; j++) sum += c[j * k + i] * x[j];
-            x[i] = sum;
-        }
+    NAME(triangular)(c, x, k, 1, 0);
 }
 
 static void NAME(upper_solve)(const REAL *c, vec *x, size_t k)
 {
-    for (size_t p = 0; p < k; p++, x += k)
-        for (size_t i = k; i-- > 0;) {
-            vec sum = x[i];
-            for (size_t j = i + 1; j < k; j++) sum -= c[j * k + i] * x[j];
-            x[i] = sum / c[i * k + i];
-        }
+    NAME(triangular)(c, x, k, 1, 1);
 }

@@ -221,7 +221,7 @@ def _solve(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> tuple[Found, Ten
     n = n.flatten(0, 1)
     if start is None:
         return _iterate(flow, n, None, each_query(b, rows), rows, solver), b, None
-    found = flow.walk(n, start.turned, rows, start.u, solver.tol, solver.max_steps)
+    found = flow.walk(n, rows, start, solver.tol, solver.max_steps)
     if found is None:
         base = start.base.repeat_interleave(queries, 0)
         return _iterate(flow, n, base, each_query(start.turned, rows), rows, solver), start.turned, start.v

@@ -25,6 +25,7 @@ from gbwatt.geometry.linalg import (
     spectral,
     spectral_derivative,
     sym,
+    symmetrised,
     whiten,
 )
 
@@ -72,7 +73,7 @@ class Logarithm(Chart):
     """``log X``, which maps SPD matrices onto all symmetric ones."""
 
     def __call__(self, x: Tensor, name: str = "x") -> Tensor:
-        return spectral(sym(x), LOG, name=name)
+        return spectral(symmetrised(x), LOG, name=name)
 
     def inverse(self, a: Tensor) -> Tensor:
         return spectral(a, EXP)
@@ -112,6 +113,7 @@ class DeformedRoot(Chart):
 
     M: Tensor  # (k, k)
     theta: Tensor | float
+    root: Tensor | None = None  # C, if it is at hand
 
     def __call__(self, x: Tensor, name: str = "x") -> Tensor:
         checks.same_kind(**{name: x, "M": self.M})
@@ -120,13 +122,13 @@ class DeformedRoot(Chart):
         found = deformed_factor(x, root, half)
         if found is not None:
             return found
-        power = spectral(sym(x), power_function(half), half, name=name)
+        power = spectral(symmetrised(x), power_function(half), half, name=name)
         # one system for all rows of all matrices; a = (X^½θ C⁻ᵀ)ᵀ because the power is symmetric
         rows: Tensor = torch.linalg.solve_triangular(root.mT, power.flatten(0, -2), upper=True, left=False)
         return rows.reshape(power.shape).mT
 
     def _root(self) -> Tensor:
-        return factor(self.M, "M", "definite")
+        return factor(self.M, "M", "definite") if self.root is None else self.root
 
     def inverse(self, a: Tensor) -> Tensor:
         back, root = 1 / self.theta, self._root()

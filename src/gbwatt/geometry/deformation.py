@@ -35,8 +35,8 @@ class _Deformation(torch.autograd.Function):
     @differentiable_once("a power of a matrix")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, c, p, *found = ctx.saved_tensors
-        in_x, in_c, in_p = ctx.adjoint(x, _native.Deformed(*found), c, float(p.detach()), grad)
-        return in_x, in_c, in_p.reshape(p.shape), None, None
+        in_x, in_c, slopes = ctx.adjoint(x, _native.Deformed(*found), c, float(p), grad)
+        return in_x, in_c, slopes.sum().reshape(p.shape) if ctx.needs_input_grad[2] else None, None, None
 
 
 def deformed_factor(x: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:

@@ -15,6 +15,7 @@ next iterate, and the linearised equation that :mod:`gbwatt.geometry.barycenter`
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -27,6 +28,9 @@ from gbwatt.checks import ConvergenceWarning
 from gbwatt.geometry import _native
 from gbwatt.geometry.linalg import EXP, LOG, POWER, SVD, factor, solve, spectral, svd, sym
 from gbwatt.geometry.procrustes import polar
+
+COMMON = 1e-3  # residual of the mean that queries start from, and how many steps to it
+COMMON_STEPS = 20
 
 
 def _pairs(s: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,11 +141,11 @@ class Flow(ABC):
         """
         return *self.advance(n, b, w, svd(self.relative(n, b))), b
 
-    def walk(self, n: Tensor, b: Tensor, w: Tensor, u: Tensor, tolerance: float, max_steps: int) -> Found | None:
+    def walk(self, n: Tensor, w: Tensor, start: Start, tolerance: float, max_steps: int) -> Found | None:
         """All steps at once, in the frames of a common start, where the flow knows how.
 
-        Iterates (r, k, k) and weights (r, m); points (i, m, k, k), turned so that their frames are ``u`` and 1: the
-        first of them belongs to the first r / i problems, and so on.
+        Iterates (r, k, k) and weights (r, m); i starts, the first of which belongs to the first r / i problems, and so
+        on.
         """
         return None
 
@@ -213,23 +217,43 @@ class BuresFlow(Flow):
         # the step of every query from one shared iterate: the decompositions of the first step are shared too
         base = b[..., 0, :, :] if b.shape[-3] <= 2 else self._base(b)
         u, v, turned, aligned = self._frames(base, b)
-        first = (w @ aligned.flatten(-2)).reshape(*w.shape[:-1], *b.shape[-2:])
-        return first, Start(base, u, v, turned) if b.shape[-3] > 2 else None
+        if b.shape[-3] <= 2:
+            return self._next(w, aligned), None
+        if w.shape[-2] > 1 and _fits(base, b) and not torch.is_grad_enabled():
+            base = self._common(base, turned, aligned, u)
+            u, v, turned, aligned = self._frames(base, turned, v)
+        return self._next(w, aligned), Start(base, u, v, turned)
+
+    def _next(self, w: Tensor, aligned: Tensor) -> Tensor:
+        """``Σ_j w_j b_j q_j`` for each query: (..., q, m) and (..., m, k, k) -> (..., q, k, k)."""
+        return (w @ aligned.flatten(-2)).reshape(*w.shape[:-1], *aligned.shape[-2:])
+
+    def _common(self, base: Tensor, turned: Tensor, aligned: Tensor, u: Tensor) -> Tensor:
+        """About the mean for equal weights, to which those of all queries are close: most of the way is shared."""
+        *batch, m, k, _ = turned.shape
+        first, equal = aligned.mean(-3).reshape(-1, k, k), turned.new_full((math.prod(batch), m), 1 / m)
+        b, u = turned.reshape(-1, m, k, k), u.reshape(-1, m, k, k)
+        mean, *_ = _native.bures_walk(first, b, equal, u, COMMON, COMMON_STEPS, base)
+        return mean.reshape(*batch, k, k)
 
     def _base(self, b: Tensor) -> Tensor:
         """A factor of the mean of ``b_j b_jᵀ``."""
         found = _native.bures_start(b) if _native.supports(b) and not torch.is_grad_enabled() else None
         return factor(_mean_square(b), "points") if found is None else found
 
-    def _frames(self, n: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """``u`` and ``v`` of frames, and points times ``v`` and times ``v uᵀ``, which is differentiable."""
+    def _frames(self, n: Tensor, b: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """``u`` and ``v`` of frames, and points times ``v`` and times ``v uᵀ``, which is differentiable.
+
+        ``before`` is what points were turned by already, if they were.
+        """
         if _native.supports(n) and not torch.is_grad_enabled():
-            frames = _native.bures_frames(n, b)
+            frames = _native.bures_frames(n, b, before)
             if frames is not None:
                 return frames
         relative = self.relative(n, b)
         frame = svd(relative)
-        return frame.u, frame.v, b @ frame.v, b @ polar(relative, frame).mT
+        v = frame.v if before is None else before @ frame.v
+        return frame.u, v, b @ frame.v, b @ polar(relative, frame).mT
 
     def relative(self, n: Tensor, b: Tensor) -> Tensor:
         return n[..., None, :, :].mT @ b
@@ -246,10 +270,11 @@ class BuresFlow(Flow):
             new[failed], residual[failed], turned[failed] = super().evaluate(n[failed], b[failed], w[failed], tolerance)
         return new, residual, turned
 
-    def walk(self, n: Tensor, b: Tensor, w: Tensor, u: Tensor, tolerance: float, max_steps: int) -> Found | None:
-        if not _fits(n, b):
+    def walk(self, n: Tensor, w: Tensor, start: Start, tolerance: float, max_steps: int) -> Found | None:
+        if not _fits(n, start.turned):
             return None
-        return Found(*_native.bures_walk(n, b, w, u, max(tolerance, self._noise(n)), max_steps))
+        enough = max(tolerance, self._noise(n))
+        return Found(*_native.bures_walk(n, start.turned, w, start.u, enough, max_steps, start.base))
 
     def gradients(self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
         if not _fits(n, b) or len(n) < 4:  # the kernel works on sixteen problems at a time, or pretends to

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -32,6 +33,11 @@ Domain = Literal["symmetric", "rectified", "semidefinite", "definite"]
 def sym(x: Tensor) -> Tensor:
     """Symmetric part ``(x + xᵀ) / 2``, shape (..., k, k)."""
     return (x + x.mT) / 2
+
+
+def symmetrised(x: Tensor) -> Tensor:
+    """:func:`sym` for functions whose derivative is symmetric: what is symmetric to the last bit stays as it is."""
+    return x if _native.supports(x) and _native.symmetric(x.detach()) else sym(x)
 
 
 # ----------------------------------------------------------------------------------------------------- decompositions
@@ -509,8 +515,35 @@ def vech(x: Tensor) -> Tensor:
     tensor([1., 2., 3.])
     """
     checks.square(x=x)
-    row, column = torch.triu_indices(x.shape[-1], x.shape[-1], device=x.device)
-    return x[..., row, column]
+    row, column, _ = _half(x.shape[-1], x.device)
+    if torch.compiler.is_compiling():
+        return x[..., row, column]
+    return apply(_Vech, x)
+
+
+class _Vech(torch.autograd.Function):
+    """Gathers both ways: to scatter is slow."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        row, column, _ = _half(x.shape[-1], x.device)
+        ctx.k = k = x.shape[-1]
+        return x.flatten(-2).gather(-1, (row * k + column).expand(*x.shape[:-2], -1))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        place = _half(ctx.k, grad.device)[2]
+        full: Tensor = grad.gather(-1, place.flatten().expand(*grad.shape[:-1], -1)).unflatten(-1, place.shape)
+        return full.triu()
+
+
+@lru_cache(maxsize=64)
+def _half(k: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows and columns of the upper triangle, and where in it each entry of a symmetric matrix is."""
+    row, column = torch.triu_indices(k, k, device=device)
+    place = torch.empty(k, k, dtype=torch.long, device=device)
+    place[row, column] = place[column, row] = torch.arange(len(row), device=device)
+    return row, column, place
 
 
 def unvech(v: Tensor) -> Tensor:
@@ -528,7 +561,4 @@ def unvech(v: Tensor) -> Tensor:
         raise checks.ShapeError(
             f"'v' {tuple(v.shape)} is not a stack of half vectors; the last axis must be k (k + 1) / 2 long."
         )
-    row, column = torch.triu_indices(k, k, device=v.device)
-    place = torch.empty(k, k, dtype=torch.long, device=v.device)
-    place[row, column] = place[column, row] = torch.arange(length, device=v.device)
-    return v[..., place]
+    return v[..., _half(k, v.device)[2]]

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import torch
@@ -28,6 +29,7 @@ from gbwatt import checks
 from gbwatt.geometry._autograd import apply, differentiable_once
 from gbwatt.geometry.barycenter import barycenter
 from gbwatt.geometry.charts import Chart, DeformedRoot, Identity, Logarithm, Root
+from gbwatt.geometry.linalg import factor
 from gbwatt.geometry.spaces import Cone, Factors, Interval, Invariant, Space, Symmetric, outside
 
 
@@ -339,6 +341,7 @@ class GeneralizedBuresWasserstein(Metric):
 
     M: Tensor
     theta: Tensor | float = 1.0
+    root: Tensor | None = field(default=None, init=False)  # of M, by Cholesky, where it is kept: see rooted()
     space = Factors()
 
     def __post_init__(self) -> None:
@@ -363,7 +366,16 @@ class GeneralizedBuresWasserstein(Metric):
     @property
     def chart(self) -> Chart:
         """Factor of ψ(X)."""
-        return DeformedRoot(self.M, self.theta)
+        return DeformedRoot(self.M, self.theta, self.root)
+
+    def rooted(self) -> GeneralizedBuresWasserstein:
+        """The metric, with what all its functions need of M computed once.
+
+        For functions that are differentiated together, as in one forward pass: what they share has one graph.
+        """
+        rooted = copy(self)
+        object.__setattr__(rooted, "root", factor(self.M, "M", "definite"))
+        return rooted
 
     @property
     def scale(self) -> Tensor | float:

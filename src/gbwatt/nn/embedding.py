@@ -7,7 +7,7 @@ import math
 from torch import Tensor, nn
 
 from gbwatt import checks
-from gbwatt.geometry.linalg import LOG, LOG_REEIG, REEIG, spectral, sym, vech
+from gbwatt.geometry.linalg import LOG, LOG_REEIG, REEIG, spectral, symmetrised, vech
 
 
 def _threshold(eps: float) -> float:
@@ -25,7 +25,7 @@ class ReEig(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Rectify matrices (..., k, k)."""
-        return spectral(sym(x), REEIG, self.eps)
+        return spectral(symmetrised(x), REEIG, self.eps)
 
 
 class LogEig(nn.Module):
@@ -33,7 +33,7 @@ class LogEig(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logarithm of positive definite matrices (..., k, k)."""
-        return spectral(sym(x), LOG)
+        return spectral(symmetrised(x), LOG)
 
 
 class Embedding(nn.Module):
@@ -58,5 +58,5 @@ class Embedding(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Embed sequences (batch, m, k, k)."""
         if self.logarithm:
-            x = spectral(sym(x), LOG_REEIG, self.eps)
+            x = spectral(symmetrised(x), LOG_REEIG, self.eps)
         return vech(x).flatten(1)

@@ -90,7 +90,7 @@ class LearnableMetric(MetricLayer):
 
     def forward(self) -> Metric:
         """The metric for M and theta as they are now."""
-        return GeneralizedBuresWasserstein(self.M, self.theta)
+        return GeneralizedBuresWasserstein(self.M, self.theta).rooted()
 
 
 def find_metric(
