@@ -62,7 +62,8 @@ typedef struct {
                                a - b q*, squared distances; frames: points times v u^T; step, walk: iterates, residuals;
                                adjoint: derivatives in points (item, m) and weights (item, m) */
     int64_t *steps;         /* walk: how many */
-    unsigned char *failed;  /* (item): 1 where a matrix was singular or not finite, or an iteration did not converge */
+    unsigned char *failed;  /* (item)*: 1 where a matrix was singular or not finite, or an iteration did not converge */
+    size_t failures;        /* how many of these */
     int out_of_memory;
 } task;
 
@@ -83,13 +84,14 @@ typedef struct {
 /* Do the job.  Returns how many items failed. */
 static PyObject *finish(worker work, const task *whole, Py_ssize_t items, int threads)
 {
+    job all;
     int out_of_memory;
-    Py_ssize_t failed = 0;
+    size_t failures = 0;
     Py_BEGIN_ALLOW_THREADS
-    out_of_memory = run(work, whole, (size_t)items, threads);
-    for (Py_ssize_t i = 0; i < items && !out_of_memory; i++) failed += whole->failed[i];
+    out_of_memory = run(&all, work, whole, (size_t)items, threads);
     Py_END_ALLOW_THREADS
-    return out_of_memory ? PyErr_NoMemory() : PyLong_FromSsize_t(failed);
+    for (int t = 0; t < all.parts; t++) failures += all.part[t].failures;
+    return out_of_memory ? PyErr_NoMemory() : PyLong_FromSize_t(failures);
 }
 
 static PyObject *svd(PyObject *self, PyObject *args)

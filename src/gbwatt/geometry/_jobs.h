@@ -20,7 +20,10 @@
             (void)to;                                                                                                \
             EACH_LANE good[l] = 1;
 #define END                                                                                                          \
-            for (size_t l = 0; l < count; l++) t->failed[start + l] = !good[l];                                      \
+            for (size_t l = 0; l < count; l++) {                                                                     \
+                t->failures += !good[l];                                                                             \
+                if (t->failed) t->failed[start + l] = !good[l];                                                      \
+            }                                                                                                        \
         }                                                                                                            \
         free(raw);                                                                                                   \
         return NULL;                                                                                                 \

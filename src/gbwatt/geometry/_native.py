@@ -23,6 +23,7 @@ except ImportError:  # no compiler when the package was installed: torch does th
 
 MAX_SIZE = 64  # about where LAPACK, which blocks larger matrices better, catches up
 BLOCK = 16  # matrices that the kernel works on at a time
+_REAL = (torch.float32, torch.float64)
 
 
 def available() -> bool:
@@ -34,15 +35,25 @@ def supports(f: Tensor) -> bool:
     """Whether the compiled kernel takes these matrices: small, real, dense, on the CPU."""
     return (
         _jacobi is not None
-        and f.device.type == "cpu"
-        and f.dtype in (torch.float32, torch.float64)
-        and 0 < f.shape[-1] <= MAX_SIZE
+        and f.is_cpu
+        and f.dtype in _REAL
+        and 0 < f.size(-1) <= MAX_SIZE
         and not torch.compiler.is_compiling()
     )
 
 
 def _address(x: Tensor | None) -> int:
     return 0 if x is None else x.data_ptr()
+
+
+def _count(x: Tensor) -> int:
+    """How many matrices there are."""
+    return math.prod(x.shape[:-2])
+
+
+def _sizes(x: Tensor) -> tuple[int, int, int, int]:
+    """What jobs on matrices (..., k, k) have to know."""
+    return _count(x), x.size(-1), x.element_size(), torch.get_num_threads()
 
 
 def svd(f: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -83,36 +94,32 @@ def eigh(x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
 
 def symmetric(x: Tensor) -> bool:
     """Whether all matrices (..., k, k) are finite, and symmetric to the last bit."""
-    x, failed = x.contiguous(), torch.empty(x.shape[:-2], dtype=torch.bool)
-    sizes = (failed.numel(), x.shape[-1], x.element_size(), torch.get_num_threads())
-    return not _jacobi.symmetric(_address(x), _address(failed), *sizes)
+    x = x.contiguous()
+    return not _jacobi.symmetric(_address(x), 0, *_sizes(x))
 
 
 def bimap(x: Tensor, w: Tensor) -> Tensor:
     """``wᵀ x w`` for symmetric x (..., n, n) and w (n, k)."""
     x, w = x.contiguous(), w.contiguous()
-    out, failed = x.new_empty(*x.shape[:-2], w.shape[1], w.shape[1]), torch.empty(x.shape[:-2], dtype=torch.bool)
-    arrays = map(_address, (x, w, out, failed))
-    _jacobi.map(*arrays, failed.numel(), *w.shape, x.element_size(), torch.get_num_threads())
+    out = x.new_empty(*x.shape[:-2], w.shape[1], w.shape[1])
+    _jacobi.map(*map(_address, (x, w, out)), 0, _count(x), *w.shape, x.element_size(), torch.get_num_threads())
     return out
 
 
 def bimap_adjoint(x: Tensor, w: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Derivatives of :func:`bimap` in ``x`` and ``w``."""
     x, w, grad = x.contiguous(), w.contiguous(), grad.contiguous()
-    out, failed = torch.empty_like(x), torch.empty(x.shape[:-2], dtype=torch.bool)
-    sums = x.new_empty(-(-failed.numel() // BLOCK), *w.shape)
-    arrays = map(_address, (x, w, grad, out, sums, failed))
-    _jacobi.map_adjoint(*arrays, failed.numel(), *w.shape, x.element_size(), torch.get_num_threads())
+    out, sums = torch.empty_like(x), x.new_empty(-(-_count(x) // BLOCK), *w.shape)
+    arrays = map(_address, (x, w, grad, out, sums))
+    _jacobi.map_adjoint(*arrays, 0, _count(x), *w.shape, x.element_size(), torch.get_num_threads())
     return out, sums.sum(0)
 
 
 def compose(u: Tensor, s: Tensor) -> Tensor:
     """``u diag(s) uᵀ``, for u (..., k, k) and s (..., k): symmetric to the last bit."""
     u, s = u.contiguous(), s.contiguous()
-    out, failed = torch.empty_like(u), torch.empty(u.shape[:-2], dtype=torch.bool)
-    arrays = map(_address, (u, s, out, failed))
-    _jacobi.compose(*arrays, failed.numel(), u.shape[-1], u.element_size(), torch.get_num_threads())
+    out = torch.empty_like(u)
+    _jacobi.compose(*map(_address, (u, s, out)), 0, *_sizes(u))
     return out
 
 
@@ -123,10 +130,8 @@ POWER, LOGARITHM = 0, 1
 def derive(u: Tensor, values: Tensor, grad: Tensor, function: int, parameter: float) -> Tensor:
     """Derivative of a function of symmetric matrices with eigenvectors u (..., k, k) and values (..., k)."""
     u, values, grad = u.contiguous(), values.contiguous(), grad.contiguous()
-    out, failed = torch.empty_like(u), torch.empty(u.shape[:-2], dtype=torch.bool)
-    arrays = map(_address, (u, values, grad, out, failed))
-    sizes = (failed.numel(), u.shape[-1], u.element_size())
-    _jacobi.derive(*arrays, function, parameter, *sizes, torch.get_num_threads())
+    out = torch.empty_like(u)
+    _jacobi.derive(*map(_address, (u, values, grad, out)), 0, function, parameter, *_sizes(u))
     return out
 
 
@@ -154,10 +159,8 @@ def unchart(a: Tensor, c: Tensor, power: float, definite: bool) -> Deformed | No
 def _deform(job: Any, x: Tensor, c: Tensor, power: float, definite: bool) -> Deformed | None:
     x, c = x.contiguous(), c.contiguous()
     value, u, eigenvalues = torch.empty_like(x), torch.empty_like(x), x.new_empty(x.shape[:-1])
-    failed = torch.empty(x.shape[:-2], dtype=torch.bool)
-    arrays = map(_address, (x, c, u, eigenvalues, value, failed))
-    sizes = (failed.numel(), x.shape[-1], x.element_size(), torch.get_num_threads())
-    return None if job(*arrays, power, definite, *sizes) else Deformed(value, u, eigenvalues)
+    failures = job(*map(_address, (x, c, u, eigenvalues, value)), 0, power, definite, *_sizes(x))
+    return None if failures else Deformed(value, u, eigenvalues)
 
 
 def chart_adjoint(_x: Tensor, found: Deformed, c: Tensor, power: float, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -179,9 +182,7 @@ def _undeform(
     a, c, grad = a.contiguous(), c.contiguous(), grad.contiguous()
     out, slopes = torch.empty_like(a), a.new_empty(a.shape[:-2])
     sums = a.new_empty(-(-slopes.numel() // BLOCK), *c.shape)
-    failed = torch.empty(slopes.shape, dtype=torch.bool)
-    arrays = map(_address, (a, c, found.u, found.eigenvalues, grad, out, sums, slopes, failed))
-    job(*arrays, power, slopes.numel(), a.shape[-1], a.element_size(), torch.get_num_threads())
+    job(*map(_address, (a, c, found.u, found.eigenvalues, grad, out, sums, slopes)), 0, power, *_sizes(a))
     return out, sums.sum(0).tril(), slopes
 
 
@@ -214,9 +215,8 @@ def bures_start(b: Tensor) -> Tensor | None:
     """A factor (..., k, k) of the mean of ``b_j b_jᵀ`` over points (..., m, k, k); None if one is singular."""
     b = b.contiguous()
     out = b.new_empty(*b.shape[:-3], *b.shape[-2:])
-    failed = torch.empty(b.shape[:-3], dtype=torch.bool)
-    sizes = (failed.numel(), *b.shape[-3:-1], b.element_size(), torch.get_num_threads())
-    return None if _jacobi.bures_start(*map(_address, (b, out, failed)), *sizes) else out
+    sizes = (_count(out), *b.shape[-3:-1], b.element_size(), torch.get_num_threads())
+    return None if _jacobi.bures_start(_address(b), _address(out), 0, *sizes) else out
 
 
 def bures_frames(n: Tensor, b: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
@@ -232,10 +232,9 @@ def bures_frames(n: Tensor, b: Tensor, before: Tensor | None = None) -> tuple[Te
     """
     n, b = n.contiguous(), b.contiguous()
     u, v, turned, aligned = (torch.empty_like(b) for _ in range(4))
-    failed = torch.empty(b.shape[:-2], dtype=torch.bool)
-    arrays = map(_address, (n, b, before, u, v, turned, aligned, failed))
-    sizes = (failed.numel(), *b.shape[-3:-1], b.element_size(), torch.get_num_threads())
-    return None if _jacobi.bures_frames(*arrays, *sizes) else (u, v, turned, aligned)
+    arrays = map(_address, (n, b, before, u, v, turned, aligned))
+    sizes = (_count(b), *b.shape[-3:-1], b.element_size(), torch.get_num_threads())
+    return None if _jacobi.bures_frames(*arrays, 0, *sizes) else (u, v, turned, aligned)
 
 
 def bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:

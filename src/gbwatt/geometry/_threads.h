@@ -61,23 +61,24 @@ static void spread(job *all)
 }
 #endif
 
-/* Work on the items with at most so many threads.  Returns whether memory ran out. */
-static int run(worker work, const task *whole, size_t items, int threads)
+/* Work on the items with at most so many threads; what they say is in the parts of the job.  Returns whether memory ran
+ * out. */
+static int run(job *all, worker work, const task *whole, size_t items, int threads)
 {
-    job all = {.work = work};
-    size_t blocks = (items + LANES - 1) / LANES;
+    const size_t blocks = (items + LANES - 1) / LANES;
     if (threads > MAX_THREADS) threads = MAX_THREADS;
     if ((size_t)threads > blocks) threads = (int)blocks;
-    all.parts = threads < 1 ? 1 : threads;
-    for (int t = 0; t < all.parts; t++) {
-        task *part = &all.part[t];
+    all->work = work;
+    all->parts = threads < 1 ? 1 : threads;
+    for (int t = 0; t < all->parts; t++) {
+        task *part = &all->part[t];
         *part = *whole;
-        part->first = blocks * (size_t)t / (size_t)all.parts * LANES;
-        part->last = blocks * (size_t)(t + 1) / (size_t)all.parts * LANES;
+        part->first = blocks * (size_t)t / (size_t)all->parts * LANES;
+        part->last = blocks * (size_t)(t + 1) / (size_t)all->parts * LANES;
         if (part->last > items) part->last = items;
     }
-    spread(&all);
+    spread(all);
     int out_of_memory = 0;
-    for (int t = 0; t < all.parts; t++) out_of_memory |= all.part[t].out_of_memory;
+    for (int t = 0; t < all->parts; t++) out_of_memory |= all->part[t].out_of_memory;
     return out_of_memory;
 }

@@ -26,17 +26,19 @@ class _Deformation(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, c: Tensor, p: Tensor, found: _native.Deformed, adjoint: _Adjoint) -> Tensor:
-        ctx.save_for_backward(x, c, p, *found)
-        ctx.adjoint = adjoint
+    def forward(
+        ctx: Any, x: Tensor, c: Tensor, p: Tensor | float, found: _native.Deformed, adjoint: _Adjoint, power: float
+    ) -> Tensor:
+        ctx.save_for_backward(x, c, p if isinstance(p, Tensor) else None, *found)
+        ctx.adjoint, ctx.power = adjoint, power
         return found.value
 
     @staticmethod
     @differentiable_once("a power of a matrix")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, c, p, *found = ctx.saved_tensors
-        in_x, in_c, slopes = ctx.adjoint(x, _native.Deformed(*found), c, float(p), grad)
-        return in_x, in_c, slopes.sum().reshape(p.shape) if ctx.needs_input_grad[2] else None, None, None
+        in_x, in_c, slopes = ctx.adjoint(x, _native.Deformed(*found), c, ctx.power, grad)
+        return in_x, in_c, slopes.sum().reshape(p.shape) if ctx.needs_input_grad[2] else None, None, None, None
 
 
 def deformed_factor(x: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
@@ -50,9 +52,8 @@ def deformed_power(a: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
 
 
 def _by_kernel(job: _Job, adjoint: _Adjoint, x: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
-    power = torch.as_tensor(p, dtype=x.dtype, device=x.device)
-    if not _native.supports(x) or power.numel() > 1:
+    if not _native.supports(x) or (isinstance(p, Tensor) and p.numel() > 1):
         return None
-    exponent = float(power.detach())
-    found = job(x, c, exponent, exponent < 0)
-    return None if found is None else apply(_Deformation, x, c, power, found, adjoint)
+    power = float(p.detach()) if isinstance(p, Tensor) else p
+    found = job(x, c, power, power < 0)
+    return None if found is None else apply(_Deformation, x, c, p, found, adjoint, power)

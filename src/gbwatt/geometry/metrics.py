@@ -350,12 +350,12 @@ class GeneralizedBuresWasserstein(Metric):
             raise checks.ShapeError(f"'M' {tuple(self.M.shape)} must be a single matrix (k, k).")
         if isinstance(self.theta, Tensor) and not self.theta.is_floating_point():
             raise checks.MismatchError(f"'theta' has dtype {self.theta.dtype}; a floating number is needed.")
-        theta = torch.as_tensor(self.theta).detach()
-        if theta.ndim != 0:
-            raise checks.ShapeError(f"'theta' {tuple(theta.shape)} must be a number or a tensor of shape ().")
-        if not math.isfinite(float(theta)) or float(theta) == 0:
+        if isinstance(self.theta, Tensor) and self.theta.ndim != 0:
+            raise checks.ShapeError(f"'theta' {tuple(self.theta.shape)} must be a number or a tensor of shape ().")
+        theta = float(self.theta.detach() if isinstance(self.theta, Tensor) else self.theta)
+        if not math.isfinite(theta) or theta == 0:
             raise checks.ParameterError(
-                f"theta={float(theta)} must be finite and not 0; "
+                f"theta={theta} must be finite and not 0; "
                 "for M = I the limit of small theta is half the distance of LogEuclidean()."
             )
 

@@ -94,9 +94,10 @@ static PyObject *done(int out_of_memory)
 
 static PyObject *finish(worker work, const task *whole, size_t items, int threads)
 {
+    job all;
     int out_of_memory;
     Py_BEGIN_ALLOW_THREADS
-    out_of_memory = run(work, whole, items, threads);
+    out_of_memory = run(&all, work, whole, items, threads);
     Py_END_ALLOW_THREADS
     return done(out_of_memory);
 }
@@ -118,10 +119,11 @@ static int correlate_all(task *t, int itemsize, int threads)
     const size_t pairs = t->batch * ((blocks + 1) / 2);
     t->spectrum = new((size_t)itemsize * FREQUENCIES(t->size, blocks) * t->n_in * 2 * rounded(t->n_out, itemsize));
     t->ends = t->constant ? new((size_t)itemsize * t->n_out * t->width) : NULL;
+    job all;
     int failed = !t->spectrum || (t->constant && !t->ends);
-    if (!failed) failed = run(WORKER(responses), t, t->n_in, threads);
-    if (!failed && t->constant) failed = run(WORKER(constants), t, 1, 1);
-    if (!failed) failed = run(WORKER(correlations), t, (pairs + PAIRS - 1) / PAIRS, threads);
+    if (!failed) failed = run(&all, WORKER(responses), t, t->n_in, threads);
+    if (!failed && t->constant) failed = run(&all, WORKER(constants), t, 1, 1);
+    if (!failed) failed = run(&all, WORKER(correlations), t, (pairs + PAIRS - 1) / PAIRS, threads);
     delete(t->spectrum), delete(t->ends);
     return failed;
 }
@@ -175,10 +177,11 @@ static PyObject *channel_moments(PyObject *self, PyObject *args)
 static int passes(task *t, worker measure, worker conclude, worker apply, int threads)
 {
     t->rows = new(sizeof(double) * 2 * t->batch * t->n_out);
+    job all;
     int failed = !t->rows;
-    if (!failed) failed = run(measure, t, t->batch, threads);
-    if (!failed) failed = run(conclude, t, 1, 1);
-    if (!failed && apply) failed = run(apply, t, t->batch, threads);
+    if (!failed) failed = run(&all, measure, t, t->batch, threads);
+    if (!failed) failed = run(&all, conclude, t, 1, 1);
+    if (!failed && apply) failed = run(&all, apply, t, t->batch, threads);
     delete(t->rows);
     return failed;
 }

@@ -88,6 +88,11 @@ class Net(NeuralNet):  # type: ignore[misc]
                 del self.history[-1]
             self.notify("on_train_end", X=sets)
 
+    def _set_training(self, training: bool = True) -> None:
+        """Only where it is not so already: to ask every module takes longer than some of their work."""
+        if self.module_.training != training:
+            super()._set_training(training)
+
     def train_step(self, batch: Any, **params: Any) -> Any:
         """One step of the optimiser, if the numbers are finite."""
         with self._watched(batch, training=True):
