@@ -280,7 +280,7 @@ def peak_cells(one: memory.Peak, floor: memory.Peak) -> list[str]:
 def growing(args: argparse.Namespace) -> Part:
     """How the cost grows with each size."""
     with limited(max(args.threads)), quiet():
-        curves = growth.measure(args.rounds // 5)
+        curves = growth.measure(max(1, args.rounds // 2))
     texts = []
     for curve in curves:
         times = [f"{1e3 * seconds:.1f}" for seconds in curve.seconds]
@@ -365,7 +365,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="criteria are for the largest")
     parser.add_argument("--presets", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="these parts")
-    parser.add_argument("--rounds", type=int, default=30, help="show the shortest of these (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=12, help="turns of each network (default: %(default)s)")
     parser.add_argument("--budget", type=float, default=2.0, help="seconds; slower steps are taken twice")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the parts into this markdown file")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the growth (default: beside FILE, as SVG)")

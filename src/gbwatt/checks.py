@@ -138,26 +138,18 @@ def broadcastable(**matrices: Tensor) -> None:
         raise ShapeError(f"the batch axes of {shapes} do not broadcast; insert axes of length 1.") from None
 
 
-def symmetric(**matrices: Tensor) -> None:
-    """Require finite matrices (..., k, k) that are symmetric up to :func:`rounding`, all of one kind and size."""
-    import torch
-
+def alike(**matrices: Tensor) -> None:
+    """Require matrices (..., k, k), all of one kind and size, whose batch axes broadcast."""
     same_kind(**matrices)
     square(**matrices)
     broadcastable(**matrices)
-    if torch.compiler.is_compiling():  # what follows looks at values
-        return
-    for name, x in matrices.items():
-        _values(name, x.detach())
 
 
-def _values(name: str, x: Tensor) -> None:
+def symmetric(name: str, x: Tensor) -> None:
+    """Require finite matrices (..., k, k) that are symmetric up to :func:`rounding`."""
     import torch
 
-    from gbwatt.geometry import _native
-
-    # ours are symmetric to the last bit
-    if _native.symmetric(x) if _native.supports(x) else torch.equal(x, x.mT) and math.isfinite(float(x.sum())):
+    if torch.equal(x, x.mT) and math.isfinite(float(x.sum())):  # symmetric to the last bit, as ours are
         return
     skew = (x - x.mT).abs().amax((-2, -1))  # NaN for NaN and for infinities: they fail the comparison below
     size = x.abs().amax((-2, -1))

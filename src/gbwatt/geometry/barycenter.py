@@ -23,6 +23,7 @@ from gbwatt import checks
 from gbwatt.geometry._autograd import apply, differentiable_once
 from gbwatt.geometry.flows import FLOWS, Flow, Found, each_query
 from gbwatt.geometry.linalg import svd
+from gbwatt.geometry.symmetry import require_symmetric
 
 if TYPE_CHECKING:
     from gbwatt.geometry.metrics import Metric
@@ -136,7 +137,7 @@ def barycenter(
 
 def _arguments(points: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     """Checked points, and weights with a query axis."""
-    checks.symmetric(points=points)
+    require_symmetric(points=points)
     if points.ndim < 3 or points.shape[-3] == 0:
         raise checks.ShapeError(
             f"'points' {tuple(points.shape)} is not a stack of matrices; (..., m, k, k) with m > 0 is needed."

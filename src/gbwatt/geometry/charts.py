@@ -24,10 +24,9 @@ from gbwatt.geometry.linalg import (
     power_function,
     spectral,
     spectral_derivative,
-    sym,
-    symmetrised,
     whiten,
 )
+from gbwatt.geometry.symmetry import sym, symmetrised
 
 
 class Chart(ABC):

@@ -26,8 +26,9 @@ from torch import Tensor
 
 from gbwatt.checks import ConvergenceWarning
 from gbwatt.geometry import _native
-from gbwatt.geometry.linalg import EXP, LOG, POWER, SVD, factor, solve, spectral, svd, sym
+from gbwatt.geometry.linalg import EXP, LOG, POWER, SVD, factor, solve, spectral, svd
 from gbwatt.geometry.procrustes import polar
+from gbwatt.geometry.symmetry import sym
 
 COMMON = 1e-3  # residual of the mean that queries start from, and how many steps to it
 COMMON_STEPS = 20

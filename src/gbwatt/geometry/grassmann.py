@@ -19,8 +19,8 @@ from torch import Tensor
 
 from gbwatt import checks
 from gbwatt.geometry._autograd import apply, differentiable_once
-from gbwatt.geometry.linalg import sym
 from gbwatt.geometry.metrics import smooth_root
+from gbwatt.geometry.symmetry import require_symmetric, sym
 
 
 class _LeadingSubspace(torch.autograd.Function):
@@ -76,7 +76,7 @@ def leading_subspace(x: Tensor, p: int) -> Tensor:
             [1., 0.],
             [0., 1.]])
     """
-    checks.symmetric(x=x)
+    require_symmetric(x=x)
     if not 1 <= p <= x.shape[-1]:
         raise checks.ParameterError(f"p={p} must be between 1 and {x.shape[-1]}, the size of 'x' {tuple(x.shape)}.")
     return apply(_LeadingSubspace, x, p)

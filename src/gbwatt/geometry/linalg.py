@@ -26,18 +26,9 @@ from torch import Tensor
 from gbwatt import checks
 from gbwatt.geometry import _native
 from gbwatt.geometry._autograd import apply, differentiable_once
+from gbwatt.geometry.symmetry import require_symmetric, sym
 
 Domain = Literal["symmetric", "rectified", "semidefinite", "definite"]
-
-
-def sym(x: Tensor) -> Tensor:
-    """Symmetric part ``(x + xᵀ) / 2``, shape (..., k, k)."""
-    return (x + x.mT) / 2
-
-
-def symmetrised(x: Tensor) -> Tensor:
-    """:func:`sym` for functions whose derivative is symmetric: what is symmetric to the last bit stays as it is."""
-    return x if _native.supports(x) and _native.symmetric(x.detach()) else sym(x)
 
 
 # ----------------------------------------------------------------------------------------------------- decompositions
@@ -364,25 +355,25 @@ def logm(x: Tensor) -> Tensor:
     tensor([[0., 0.],
             [0., 0.]])
     """
-    checks.symmetric(x=x)
+    require_symmetric(x=x)
     return spectral(x, LOG)
 
 
 def expm(x: Tensor) -> Tensor:
     """Matrix exponential of symmetric matrices, shape (..., k, k)."""
-    checks.symmetric(x=x)
+    require_symmetric(x=x)
     return spectral(x, EXP)
 
 
 def sqrtm(x: Tensor) -> Tensor:
     """Symmetric square root of positive (semi)definite matrices, shape (..., k, k)."""
-    checks.symmetric(x=x)
+    require_symmetric(x=x)
     return spectral(x, SQRT)
 
 
 def invsqrtm(x: Tensor) -> Tensor:
     """Inverse of the symmetric square root of positive definite matrices, shape (..., k, k)."""
-    checks.symmetric(x=x)
+    require_symmetric(x=x)
     return spectral(x, INVSQRT)
 
 
@@ -398,7 +389,7 @@ def powm(x: Tensor, theta: Tensor | float) -> Tensor:
     tensor([[5.0000, 4.0000],
             [4.0000, 5.0000]])
     """
-    checks.symmetric(x=x)
+    require_symmetric(x=x)
     checks.finite(theta=theta)
     return spectral(x, power_function(theta), theta)
 
@@ -418,7 +409,7 @@ def reeig(x: Tensor, eps: float = 1e-5) -> Tensor:
     tensor([[1.0000, 0.0000],
             [0.0000, 0.5000]])
     """
-    checks.symmetric(x=x)
+    require_symmetric(x=x)
     checks.finite(eps=eps)
     return spectral(x, REEIG, eps)
 
@@ -459,7 +450,7 @@ def lyapunov(x: Tensor, s: Tensor) -> Tensor:
     tensor([[0.5000, 0.5000],
             [0.5000, 0.5000]])
     """
-    checks.symmetric(x=x, s=s)
+    require_symmetric(x=x, s=s)
     return _lyapunov(x, s)
 
 
@@ -480,7 +471,7 @@ def generalized_lyapunov(x: Tensor, m: Tensor, s: Tensor) -> Tensor:
     s : Tensor, shape (..., k, k)
         Symmetric matrices.
     """
-    checks.symmetric(x=x, m=m, s=s)
+    require_symmetric(x=x, m=m, s=s)
     c = factor(m, "m", "definite")
     return congruence(torch.linalg.inv(c).mT, _lyapunov(whiten(c, x), whiten(c, s)))
 

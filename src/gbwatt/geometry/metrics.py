@@ -31,6 +31,7 @@ from gbwatt.geometry.barycenter import barycenter
 from gbwatt.geometry.charts import Chart, DeformedRoot, Identity, Logarithm, Root
 from gbwatt.geometry.linalg import factor
 from gbwatt.geometry.spaces import Cone, Factors, Interval, Invariant, Space, Symmetric, outside
+from gbwatt.geometry.symmetry import require_symmetric
 
 
 class _SmoothRoot(torch.autograd.Function):
@@ -87,7 +88,7 @@ class Metric(ABC):
 
     def _sqdist(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Squared distance, and the points that it is of."""
-        checks.symmetric(x=x, y=y)
+        require_symmetric(x=x, y=y)
         a, b = self.chart(x, "x"), self.chart(y, "y")
         square = self.scale * self.space.sqdist(a, b)
         # without one equal entry no matrices can be equal; a graph cannot ask for it
@@ -104,7 +105,7 @@ class Metric(ABC):
 
     def log(self, base: Tensor, x: Tensor) -> Tensor:
         """Tangent vector at ``base`` whose geodesic reaches ``x`` at time 1, shape (..., k, k)."""
-        checks.symmetric(base=base, x=x)
+        require_symmetric(base=base, x=x)
         return self.chart.pull(base, self.space.log(self.chart(base, "base"), self.chart(x, "x")))
 
     def exp(self, base: Tensor, v: Tensor) -> Tensor:
@@ -112,7 +113,7 @@ class Metric(ABC):
 
         Raises :class:`~gbwatt.checks.DomainError` if the geodesic ends before.
         """
-        checks.symmetric(base=base, v=v)
+        require_symmetric(base=base, v=v)
         a, w = self.chart(base, "base"), self.chart.push(base, v)
         limits = self.space.interval(a.detach(), w.detach())
         outside(torch.ones_like(limits[0]), limits, "exp(base, v)")
@@ -120,7 +121,7 @@ class Metric(ABC):
 
     def interval(self, base: Tensor, v: Tensor) -> Interval:
         """Open interval of t on which the geodesic ``exp(base, t v)`` exists, two arrays of shape (...)."""
-        checks.symmetric(base=base, v=v)
+        require_symmetric(base=base, v=v)
         return self.space.interval(self.chart(base, "base"), self.chart.push(base, v))
 
     def geodesic(self, x: Tensor, y: Tensor, t: Tensor | float) -> Tensor:
@@ -129,7 +130,7 @@ class Metric(ABC):
         ``t`` is a number or an array (...).  Outside [0, 1] the geodesic may end: a
         :class:`~gbwatt.checks.DomainError` then tells the interval.
         """
-        checks.symmetric(x=x, y=y)
+        require_symmetric(x=x, y=y)
         checks.finite(t=t)
         t = torch.as_tensor(t, dtype=x.dtype, device=x.device)
         checks.broadcastable(x=x, y=y, t=t[..., None, None])
@@ -145,7 +146,7 @@ class Metric(ABC):
 
     def inner(self, base: Tensor, u: Tensor, v: Tensor) -> Tensor:
         """Inner product of the tangent vectors ``u`` and ``v`` at ``base``, shape (...)."""
-        checks.symmetric(base=base, u=u, v=v)
+        require_symmetric(base=base, u=u, v=v)
         push = self.chart.push
         return self.scale * self.space.inner(self.chart(base, "base"), push(base, u), push(base, v))
 
@@ -156,7 +157,7 @@ class Metric(ABC):
         M^(1/θ) for the generalised one.  Bures-Wasserstein coordinates are ``X^½ - I``; their norm is the distance
         from the origin.
         """
-        checks.symmetric(x=x)
+        require_symmetric(x=x)
         return self.scale**0.5 * self.space.coordinates(self.chart(x, "x"))
 
     def point(self, c: Tensor) -> Tensor:
@@ -165,7 +166,7 @@ class Metric(ABC):
         Where the geometry ends somewhere (Euclidean, Bures-Wasserstein), I + c has to be positive definite; it is so
         for sums of coordinates with weights that are not negative and sum to one.
         """
-        checks.symmetric(c=c)
+        require_symmetric(c=c)
         return self.chart.inverse(self.space.point(c / self.scale**0.5))
 
     def mean(self, points: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -345,7 +346,7 @@ class GeneralizedBuresWasserstein(Metric):
     space = Factors()
 
     def __post_init__(self) -> None:
-        checks.symmetric(M=self.M)
+        require_symmetric(M=self.M)
         if self.M.ndim != 2:
             raise checks.ShapeError(f"'M' {tuple(self.M.shape)} must be a single matrix (k, k).")
         if isinstance(self.theta, Tensor) and not self.theta.is_floating_point():

@@ -26,10 +26,10 @@ from gbwatt.geometry.linalg import (
     lyapunov,
     solve,
     spectral,
-    sym,
     whiten,
 )
 from gbwatt.geometry.procrustes import polar, procrustes
+from gbwatt.geometry.symmetry import sym
 
 Interval = tuple[Tensor, Tensor]
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gbwatt import checks
 from gbwatt.geometry.grassmann import leading_subspace, orthonormalise, projection_distance
-from gbwatt.geometry.linalg import sym
+from gbwatt.geometry.symmetry import sym
 from gbwatt.models.epochs import as_epochs
 from gbwatt.models.presets import Architecture, Split, Task, Training, architecture_for
 from gbwatt.models.registry import register

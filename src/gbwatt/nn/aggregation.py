@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gbwatt import checks
 from gbwatt.geometry import Metric
-from gbwatt.geometry.linalg import sym
+from gbwatt.geometry.symmetry import sym
 
 
 def _sum(weights: Tensor, x: Tensor) -> Tensor:

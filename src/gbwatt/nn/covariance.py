@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gbwatt import checks
 from gbwatt.geometry._autograd import apply, differentiable_once
-from gbwatt.geometry.linalg import sym
+from gbwatt.geometry.symmetry import sym
 from gbwatt.nn import _native
 
 Shrinkage = float | Literal["oas", "learnt"]
