@@ -66,7 +66,7 @@ $(VENV)/.lint: $(DECLARED) | $(VENV)/.base
 $(ECOVENV)/.ecosystem: $(DECLARED) $(NATIVE)
 	$(call create_venv,$(ECOVENV))
 	$(ECOVENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet $(TORCH) 'setuptools>=77'
-	$(ECOVENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --no-build-isolation --editable '.[test,braindecode,moabb]'
+	$(ECOVENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --no-build-isolation --editable '.[test,braindecode,moabb,dask]'
 	$(ECOVENV)/bin/python -m gbwatt.models.external
 	@touch $@
 
@@ -106,8 +106,11 @@ ci: ## what continuous integration runs
 
 # --- programs --------------------------------------------------------------------------------------
 
-demo: $(VENV)/.base ## a short tour of the geometry
+# A third of the usual epochs, which the second command says.
+demo: $(VENV)/.base ## a short tour of the geometry, then a model trained, tested and saved
 	$(BIN)/python examples/geometry_demo.py
+	$(BIN)/gbwatt train --max-epochs 60 --output build/demo --force
+	$(BIN)/gbwatt evaluate build/demo --dataset simulated-ssvep --subject 2
 
 bench: $(VENV)/.base $(VENV)/.peers ## precision and speed against other libraries
 	$(BIN)/python benchmarks/precision.py

@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from skorch.callbacks import Callback
 
 from gbwatt import checks
 from gbwatt.models.registry import OWN_DATA, TASKS
@@ -286,6 +287,21 @@ def test_verbose_shows_progress_and_silence_is_silent(decoder, trials, capsys):
     assert out == ""
     assert "6/6" in err
     assert "valid_loss" in err
+
+
+def test_callbacks_of_a_caller_are_told_of_finished_epochs(decoder, trials, tmp_path):
+    class Watch(Callback):
+        def __init__(self):
+            self.seen = []
+
+        def on_epoch_end(self, net, **_):
+            self.seen.append(net.history[-1]["valid_loss"])
+
+    watch = Watch()
+    fitted = decoder(callbacks=[watch]).fit(*trials)
+    assert watch.seen == losses(fitted)
+    fitted.save_pretrained(tmp_path)
+    assert EEGDecoder.from_pretrained(tmp_path).callbacks is None
 
 
 def test_the_log_has_a_row_for_each_epoch(decoder, trials, tmp_path):

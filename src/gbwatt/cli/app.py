@@ -1,6 +1,7 @@
 """``gbwatt``: the commands together, and how errors leave it.
 
-Exit codes: 0 done, 1 an unexpected failure (with its traceback), 2 a wrong argument or file.
+Exit codes: 0 done, 1 an unexpected failure (with its traceback), 2 a wrong argument or file, 3 some runs failed and the
+others are done, 130 interrupted by Ctrl-C.  Errors are a line on stderr; with ``--json``, stdout has one document.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import gbwatt
-from gbwatt import checks
-from gbwatt.cli import data
+from gbwatt.cli import benchmark, data, evaluate, models, store, tables, train
 
 app = typer.Typer(
     name="gbwatt",
@@ -23,7 +23,13 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(train.train)
+app.command()(evaluate.evaluate)
+app.command()(benchmark.benchmark)
+app.command()(tables.tables)
+app.command()(models.models)
 app.add_typer(data.app, name="data")
+app.add_typer(store.app, name="store")
 
 
 @app.command()
@@ -37,9 +43,20 @@ def main() -> None:
     warnings.showwarning = _show_warning
     try:
         app()
-    except (checks.InputError, ImportError) as error:
+    except Exception as error:
+        if not mendable(error):
+            raise
         _say("[bold red]error:[/]", str(error))
         sys.exit(2)
+
+
+def mendable(error: Exception) -> bool:
+    """Whether an error is the user's to mend.
+
+    So are those with a name of their own in this package, which say what to do; missing packages; files.
+    """
+    ours = type(error).__module__.partition(".")[0] == gbwatt.__name__
+    return ours or isinstance(error, ImportError | OSError)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,15 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from gbwatt import checks
+from gbwatt.cli.options import AsJson, Root, key_values, print_json
 from gbwatt.data import DATASETS, find_dataset, load
 from gbwatt.data.catalogue import Dataset, data_root, subjects_here
 from gbwatt.data.description import Description
 from gbwatt.data.trials import Trials
 
 app = typer.Typer(help="Data sets: which there are, and what is in one.", no_args_is_help=True)
-
-Root = Annotated[Path | None, typer.Option(help="Folder of recordings, instead of GBWATT_DATA or ~/gbwatt_data.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")
@@ -29,7 +26,7 @@ def list_(root: Root = None, as_json: AsJson = False) -> None:
     rows = [_row(dataset, root) for dataset in DATASETS.values()]
     console = Console()
     if as_json:
-        console.print_json(json.dumps(rows))
+        print_json(rows)
         return
     table = Table("name", "what it is", "subjects", "here", "forms of files", title=f"Recordings in {data_root(root)}")
     for row in rows:
@@ -66,13 +63,13 @@ def describe(
 ) -> None:
     """Counts, channels, rate, units and preprocessing of a subject, and what a classical pipeline decodes of it."""
     dataset = find_dataset(name)
-    trials = load(name, subject, root=root, source=source, **_options(option or []))
+    trials = load(name, subject, root=root, source=source, **key_values(option))
     description, console = trials.describe(), Console()
     if not as_json:
         _print_description(console, description)
     judged = _judge(trials, dataset)
     if as_json:
-        console.print_json(json.dumps({**description.to_dict(), **judged}))
+        print_json({**description.to_dict(), **judged})
     else:
         _print_judgement(console, judged)
 
@@ -87,20 +84,6 @@ def _judge(trials: Trials, dataset: Dataset) -> dict[str, Any]:
         found["sanity"] = sanity(trials, dataset.protocol, dataset.pipeline).to_dict()
     except checks.InputError as error:
         found["no_sanity"] = str(error)
-    return found
-
-
-def _options(texts: list[str]) -> dict[str, Any]:
-    """``key=value`` as arguments; values are JSON where they can be read as such, else text."""
-    found: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"--option {text!r} is not of the form key=value.")
-        try:
-            found[key] = json.loads(value)
-        except ValueError:
-            found[key] = value
     return found
 
 

@@ -37,10 +37,12 @@ def list_datasets() -> list[str]:
 
 
 def find_dataset(name: str | Path) -> Dataset:
-    """A data set by its name, ``"moabb:NAME"`` for any of MOABB, or a file of recordings.
+    """A data set by its name, or the beginning of one; ``"moabb:NAME"`` for any of MOABB; or a file of recordings.
 
     Examples
     --------
+    >>> find_dataset("mamem").name
+    'mamem-ssvep-ii'
     >>> find_dataset("mamem-ssvep-ii").protocol
     BySession(train=('1', '2', '3'), valid=('4',), test=('5',))
     """
@@ -51,6 +53,9 @@ def find_dataset(name: str | Path) -> Dataset:
         return _of_moabb(text.removeprefix(_MOABB))
     if isinstance(name, Path) or Path(text).suffix or Path(text).exists():
         return _of_file(Path(name).expanduser())
+    begun = [known for known in DATASETS if text and known.startswith(f"{text}-")]
+    if len(begun) == 1:
+        return DATASETS[begun[0]]
     checks.one_of("dataset", text, tuple(DATASETS))
     raise AssertionError  # one_of has raised
 

@@ -86,6 +86,11 @@ def _check_part(name: str, part: str, indices: Indices, n: int) -> None:
 class Splitter(ABC):
     """A rule that divides trials."""
 
+    @property
+    def per_subject(self) -> int | None:
+        """How many splits each subject has; None if splits are between subjects."""
+        return 1
+
     def splits(self, trials: Trials) -> list[Split]:
         """One split for each part that is tested."""
         return list(self._splits(trials))
@@ -153,6 +158,11 @@ class LeaveOneRoundOut(Splitter):
     def __post_init__(self) -> None:
         _check_fractions(valid=self.valid)
 
+    @property
+    def per_subject(self) -> int:
+        """One for each round."""
+        return len(self.rounds)
+
     def _splits(self, trials: Trials) -> Iterator[Split]:
         for subject in np.unique(trials.subject):
             own = trials.subject == subject
@@ -172,6 +182,11 @@ class LeaveOneSubjectOut(Splitter):
 
     def __post_init__(self) -> None:
         checks.at_least("n_valid", self.n_valid, 0)
+
+    @property
+    def per_subject(self) -> None:
+        """None: they are between subjects."""
+        return
 
     def _splits(self, trials: Trials) -> Iterator[Split]:
         subjects = np.unique(trials.subject)

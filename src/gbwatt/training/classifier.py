@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ class GBWAttClassifier(EEGDecoder):
         size of its matrices; see :class:`~gbwatt.models.GBWAtt`, whose defaults hold for what is not given.
     model_options : dict, optional
         Its other arguments.
-    lr, batch_size, ..., verbose
+    lr, batch_size, ..., callbacks
         As in :class:`EEGDecoder`.
 
     Examples
@@ -56,6 +57,7 @@ class GBWAttClassifier(EEGDecoder):
         log: str | Path | None = None,
         tensorboard: str | Path | None = None,
         verbose: int = 0,
+        callbacks: Sequence[Any] | None = None,
     ) -> None:
         super().__init__(
             "gbwatt",
@@ -75,6 +77,7 @@ class GBWAttClassifier(EEGDecoder):
             log=log,
             tensorboard=tensorboard,
             verbose=verbose,
+            callbacks=callbacks,
         )
         self.recipe = recipe
         self.metric = metric

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -64,6 +65,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Folder for TensorBoard.
     verbose : int
         1 shows a progress bar.
+    callbacks : sequence of skorch callbacks, optional
+        Told of the training after everything else: a display of one's own, for instance.
 
     Attributes
     ----------
@@ -114,6 +117,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         log: str | Path | None = None,
         tensorboard: str | Path | None = None,
         verbose: int = 0,
+        callbacks: Sequence[Any] | None = None,
     ) -> None:
         self.model = model
         self.task = task
@@ -132,6 +136,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.log = log
         self.tensorboard = tensorboard
         self.verbose = verbose
+        self.callbacks = callbacks
 
     # ---- training
 
@@ -218,6 +223,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             watchers.append(checkpoints.Checkpoint(self.checkpoint, fingerprint, best))
         if self.early_stopping is not None:
             watchers.append(callbacks.EarlyStopping(self.early_stopping))
+        watchers.extend(self.callbacks or ())
         net = self._initialized(module, training, weights, watchers)
         if self.checkpoint is not None:
             checkpoints.resume(net, best, self.checkpoint, fingerprint)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound="EEGDecoder")
 
 #: Of the machine and not of the model.
-_LOCAL = ("device", "checkpoint", "log", "tensorboard", "verbose")
+_LOCAL = ("device", "checkpoint", "log", "tensorboard", "verbose", "callbacks")
 
 
 def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any) -> None:

@@ -1,0 +1,60 @@
+"""``gbwatt models``: which models there are, and whether they can be built here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gbwatt import checks
+from gbwatt.cli.options import AsJson, print_json
+
+
+def models(
+    task: Annotated[str, typer.Option(help="Count parameters for this task of the paper: mi, ssvep or ern.")] = "mi",
+    as_json: AsJson = False,
+) -> None:
+    """Models by name, what must be installed for them, and how many parameters they have."""
+    from gbwatt.models import list_models
+    from gbwatt.models.presets import find_task
+
+    signal = find_task(task).signal
+    rows = [_row(name, task) for name in list_models()]
+    if as_json:
+        print_json(rows)
+        return
+    console = Console()
+    shape = f"{signal.n_chans} channels, {signal.n_times} samples, {signal.n_outputs} classes"
+    table = Table("name", "what it is", "extra", "here", title=f"Models; parameters for {task} ({shape})")
+    table.add_column("parameters", justify="right")
+    for row in rows:
+        count = "-" if row["parameters"] is None else str(row["parameters"])
+        here = Text("yes") if row["here"] else Text("no", style="yellow")
+        table.add_row(Text(row["name"]), Text(row["summary"]), Text(row["extra"] or "-"), here, count)
+    console.print(table)
+    for reason in dict.fromkeys(row["reason"] for row in rows if row["reason"]):
+        console.print(f"Not here: {reason}", highlight=False, markup=False, soft_wrap=True)
+    console.print("Next: gbwatt train --model NAME", highlight=False)
+
+
+def _row(name: str, task: str) -> dict[str, Any]:
+    """What is registered, and what came of an attempt to build it."""
+    from gbwatt.models import create, entry
+
+    found = entry(name)
+    count, reason = None, None
+    try:
+        count = sum(p.numel() for p in create(name, task=task).parameters() if p.requires_grad)
+    except (checks.InputError, ImportError) as error:
+        reason = str(error)
+    return {
+        "name": name,
+        "summary": found.summary,
+        "extra": found.extra,
+        "here": reason is None,
+        "reason": reason,
+        "parameters": count,
+    }

@@ -1,0 +1,114 @@
+"""What the commands share: arguments that mean the same everywhere, how they are read, and JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from gbwatt import checks
+
+if TYPE_CHECKING:
+    from gbwatt.data import Trials
+    from gbwatt.data.catalogue import Dataset
+    from gbwatt.data.splits import Split
+
+#: Exit code after Ctrl-C, as shells have it.
+INTERRUPTED = 130
+
+Root = Annotated[Path | None, typer.Option(help="Folder of recordings, instead of GBWATT_DATA or ~/gbwatt_data.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else, on stdout.")]
+DatasetName = Annotated[str, typer.Option(help="A data set of `gbwatt data list`, moabb:NAME, or a file.")]
+Subject = Annotated[int | None, typer.Option(help="Number of the subject; by default the first.")]
+SplitNumber = Annotated[int, typer.Option(help="Which of the subject's splits, where there are several.", min=0)]
+Threads = Annotated[int | None, typer.Option(help="Threads of torch; by default all cores.", min=1)]
+
+
+def key_values(texts: list[str] | None) -> dict[str, Any]:
+    """``key=value`` as arguments; values are JSON where they can be read as such, else text.
+
+    Examples
+    --------
+    >>> key_values(["theta=1.5", "metric=bures-wasserstein", "features=false"])
+    {'theta': 1.5, 'metric': 'bures-wasserstein', 'features': False}
+    """
+    found: dict[str, Any] = {}
+    for text in texts or ():
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise typer.BadParameter(f"--option {text!r} is not of the form key=value.")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found
+
+
+def numbers(name: str, text: str) -> list[int]:
+    """Whole numbers and ranges, in their order.
+
+    Examples
+    --------
+    >>> numbers("subjects", "1,2,5-7")
+    [1, 2, 5, 6, 7]
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = (piece.strip() for piece in part.partition("-"))
+        if not (first.isdecimal() and (last.isdecimal() if dash else True)) or (dash and int(last) < int(first)):
+            raise checks.ParameterError(
+                f"{name}={text!r} has {part!r}; numbers and ranges are needed, such as 1,2,5-7."
+            )
+        found.extend(range(int(first), int(last or first) + 1))
+    twice = [number for number in dict.fromkeys(found) if found.count(number) > 1]
+    if twice:
+        raise checks.ParameterError(f"{name}={text!r} has {twice[0]} twice.")
+    return found
+
+
+def open_split(dataset: Dataset, subject: int | None, number: int, root: Path | None) -> tuple[Trials, Split]:
+    """Trials of a subject, and one of the ways in which the protocol of the data set divides them."""
+    from gbwatt.data import load
+
+    trials = load(dataset.name, subject, root=root)
+    splits = dataset.protocol.splits(trials)
+    if not 0 <= number < len(splits):
+        which = "only split 0" if len(splits) == 1 else f"the splits 0 to {len(splits) - 1}"
+        raise checks.ParameterError(f"split={number} is not there: a subject of {dataset.name} has {which}.")
+    return trials, splits[number]
+
+
+def use_threads(number: int | None) -> None:
+    """Let torch use that many threads."""
+    if number is not None:
+        import torch
+
+        torch.set_num_threads(number)
+
+
+def print_json(document: Any) -> None:
+    """Print a document on stdout, with null for what is no number."""
+    Console().print_json(to_json(document))
+
+
+def to_json(document: Any) -> str:
+    """A document as text; JSON has neither NaN nor infinities.
+
+    Examples
+    --------
+    >>> to_json({"kappa": float("nan")})
+    '{"kappa": null}'
+    """
+    return json.dumps(_finite(document), ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

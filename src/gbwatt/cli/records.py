@@ -1,0 +1,69 @@
+"""What is written beside a trained model: what it was trained on, which trials it has seen, and what came out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbwatt import checks
+from gbwatt.cli.options import to_json
+from gbwatt.data.splits import Split
+
+if TYPE_CHECKING:
+    from gbwatt.training import EEGDecoder
+
+FILE = "training.json"
+
+#: What a trial was to a model, and how that is said.
+USES = {
+    "training": "used for training",
+    "validation": "used for validation",
+    "unseen": "not used for training or validation",
+    "unknown": "not known whether used for training",
+}
+_PARTS = {"train": "training", "valid": "validation"}
+
+
+def save(decoder: EEGDecoder, folder: Path, record: dict[str, Any], split: Split) -> dict[str, Any]:
+    """Write a model, and its record with the numbers of the trials that it has seen; the record with the folder."""
+    from gbwatt.models.files import write_atomically
+
+    (folder / FILE).unlink(missing_ok=True)  # of a model that is replaced
+    decoder.save_pretrained(folder)
+    seen = {part: getattr(split, part).tolist() for part in _PARTS}
+    write_atomically(folder / FILE, to_json({**record, "seen": seen}).encode())
+    return {**record, "folder": str(folder)}
+
+
+def read(folder: Path) -> dict[str, Any] | None:
+    """The record of a model; None if it was not trained by this program."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        _ = record["dataset"], record["subject"], record["data"], record["seen"]["train"], record["seen"]["valid"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise checks.InputError(
+            f"{path} is damaged ({error!r}); delete it, and it will not be known what the model was trained on."
+        ) from None
+    return dict(record)
+
+
+def uses(record: dict[str, Any] | None, dataset: str, subject: int, data: str | None, n: int) -> NDArray[Any]:
+    """For each of a subject's n trials, what it was to the model: one of :data:`USES`.
+
+    The recording is the one of the training if the subject is the same, and the name of the data set or, for a file of
+    recordings, the fingerprint ``data`` of its content.
+    """
+    if record is None:
+        return np.full(n, "unknown", dtype=object)
+    found = np.full(n, "unseen", dtype=object)
+    if record["subject"] == subject and (record["dataset"] == dataset or record["data"] == data):
+        for part, use in _PARTS.items():
+            found[[number for number in record["seen"][part] if number < n]] = use
+    return found

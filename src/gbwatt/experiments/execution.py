@@ -1,0 +1,161 @@
+"""Doing a run: train, select, test once, and write down what came out."""
+
+from __future__ import annotations
+
+import platform
+import time
+import traceback
+import warnings
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn import metrics
+
+from gbwatt.data import Trials, find_dataset
+from gbwatt.experiments.recordings import Parts, noisy, parts_of
+from gbwatt.experiments.runs import Row, Run
+from gbwatt.models.gbwatt import GBWAtt
+from gbwatt.training.estimator import EEGDecoder
+
+#: Packages whose version may show in a result.
+PACKAGES = ("gbwatt", "torch", "numpy", "scipy", "scikit-learn", "geoopt", "mne", "braindecode")
+ILL = 1e4  # condition number that counts as ill
+
+
+def attempt(runs: Sequence[Run], root: str | Path | None = None, threads: int = 1) -> list[Row]:
+    """The rows of runs with one training; of what fails, those of its failure, with the traceback."""
+    started = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        try:
+            rows = execute(runs, root, threads)
+        except Exception:  # whatever it was, the other runs go on
+            said = traceback.format_exc()
+            rows = [Row(run.key, "failed", run.to_dict(), traceback=said, versions=versions()) for run in runs]
+    texts = list(dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in caught)) or None
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return [row._replace(seconds=time.perf_counter() - started, finished=now, warnings=texts) for row in rows]
+
+
+def execute(runs: Sequence[Run], root: str | Path | None = None, threads: int = 1) -> list[Row]:
+    """Train as runs with one training say, and test; trials for test are scored once, after training."""
+    torch.set_num_threads(threads)
+    parts = parts_of(runs[0], root)
+    decoder = decoder_of(runs[0], parts).fit(parts.train)
+    return [_row(run, decoder, parts) for run in runs]
+
+
+def _row(run: Run, decoder: EEGDecoder, parts: Parts) -> Row:
+    """What a trained decoder leaves of a run."""
+    history, test = decoder.history_, noisy(parts.test, run)
+    at_best = history[decoder.best_epoch_ - 1]
+    return Row(
+        run.key,
+        "done",
+        run.to_dict(),
+        **scores(decoder, test),
+        valid_accuracy=at_best.get("valid_accuracy"),
+        valid_loss=at_best.get("valid_loss"),
+        best_epoch=decoder.best_epoch_,
+        epochs=len(history),
+        history=columns(history),
+        conditions=conditions(decoder, test),
+        trials={name: 0 if part is None else len(part.y) for name, part in parts._asdict().items()},
+        parameters=sum(p.numel() for p in decoder.net_.module_.parameters() if p.requires_grad),
+        preprocessing=[dict(step) for step in test.steps],
+        seconds_per_epoch=float(np.median([row["duration"] for row in history])),
+        versions=versions(),
+    )
+
+
+def columns(history: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """What is told of a training, a list for each quantity, to five digits.
+
+    Examples
+    --------
+    >>> columns([{"train_loss": 1.2345678, "lr": 0.1}, {"train_loss": 0.5, "lr": 0.1}])
+    {'train_loss': [1.2346, 0.5]}
+    """
+    return {
+        name: [float(f"{row[name]:.5g}") for row in history]
+        for name in ("train_loss", "valid_loss", "valid_accuracy")
+        if history and name in history[0]
+    }
+
+
+def decoder_of(run: Run, parts: Parts) -> EEGDecoder:
+    """The classifier of a run, not trained yet."""
+    return EEGDecoder(
+        run.model,
+        task=find_dataset(run.dataset).task,
+        model_options=dict(run.options),
+        validation=parts.valid,
+        seed=run.seed,
+        **run.training,
+    )
+
+
+def scores(decoder: EEGDecoder, test: Trials) -> dict[str, Any]:
+    """All scores of test trials, by the columns of a row."""
+    probability = decoder.predict_proba(test)
+    predicted, classes = decoder.classes_[probability.argmax(1)], decoder.classes_
+    confusion = metrics.confusion_matrix(test.y, predicted, labels=classes)
+    chosen = np.searchsorted(classes, test.y)
+    likelihood = np.clip(probability[np.arange(len(chosen)), chosen], np.finfo(float).tiny, None)
+    return {
+        "accuracy": float((predicted == test.y).mean()),
+        "balanced_accuracy": float(metrics.balanced_accuracy_score(test.y, predicted)),
+        "kappa": float(metrics.cohen_kappa_score(test.y, predicted, labels=classes)),
+        "auc": float(metrics.roc_auc_score(test.y == classes[1], probability[:, 1])) if len(classes) == 2 else None,
+        "loss": float(-np.log(likelihood).mean()),
+        "per_class": _per_class(confusion, decoder.class_names_),
+        "confusion": confusion.tolist(),
+    }
+
+
+def _per_class(confusion: NDArray[Any], names: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    hits, true, said = np.diag(confusion), confusion.sum(1), confusion.sum(0)
+    return {
+        name: {
+            "recall": float(hits[i] / max(true[i], 1)),
+            "precision": float(hits[i] / max(said[i], 1)),
+            "n": float(true[i]),
+        }
+        for i, name in enumerate(names)
+    }
+
+
+def conditions(decoder: EEGDecoder, test: Trials) -> dict[str, dict[str, float]] | None:
+    """Condition numbers of the matrices before and after attention; None for networks without."""
+    module = decoder.net_.module_
+    if not isinstance(module, GBWAtt) or module.config["attention"] != "spd":
+        return None
+    x = torch.as_tensor(test.X * decoder.scale_, dtype=next(module.parameters()).dtype)
+    with torch.no_grad():
+        before, after = module(x, details=True).condition_numbers()
+    return {"before": _summary(before.numpy()), "after": _summary(after.numpy())}
+
+
+def _summary(values: NDArray[Any]) -> dict[str, float]:
+    return {
+        "share": float((values > ILL).mean()),
+        "median": float(np.median(values)),
+        "largest": float(values.max()),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Packages, Python and machine."""
+    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,213 @@
+"""From an experiment to its runs: which recordings there are for it, and all cells of its table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from gbwatt import checks
+from gbwatt.data import MissingFileError, data_root, find_dataset
+from gbwatt.data.catalogue import subjects_here
+from gbwatt.data.simulated import SETS
+from gbwatt.experiments.recordings import count_splits, fingerprint
+from gbwatt.experiments.runs import Cell, Run
+
+if TYPE_CHECKING:
+    from gbwatt.experiments.config import Experiment
+
+Subjects = Sequence[int] | Literal["all"]
+
+
+class Provenance(NamedTuple):
+    """Where the recordings of a data set come from."""
+
+    asked: str  # the data set of the experiment
+    dataset: str  # the one that is read: itself, or the simulated one in its place
+    subjects: tuple[int, ...]
+    missing: tuple[int, ...]  # subjects that were asked for and have no files
+    reason: str
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the recordings are simulated."""
+        return self.dataset in SETS
+
+    def __str__(self) -> str:
+        what = self.asked if self.dataset == self.asked else f"{self.asked} by {self.dataset}"
+        return f"{what}: {_count(self.subjects)}; {self.reason}"
+
+
+def _count(subjects: Sequence[int]) -> str:
+    return "1 subject" if len(subjects) == 1 else f"{len(subjects)} subjects"
+
+
+def twin(name: str) -> str | None:
+    """The simulated set in the shapes of a real one.
+
+    Examples
+    --------
+    >>> twin("mamem-ssvep-ii")
+    'simulated-ssvep'
+    """
+    return next((paradigm.name for paradigm in SETS.values() if paradigm.like.name == name), None)
+
+
+def original(name: str) -> str:
+    """The real set that a simulated one is like; others are themselves."""
+    return SETS[name].like.name if name in SETS else name
+
+
+# ---------------------------------------------------------------------------------------------------------- recordings
+
+
+def find_recordings(
+    datasets: Sequence[str], subjects: Subjects, simulated: str, root: str | Path | None = None
+) -> dict[str, Provenance]:
+    """Real or simulated recordings for each data set."""
+    _require_known(datasets, subjects)
+    found = {name: _provenance(name, _asked(name, subjects), simulated, root) for name in datasets}
+    absent = [source for source in found.values() if not source.subjects]
+    if absent:
+        raise MissingFileError(_nothing(absent, simulated, root))
+    by_source: dict[str, str] = {}
+    for source in found.values():
+        other = by_source.setdefault(source.dataset, source.asked)
+        if other != source.asked:
+            raise checks.ParameterError(
+                f"datasets: {other!r} and {source.asked!r} are both {source.dataset!r} here; leave one of them out."
+            )
+    return found
+
+
+def _require_known(datasets: Sequence[str], subjects: Subjects) -> None:
+    if isinstance(subjects, str):
+        return
+    known = {name: _known(name) for name in datasets}
+    for number in subjects:
+        if not any(number in numbers or not numbers for numbers in known.values()):
+            all_ = "; ".join(f"{name} has {', '.join(map(str, numbers))}" for name, numbers in known.items())
+            raise checks.ParameterError(f"subjects: {number} is in none of the data sets: {all_}.")
+
+
+def _known(name: str) -> tuple[int, ...]:
+    dataset = find_dataset(name)
+    return (*dataset.subjects, *dataset.held_back)
+
+
+def _asked(name: str, subjects: Subjects) -> tuple[int, ...]:
+    """Subjects of a data set that are asked for; a number that only other sets have is theirs."""
+    if isinstance(subjects, str):
+        return find_dataset(name).subjects or (1,)
+    known = _known(name)
+    return _common(name, subjects, known) if known else tuple(subjects)
+
+
+def _common(name: str, subjects: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:
+    common = tuple(number for number in subjects if number in known)
+    if not common:
+        raise checks.ParameterError(
+            f"subjects: {name} has none of {', '.join(map(str, subjects))}; it has {', '.join(map(str, known))}."
+        )
+    return common
+
+
+def _provenance(name: str, asked: tuple[int, ...], simulated: str, root: str | Path | None) -> Provenance:
+    checks.one_of("simulated", simulated, ("auto", "always", "never"))
+    if name in SETS:
+        return Provenance(name, name, asked, (), "simulated")
+    if simulated == "always":
+        return _simulated(name, asked, "simulated, as asked for")
+    dataset = find_dataset(name)
+    present = subjects_here(dataset, root) if dataset.subjects else asked  # a recording is there, or was not found
+    here = tuple(number for number in asked if number in present)
+    missing = tuple(number for number in asked if number not in here)
+    if here or simulated == "never" or twin(name) is None:
+        left = f"no files of subjects {', '.join(map(str, missing))}" if missing else "all files are there"
+        return Provenance(name, name, here, missing, left)
+    return _simulated(name, asked, f"simulated, because none of its files are in {data_root(root)}")
+
+
+def _simulated(name: str, asked: tuple[int, ...], reason: str) -> Provenance:
+    other = twin(name)
+    if other is None:
+        pairs = ", ".join(paradigm.like.name for paradigm in SETS.values())
+        raise checks.ParameterError(f"dataset={name!r} has no simulated set in its place; those that have: {pairs}.")
+    there = _common(other, asked, find_dataset(other).subjects)
+    missing = tuple(number for number in asked if number not in there)
+    return Provenance(name, other, there, missing, reason)
+
+
+def _nothing(absent: Iterable[Provenance], simulated: str, root: str | Path | None) -> str:
+    lines = [f"simulated={simulated!r}, and in {data_root(root)} files are missing:"]
+    for source in absent:
+        where = find_dataset(source.asked).where
+        lines.append(f"  {source.asked}, all of subjects {', '.join(map(str, source.missing))}")
+        lines += [f"    from {where}"] * bool(where)
+    lines.append("The folder is root=, else the environment variable GBWATT_DATA, else ~/gbwatt_data.")
+    if any(twin(source.asked) for source in absent):
+        lines.append("simulated='auto' takes simulated recordings where there are no files.")
+    return "\n".join(lines)
+
+
+# --------------------------------------------------------------------------------------------------------------- cells
+
+
+def expand(
+    experiment: Experiment, recordings: Iterable[Provenance], seeds: Sequence[int], root: str | Path | None = None
+) -> list[Cell]:
+    """All cells, seed by seed: whoever stops half-way has the whole table with fewer seeds."""
+    first = [cell for source in recordings for cell in _cells(experiment, source, root)]
+    if not first:
+        raise checks.ParameterError(f"experiment {experiment.name!r} has no model for these data sets.")
+    return [Cell(label, setting, Run(seed=seed, **arguments)) for seed in seeds for label, setting, arguments in first]
+
+
+class Line(NamedTuple):
+    """A line of a table: what its runs have in common."""
+
+    label: str
+    setting: str
+    arguments: dict[str, Any]  # of a run
+    datasets: frozenset[str] | None  # that it is for, real ones, if not for all
+
+    def is_for(self, dataset: str) -> bool:
+        """Whether it is for a data set, or for the one that this is like."""
+        return self.datasets is None or original(dataset) in self.datasets
+
+
+def lines(experiment: Experiment) -> Iterator[Line]:
+    """All lines of an experiment, those of a model one after the other."""
+    for row in experiment.models:
+        training = {**experiment.training.given(), **row.training.given()}
+        only = None if row.datasets is None else frozenset(map(original, row.datasets))
+        for setting, options, changes in experiment.variants(row.options):
+            model = {"model": row.model, "options": settled(row.model, options), "training": training}
+            yield Line(row.label, setting, {**model, **changes}, only)
+
+
+def _cells(
+    experiment: Experiment, source: Provenance, root: str | Path | None
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Label, setting, and all of a run but the seed."""
+    parts = [
+        {"dataset": source.dataset, "subject": subject, "split": split, "data": data}
+        for subject, data in ((number, fingerprint(source.dataset, number, root)) for number in source.subjects)
+        for split in range(count_splits(source.dataset))
+    ]
+    for line in lines(experiment):
+        if line.is_for(source.asked):
+            yield from ((line.label, line.setting, {**part, **line.arguments}) for part in parts)
+
+
+def settled(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options, with what a recipe stands for written out: when a recipe changes, its runs are others.
+
+    Examples
+    --------
+    >>> settled("gbwatt", {"theta": 1, "recipe": "paper"})
+    {'shrinkage': 0.0, 'theta': 1, 'recipe': 'paper'}
+    """
+    from gbwatt.models.gbwatt import RECIPES  # imports torch
+
+    return {**(RECIPES[options["recipe"]] if model == "gbwatt" and "recipe" in options else {}), **options}

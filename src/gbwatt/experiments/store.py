@@ -1,0 +1,314 @@
+"""The store: a file that keeps the row of each run from the moment it ends."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any, Self, get_args
+
+from gbwatt import checks
+from gbwatt.experiments.runs import STRUCTURED, Row, Status
+from gbwatt.experiments.tabular import (
+    COLUMNS,
+    KINDS,
+    REQUIRED,
+    Flat,
+    StoreError,
+    flatten,
+    read_csv,
+    restore,
+    stream_csv,
+    write_csv,
+)
+
+__all__ = ["ConflictWarning", "Store", "StoreError", "read_csv"]
+
+#: Says in the header of an SQLite file that it is ours.
+APPLICATION_ID = 0x47425761  # "GBWa"
+#: Raised when the columns change.
+VERSION = 1
+PATIENCE = 60.0  # seconds that another process may take for its transaction
+
+_READ, _WRITE = "BEGIN", "BEGIN IMMEDIATE"  # the second waits for its turn at once, so it cannot fail half way
+_BATCH = 500  # keys in one query; SQLite allows 999 or more
+_SMALLEST = 512  # bytes of an SQLite file; a file of one byte it would take for an empty one, and overwrite
+_SCORES = ("accuracy", "balanced_accuracy", "kappa", "auc", "loss")
+_SQL_TYPES = {float: "REAL", int: "INTEGER"}
+_NAMES = ", ".join(COLUMNS)
+
+_CAUSES = {
+    sqlite3.SQLITE_FULL: "the disk is full. The rows so far are kept; make room and start again.",
+    sqlite3.SQLITE_IOERR: "the disk or its server does not take or give data. The rows so far are kept; look at it, "
+    "whether it is full, and start again.",
+    sqlite3.SQLITE_BUSY: f"another process has held it for {PATIENCE:g} s. Wait for its end; look whether it hangs.",
+    sqlite3.SQLITE_READONLY: "it, or its folder, cannot be written. Change the permissions, or take another path.",
+    sqlite3.SQLITE_CANTOPEN: "it is not there, or it or its folder cannot be opened. Look at path and permissions.",
+    sqlite3.SQLITE_NOTADB: "it is no SQLite file, so no store. It was not touched; take another path, or "
+    "import_csv if it is a table of rows.",
+    sqlite3.SQLITE_CORRUPT: "it is damaged, perhaps copied while it was written. Put it aside, and make a new one from "
+    "an exported CSV file or by `sqlite3 FILE .recover`.",
+}
+
+
+class ConflictWarning(UserWarning):
+    """Two places have different scores for the same run."""
+
+
+class Store:
+    """Rows by the keys of their runs, in an SQLite file.
+
+    Parameters
+    ----------
+    path : path
+    create : bool
+        Make the file, and its folder, if it is not there, and require that it can be written.  Without, it must be
+        there, and may be readable only.
+
+    Notes
+    -----
+    A call that writes is one transaction, on the disk when it returns.  Killed at any moment, a program loses the row
+    that it was adding and no other: what is half done is undone by the next program that opens the file, from the
+    journal beside it, which must be copied with it if it is there.
+
+    Several processes of a machine may write at once: each waits for its turn.  No connection outlives a call, so a
+    store may be used on both sides of a fork, in any thread, and sent to another process.
+
+    The file has a rollback journal and no write-ahead log.  With a row every few seconds the log would save nothing;
+    it would keep the last rows in a second file, which people forget to copy; and between machines that share a network
+    file system it damages stores without a word.  The journal needs nothing there but locks that work, which some
+    servers do not have: let one machine write, or give each its own store and :meth:`merge` them.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, Store(f"{folder}/results.sqlite") as store:
+    ...     store.add(Row("a", "failed", {"dataset": "simulated-mi"}))
+    ...     store.add(Row("a", "done", {"dataset": "simulated-mi"}, accuracy=0.75))
+    ...     store.add(Row("a", "failed", {"dataset": "simulated-mi"}))
+    ...     len(store), store.get("a").accuracy
+    (1, 0.75)
+    """
+
+    def __init__(self, path: str | Path, create: bool = True) -> None:
+        self.path = Path(path).expanduser().absolute()
+        self._check_path(create)
+        with self._session(_WRITE if create else _READ, create) as connection:
+            if create:  # written each time: a folder without permission, or a full disk, shows before the first run
+                connection.execute(f"PRAGMA user_version = {VERSION}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close: no connection outlives a call."""
+
+    def __len__(self) -> int:
+        with self._session(_READ) as connection:
+            return int(_one(connection, "SELECT count(*) FROM rows"))
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.path)!r})"
+
+    # ---------------------------------------------------------------------------------------------------------- rows
+
+    def add(self, row: Row) -> None:
+        """Keep a row, unless there is one of its run that is done; a failed one is replaced."""
+        values = flatten(row)
+        with self._session(_WRITE) as connection:
+            known = _known(connection, row.key)
+            if known is None or known["status"] == "failed":
+                _put(connection, values)
+
+    def get(self, key: str) -> Row | None:
+        """The row of a run, if there is one."""
+        return next(iter(self.rows([key])), None)
+
+    def keys(self, status: Status | None = None) -> set[str]:
+        """The keys of all rows, or of those that are done, or failed."""
+        if status is not None:
+            checks.one_of("status", status, get_args(Status))
+        with self._session(_READ) as connection:
+            found = connection.execute("SELECT key FROM rows WHERE ?1 IS NULL OR status = ?1", (status,))
+            return {key for (key,) in found}
+
+    def rows(self, keys: Iterable[str] | None = None, structured: bool = True) -> list[Row]:
+        """Rows by data set, model, subject, seed and key.
+
+        Parameters
+        ----------
+        keys : iterable of str, optional
+            Of which runs; those without a row are left out.  By default all.
+        structured : bool
+            Also histories and the other columns that are mappings or lists.  Without, which is much faster, they are
+            None; ``run`` is there always.
+        """
+        columns = [name for name in COLUMNS if structured or name not in STRUCTURED or name in REQUIRED]
+        wanted = self.keys() if keys is None else set(keys)
+        rows = [self._restored(values, columns) for values in self._stream(sorted(wanted), columns)]
+        return sorted(rows, key=lambda row: _order(row.key, row.run))
+
+    def _restored(self, values: Flat, columns: Sequence[str]) -> Row:
+        try:
+            return restore(values, columns)
+        except StoreError as error:
+            raise StoreError(f"store {self.path}, row {values[0]}: {error}; who changed it by hand?") from error
+
+    def forget(self, keys: Iterable[str]) -> int:
+        """Remove rows of failed runs, so that these count as not tried; how many there were.
+
+        A row that is done stays, even if it is named: another process may just have done it.
+        """
+        with self._session(_WRITE) as connection:
+            remove = "DELETE FROM rows WHERE key = ? AND status = 'failed'"
+            return connection.executemany(remove, [(key,) for key in keys]).rowcount
+
+    # --------------------------------------------------------------------------------------------------- other places
+
+    def export_csv(self, path: str | Path) -> None:
+        """Write all rows, with histories, as text that :meth:`import_csv` and :func:`read_csv` read without loss.
+
+        The order is that of :meth:`rows`, so that a file under version control changes where rows came.  The file is
+        replaced at once or stays as it was.
+        """
+        with self._session(_READ) as connection:
+            found = connection.execute("SELECT key, run FROM rows").fetchall()
+        keys = [key for key, run in sorted(found, key=lambda pair: _order(pair[0], json.loads(pair[1])))]
+        write_csv(path, self._stream(keys, COLUMNS))
+
+    def import_csv(self, path: str | Path) -> int:
+        """Add the rows of a CSV file, all or, if anything is wrong with it, none; how many were taken.
+
+        What is done takes the place of what failed, and a failure that of an earlier one.  If the scores of a run that
+        is done in both places differ, ours stay, with a :class:`ConflictWarning`.
+        """
+        return self._take(map(flatten, stream_csv(path)), path)
+
+    def merge(self, other: str | Path) -> int:
+        """Add the rows of another store, as :meth:`import_csv` those of a file; how many were taken."""
+        theirs = Store(other, create=False)
+        if theirs.path.samefile(self.path):
+            return 0
+        return self._take(theirs._stream(sorted(theirs.keys()), COLUMNS), other)
+
+    def _take(self, rows: Iterable[Flat], source: str | Path) -> int:
+        taken, conflicts = 0, list[str]()
+        with self._session(_WRITE) as connection:
+            for values in rows:
+                theirs = dict(zip(COLUMNS, values, strict=True))
+                ours = _known(connection, theirs["key"])
+                if ours is None or _better(theirs, ours):
+                    _put(connection, values)
+                    taken += 1
+                elif _contradicts(theirs, ours):
+                    conflicts.append(f"{theirs['key']} (accuracy {ours['accuracy']} here, {theirs['accuracy']} there)")
+        if conflicts:
+            more = f" and {len(conflicts) - 10} more" if len(conflicts) > 10 else ""
+            text = f"{source} has other scores than {self.path} for the same runs; those here were kept: "
+            warnings.warn(text + ", ".join(conflicts[:10]) + more + ".", ConflictWarning, stacklevel=3)
+        return taken
+
+    # ----------------------------------------------------------------------------------------------------------- file
+
+    def _stream(self, keys: Sequence[str], columns: Sequence[str]) -> Iterator[Flat]:
+        """Values of rows in the order of the keys, in batches: nobody who writes has to wait for all of them."""
+        for start in range(0, len(keys), _BATCH):
+            batch = keys[start : start + _BATCH]
+            marks = ", ".join("?" * len(batch))
+            with self._session(_READ) as connection:
+                query = f"SELECT key, {', '.join(columns)} FROM rows WHERE key IN ({marks})"
+                found = {key: tuple(values) for key, *values in connection.execute(query, batch)}
+            yield from (found[key] for key in batch if key in found)
+
+    @contextmanager
+    def _session(self, begin: str, create: bool = False) -> Iterator[sqlite3.Connection]:
+        """A transaction on a connection of its own; what was written is undone unless the end is reached."""
+        address = f"{self.path.as_uri()}?mode={'rwc' if create else 'rw'}"
+        try:
+            with closing(sqlite3.connect(address, timeout=PATIENCE, isolation_level=None, uri=True)) as connection:
+                connection.execute("PRAGMA synchronous = EXTRA")  # the end of the journal is on the disk, too
+                connection.execute(begin)
+                self._check_header(connection, create)
+                yield connection
+                connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the details
+            cause = _CAUSES.get(code, "SQLite refuses it.")
+            raise StoreError(f"store {self.path}: {cause} ({error})") from error
+
+    def _check_path(self, create: bool) -> None:
+        try:
+            if create:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            elif not self.path.exists():
+                raise StoreError(f"there is no store {self.path}; look at the path, or do some runs first.")
+            if self.path.is_dir():
+                raise StoreError(f"{self.path} is a folder; a store is a file: {self.path / 'results.sqlite'}.")
+            if self.path.exists() and 0 < self.path.stat().st_size < _SMALLEST:
+                raise StoreError(f"store {self.path}: {_CAUSES[sqlite3.SQLITE_NOTADB]}")
+        except OSError as error:
+            raise StoreError(
+                f"store {self.path}: its folder cannot be used ({error.strerror or error}); take another path."
+            ) from error
+
+    def _check_header(self, connection: sqlite3.Connection, create: bool) -> None:
+        application, version = (int(_one(connection, f"PRAGMA {name}")) for name in ("application_id", "user_version"))
+        if application == APPLICATION_ID and version == VERSION:
+            return
+        if application == APPLICATION_ID:
+            raise StoreError(
+                f"store {self.path} has version {version}, and this gbwatt knows {VERSION} only; update gbwatt, or "
+                "take another path. It was not touched."
+            )
+        if application or version or _one(connection, "SELECT count(*) FROM sqlite_master"):
+            raise StoreError(
+                f"{self.path} is an SQLite file of another program (application_id {application}, user_version "
+                f"{version}) and no store; take another path. It was not touched."
+            )
+        if not create:
+            raise StoreError(f"{self.path} is empty, not yet a store; do some runs first.")
+        _make(connection)
+
+
+def _make(connection: sqlite3.Connection) -> None:
+    # The large columns last: SQLite goes through a row from its beginning, and should not pass a history for a score.
+    large = [name for name in COLUMNS if name in STRUCTURED and name not in REQUIRED]
+    columns = chain((name for name in COLUMNS if name not in large), large)
+    definitions = ", ".join(f"{name} {_SQL_TYPES.get(KINDS[name], 'TEXT')}" for name in columns)
+    connection.execute(f"CREATE TABLE rows ({definitions}, PRIMARY KEY (key))")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _one(connection: sqlite3.Connection, query: str) -> Any:
+    return connection.execute(query).fetchone()[0]
+
+
+def _known(connection: sqlite3.Connection, key: Any) -> dict[str, Any] | None:
+    names = ("status", "finished", *_SCORES)
+    found = connection.execute(f"SELECT {', '.join(names)} FROM rows WHERE key = ?", (key,)).fetchone()
+    return None if found is None else dict(zip(names, found, strict=True))
+
+
+def _put(connection: sqlite3.Connection, values: Flat) -> None:
+    marks = ", ".join("?" * len(values))
+    connection.execute(f"INSERT OR REPLACE INTO rows ({_NAMES}) VALUES ({marks})", values)
+
+
+def _better(theirs: dict[str, Any], ours: dict[str, Any]) -> bool:
+    newer = (theirs["finished"] or "") > (ours["finished"] or "")
+    return bool(ours["status"] == "failed" and (theirs["status"] == "done" or newer))
+
+
+def _contradicts(theirs: dict[str, Any], ours: dict[str, Any]) -> bool:
+    return theirs["status"] == ours["status"] == "done" and any(theirs[name] != ours[name] for name in _SCORES)
+
+
+def _order(key: str, run: dict[str, Any]) -> tuple[str, ...]:
+    """Where a row stands among others; numbers by size, and no error for a run that lacks something."""
+    names = ("dataset", "model", "subject", "seed")
+    return (*(f"{run.get(name, '')!s:>9}" if name in names[2:] else str(run.get(name, "")) for name in names), key)

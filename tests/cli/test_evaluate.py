@@ -1,0 +1,127 @@
+"""``gbwatt evaluate`` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from gbwatt.data import load
+from gbwatt.data.formats.npz import write_npz
+from gbwatt.training import EEGDecoder, GBWAttClassifier
+from tests.cli.conftest import write_recordings
+
+
+@pytest.fixture
+def trained(run_json, recordings, tmp_path):
+    """The record of a model trained on subject 1, with the folder that it is in."""
+    return run_json("train", "--dataset", recordings, "--max-epochs", "3", "-o", tmp_path / "m")
+
+
+def test_test_trials_score_as_training_said(run_json, trained, recordings):
+    found = run_json("evaluate", trained["folder"], "--dataset", recordings)
+    assert found["part"] == "test"
+    assert {name: found[name] for name in trained["test"]} == trained["test"]
+    assert list(found["uses"]) == ["unseen"]
+    assert found["training"]["subject"] == found["subject"] == 1
+
+
+def test_it_says_what_is_scored_and_that_it_was_not_seen(run, trained, recordings):
+    shown = run("evaluate", trained["folder"], "--dataset", recordings).stdout
+    assert f"trained on {recordings}, subject 1, split 0" in shown
+    assert "test trials of split 0 (subject 1, last trials)" in shown
+    assert "recordings of a file" in shown
+    assert "not used for training or validation" in shown
+    assert "says nothing" not in shown
+
+
+def test_all_trials_are_told_apart_by_what_the_model_has_seen(run, run_json, trained, recordings):
+    arguments = ("evaluate", trained["folder"], "--dataset", recordings, "--all")
+    found = run_json(*arguments)
+    sizes = {use: part["n"] for use, part in found["uses"].items()}
+    assert sizes == {
+        "training": trained["trials"]["train"],
+        "validation": trained["trials"]["valid"],
+        "unseen": trained["trials"]["test"],
+    }
+    assert found["uses"]["unseen"]["accuracy"] == trained["test"]["accuracy"]
+    assert found["n"] == sum(sizes.values()) == 40
+    assert found["hits"] == sum(part["hits"] for part in found["uses"].values())
+    shown = run(*arguments).stdout
+    assert "used for training" in shown
+    assert "says nothing about new trials" in shown
+
+
+def test_trials_of_another_subject_were_not_seen(run_json, trained, recordings):
+    found = run_json("evaluate", trained["folder"], "--dataset", recordings, "--subject", "2", "--all")
+    assert {use: part["n"] for use, part in found["uses"].items()} == {"unseen": 40}
+    decoder = GBWAttClassifier.from_pretrained(trained["folder"])
+    assert found["accuracy"] == decoder.score(load(recordings, 2))
+
+
+def test_a_copy_of_the_recordings_is_recognised_and_other_recordings_are_not(run_json, trained, recordings, tmp_path):
+    copy = shutil.copy(recordings, tmp_path / "copy.npz")
+    other = write_recordings(tmp_path / "other.npz", seed=1)
+    found, new = (run_json("evaluate", trained["folder"], "--dataset", file, "--all") for file in (copy, other))
+    assert found["uses"]["training"]["n"] == trained["trials"]["train"]
+    assert list(new["uses"]) == ["unseen"]
+
+
+def test_of_a_model_without_a_record_it_is_not_known(run, run_json, recordings, tmp_path):
+    trials = load(recordings, 1)
+    EEGDecoder("matt", max_epochs=1).fit(trials).save_pretrained(tmp_path / "m")
+    found = run_json("evaluate", tmp_path / "m", "--dataset", recordings)
+    assert found["training"] is None
+    assert list(found["uses"]) == ["unknown"]
+    shown = run("evaluate", tmp_path / "m", "--dataset", recordings).stdout
+    assert "of unknown origin" in shown
+    assert "not known whether used for training" in shown
+
+
+def test_an_interrupted_model_says_so(run, trained, recordings, tmp_path):
+    file = tmp_path / "m" / "training.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "status": "interrupted"}))
+    assert "interrupted after epoch 3" in run("evaluate", trained["folder"], "--dataset", recordings).stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"channels": ("C3", "Cz", "Pz")}, "ch_names"),
+        ({"classes": ("feet", "tongue")}, "the model was trained on ['left', 'right']"),
+    ],
+)
+def test_data_of_another_kind_are_refused(refused, trained, tmp_path, changes, message):
+    other = write_recordings(tmp_path / "other.npz", **changes)
+    assert message in refused("evaluate", trained["folder"], "--dataset", other)
+
+
+def test_a_class_that_was_not_learnt_is_refused(refused, recordings, tmp_path):
+    trials = load(recordings, 1).replace(class_names=("left", "right", "rest"))
+    EEGDecoder("matt", max_epochs=1).fit(trials).save_pretrained(tmp_path / "m")
+    write_npz(trials.replace(y=[*trials.y[:-20], *[2] * 20]), tmp_path / "other.npz")
+    assert "class 'rest'" in refused("evaluate", tmp_path / "m", "--dataset", tmp_path / "other.npz")
+
+
+@pytest.mark.filterwarnings("ignore:.*y_true")
+def test_trials_of_one_class_have_an_accuracy_but_no_area_under_the_curve(run, run_json, trained, recordings, tmp_path):
+    trials = load(recordings, 2).select(classes=["left"]).replace(class_names=("left", "right"))
+    write_npz(trials, tmp_path / "left.npz")
+    arguments = ("evaluate", trained["folder"], "--dataset", tmp_path / "left.npz", "--all", "--subject", 2)
+    found = run_json(*arguments)
+    assert found["auc"] is None
+    assert found["accuracy"] == GBWAttClassifier.from_pretrained(trained["folder"]).score(trials)
+    assert "ROC" not in run(*arguments).stdout
+
+
+def test_what_is_no_model_is_refused(refused, trained, recordings, tmp_path):
+    assert "cannot be read" in refused("evaluate", tmp_path / "nowhere", "--dataset", recordings)
+    (tmp_path / "m" / "training.json").write_text("{}")
+    assert "training.json is damaged" in refused("evaluate", trained["folder"], "--dataset", recordings)
+    (tmp_path / "m" / "model.safetensors").write_bytes(b"")
+    assert "truncated" in refused("evaluate", trained["folder"], "--dataset", recordings)
+
+
+def test_a_data_set_must_be_named(run, trained):
+    assert run("evaluate", trained["folder"]).exit_code == 2

@@ -1,0 +1,73 @@
+"""What commands share, and how errors leave the program."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import typer
+
+from gbwatt import checks
+from gbwatt.cli import app as program
+from gbwatt.cli.options import key_values, numbers, to_json
+
+
+def test_values_are_json_where_they_can_be_read_as_such():
+    found = key_values(["a=1", "b=0.5", "c=true", "d=null", "e=[1, 2]", "f=learnt", "g=x=y", "h="])
+    assert found == {"a": 1, "b": 0.5, "c": True, "d": None, "e": [1, 2], "f": "learnt", "g": "x=y", "h": ""}
+    assert key_values(None) == {}
+
+
+@pytest.mark.parametrize("text", ["theta", "=1.5", ""])
+def test_what_is_no_pair_is_a_wrong_usage(text):
+    with pytest.raises(typer.BadParameter, match="key=value"):
+        key_values([text])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("3", [3]), ("1,2,5-7", [1, 2, 5, 6, 7]), (" 9 , 2 - 3 ", [9, 2, 3]), ("4-4", [4])]
+)
+def test_numbers_and_ranges_are_read(text, found):
+    assert numbers("subjects", text) == found
+
+
+@pytest.mark.parametrize("text", ["", "1,", "a", "1-", "-1", "3-1", "1.5", "1--2", "1,1", "1-3,2"])
+def test_other_texts_are_refused_with_the_name_of_the_argument(text):
+    with pytest.raises(checks.ParameterError, match="subjects="):
+        numbers("subjects", text)
+
+
+def test_documents_have_no_number_that_json_does_not_have():
+    text = to_json({"a": float("nan"), "b": [1.5, float("inf")], "c": {"d": "µ"}})
+    assert json.loads(text) == {"a": None, "b": [1.5, None], "c": {"d": "µ"}}
+
+
+class OwnError(Exception):
+    """An error that this package would define."""
+
+
+OwnError.__module__ = "gbwatt.somewhere"
+
+
+@pytest.mark.parametrize("error", [OwnError("mend it"), checks.ParameterError("mend it"), PermissionError("mend it")])
+def test_errors_that_a_user_can_mend_are_a_line_and_exit_code_2(error, capsys, monkeypatch):
+    _failing(monkeypatch, error)
+    with pytest.raises(SystemExit) as left:
+        program.main()
+    assert left.value.code == 2
+    assert capsys.readouterr() == ("", "error: mend it\n")
+
+
+def test_other_errors_keep_their_traceback(monkeypatch):
+    _failing(monkeypatch, ZeroDivisionError("a bug"))
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        program.main()
+
+
+def _failing(monkeypatch, error):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(program, "app", fail)
+    monkeypatch.setattr(sys, "argv", ["gbwatt"])

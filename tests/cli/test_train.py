@@ -1,0 +1,255 @@
+"""``gbwatt train`` as a user meets it."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from gbwatt.cli import progress
+from gbwatt.data import find_dataset, load
+from gbwatt.experiments import execution
+from gbwatt.models.files import load_pretrained
+from gbwatt.training import EEGDecoder, GBWAttClassifier
+from tests.cli.conftest import write_recordings
+
+FEW = ("--max-epochs", "3")
+
+
+def weights(folder):
+    return load_pretrained(folder).model.state_dict()
+
+
+def same(one, other):
+    return all(one[name].equal(other[name]) for name in one)
+
+
+# ---- the main job
+
+
+def test_without_arguments_it_works_on_simulated_recordings(run):
+    shown = run("train", "--max-epochs", "1")
+    assert shown.exit_code == 0, (shown.output, shown.exception)
+    assert "simulated-ssvep (simulated recordings)" in shown.stdout
+    assert "300 training, 100 validation, 100 test" in shown.stdout
+    assert "gbwatt (best recipe): 72339 parameters, at most 1 epochs instead of 180, seed 0." in shown.stdout
+    assert "95 % confidence interval" in shown.stdout
+    assert "chance is 24.0 %" in shown.stdout
+    assert all(name in shown.stdout for name in ("12 Hz", "8.57 Hz", "6.66 Hz"))
+    assert "epoch 1/1" in shown.stderr
+    folder = Path("gbwatt-models/simulated-ssvep-s1-gbwatt-seed0")
+    assert GBWAttClassifier.from_pretrained(folder).recipe == "best"
+    assert f"gbwatt evaluate {folder} --dataset simulated-ssvep --subject 1" in shown.stdout
+
+
+def test_the_result_is_that_of_the_saved_model_on_trials_it_has_not_seen(run_json, recordings, tmp_path):
+    found = run_json("train", "--dataset", recordings, "--subject", 2, "-o", tmp_path / "m", "--max-epochs", 8)
+    trials = load(recordings, 2)
+    split = find_dataset(recordings).protocol.splits(trials)[0]
+    decoder = GBWAttClassifier.from_pretrained(found["folder"])
+    test = found["test"]
+    assert test["accuracy"] == decoder.score(trials[split.test])
+    assert test["hits"] / test["n"] == test["accuracy"] > 0.6
+    assert test["accuracy_95"][0] < test["accuracy"] <= test["accuracy_95"][1]
+    assert np.sum(test["confusion"]) == test["n"] == found["trials"]["test"] == len(split.test)
+    assert test["chance"] == 0.5
+    assert test["class_names"] == ["left", "right"]
+    record = json.loads((tmp_path / "m" / "training.json").read_text())
+    assert record["seen"] == {"train": split.train.tolist(), "valid": split.valid.tolist()}
+    assert (record["status"], record["subject"], record["simulated"]) == ("done", 2, False)
+    assert record["test"] == test
+
+
+def test_the_test_trials_are_scored_once_after_training(run_json, recordings, monkeypatch):
+    calls, scores, fit = [], execution.scores, EEGDecoder.fit
+    monkeypatch.setattr(execution, "scores", lambda *a: (calls.append("test"), scores(*a))[1])
+    monkeypatch.setattr(EEGDecoder, "fit", lambda *a: (fit(*a), calls.append("fitted"))[0])
+    run_json("train", "--dataset", recordings, *FEW)
+    assert calls == ["fitted", "test"]
+
+
+def test_json_is_all_of_stdout_and_progress_is_on_stderr(run, recordings):
+    result = run("train", "--dataset", recordings, "--max-epochs", "30", "--json")
+    document = json.loads(result.stdout)
+    assert document["epochs"] == 30
+    shown = [line for line in result.stderr.splitlines() if line.startswith("epoch")]
+    assert [line.split(":")[0] for line in shown] == [f"epoch {n}/30" for n in (1, *range(3, 31, 3))]
+    assert "validation accuracy" in shown[0]
+
+
+def test_a_terminal_sees_a_bar(recordings):
+    text = io.StringIO()
+    display = progress.EpochDisplay(Console(file=text, force_terminal=True, width=120))
+    trials = load(recordings, 1)
+    GBWAttClassifier(max_epochs=2, callbacks=[display]).fit(trials)
+    shown = text.getvalue()
+    assert "2/2" in shown
+    assert "loss" in shown
+    assert "validation accuracy" in shown
+
+
+# ---- arguments
+
+
+def test_arguments_reach_the_model_and_its_training(run_json, recordings):
+    arguments = ["--recipe", "paper", "--option", "theta=0.5", "--option", "metric=bures-wasserstein", "--lr", "0.01"]
+    found = run_json("train", "--dataset", recordings, *FEW, *arguments, "--batch-size", "8", "--early-stopping", "2")
+    assert found["recipe"] == "paper"
+    assert found["training"] == {"lr": 0.01, "batch_size": 8, "weight_decay": 0.01, "max_epochs": 3}
+    assert found["early_stopping"] == 2
+    config = load_pretrained(found["folder"]).arguments
+    assert (config["theta"], config["metric"], config["shrinkage"]) == (0.5, "bures-wasserstein", 0.0)
+
+
+@pytest.mark.parametrize(("model", "recipe"), [("matt", "best"), ("spdnet", None)])
+def test_other_models_are_trained_too(run_json, recordings, model, recipe):
+    found = run_json("train", "--dataset", recordings, *FEW, "--model", model)
+    assert found["recipe"] == recipe
+    assert Path(found["folder"]).name == f"mine-s1-{model}-seed0"
+    assert EEGDecoder.from_pretrained(found["folder"]).model == model
+
+
+def test_the_seed_determines_the_weights(run_json, recordings):
+    one, again, other = (
+        run_json("train", "--dataset", recordings, *FEW, "-o", name, "--seed", seed)
+        for name, seed in (("one", 0), ("again", 0), ("other", 1))
+    )
+    assert same(weights(one["folder"]), weights(again["folder"]))
+    assert not same(weights(one["folder"]), weights(other["folder"]))
+    assert one["test"] == again["test"]
+
+
+def test_threads_are_set(run_json, recordings, monkeypatch):
+    asked = []
+    monkeypatch.setattr("torch.set_num_threads", asked.append)
+    run_json("train", "--dataset", recordings, *FEW, "--threads", 1)
+    assert asked == [1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--dataset", "simulated-mii"], "Did you mean 'simulated-mi'"),
+        (["--subject", "99"], "it has 1-11"),
+        (["--split", "1"], "a subject of simulated-ssvep has only split 0"),
+        (["--model", "gbwat"], "Did you mean 'gbwatt'"),
+        (["--recipe", "bets"], "Did you mean 'best'"),
+        (["--model", "spdnet", "--recipe", "best"], "spdnet has no recipes"),
+        (["--option", "thetta=1"], "Did you mean 'theta'"),
+        (["--option", "k=many"], "k='many'"),
+        (["--model", "mbeegse", "--option", "dropout=0.1"], "option of mbeegse='dropout' is not known"),
+        (["--lr", "-1"], "lr=-1.0 must be"),
+        (["--dataset", "mamem-ssvep-ii", "--root", "/nowhere"], "/nowhere/mamem/U001.mat"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_training(refused, arguments, message, tmp_path):
+    assert message in refused("train", *arguments, "-o", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_option_without_a_value_is_a_wrong_usage(run):
+    assert run("train", "--option", "theta").exit_code == 2
+
+
+# ---- folders
+
+
+def test_a_model_is_not_replaced_unless_forced_and_that_is_known_before_training(
+    run, run_json, refused, recordings, tmp_path, monkeypatch
+):
+    arguments = ("train", "--dataset", recordings, *FEW, "-o", tmp_path / "m")
+    run_json(*arguments)
+    first = weights(tmp_path / "m")
+    with monkeypatch.context() as patch:
+        patch.setattr(EEGDecoder, "fit", pytest.fail)
+        assert "--force" in refused(*arguments, "--seed", "1")
+    assert same(weights(tmp_path / "m"), first)
+    assert run(*arguments, "--seed", "1", "--force").exit_code == 0
+    assert not same(weights(tmp_path / "m"), first)
+
+
+def test_a_file_is_never_written_over(refused, recordings):
+    assert "is a file" in refused("train", "--dataset", recordings, "-o", recordings, "--force")
+
+
+# ---- interruption
+
+
+@pytest.fixture
+def interrupt(monkeypatch):
+    """Let Ctrl-C come at the end of an epoch."""
+
+    def at(epoch):
+        shown = progress.EpochDisplay.on_epoch_end
+
+        def stop(self, net, **arguments):
+            shown(self, net, **arguments)
+            if len(net.history) == epoch:
+                raise KeyboardInterrupt
+
+        patch = pytest.MonkeyPatch()
+        patch.setattr(progress.EpochDisplay, "on_epoch_end", stop)
+        return patch
+
+    return at
+
+
+def test_an_interrupted_training_goes_on_from_its_checkpoint(run, run_json, interrupt, recordings, tmp_path):
+    arguments = ("train", "--dataset", recordings, "--max-epochs", "6")
+    patch = interrupt(2)
+    stopped = run(*arguments, "--checkpoint", tmp_path / "state", "-o", tmp_path / "m")
+    patch.undo()
+    assert stopped.exit_code == 130
+    assert f"after epoch 2 of 6: its state is in {tmp_path / 'state'}" in stopped.stderr
+    assert "the same command again" in stopped.stderr
+    assert not (tmp_path / "m").exists()
+    resumed = run(*arguments, "--checkpoint", tmp_path / "state", "-o", tmp_path / "m")
+    assert resumed.exit_code == 0, resumed.exception
+    assert "Continuing after epoch 2" in resumed.stderr
+    whole = run_json(*arguments, "-o", tmp_path / "whole")
+    assert same(weights(tmp_path / "m"), weights(whole["folder"]))
+
+
+def test_a_checkpoint_of_another_training_is_refused(run_json, refused, recordings, tmp_path):
+    arguments = ("train", "--dataset", recordings, *FEW, "--checkpoint", tmp_path / "state")
+    run_json(*arguments, "-o", tmp_path / "one")
+    assert "belongs to another training" in refused(*arguments, "--seed", "1", "-o", tmp_path / "two")
+
+
+def test_an_interruption_before_the_first_epoch_leaves_nothing(run, recordings, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EEGDecoder, "fit", stop)
+    stopped = run("train", "--dataset", recordings, "-o", tmp_path / "m", "--json")
+    assert stopped.exit_code == 130
+    assert json.loads(stopped.stdout) == {"status": "interrupted", "epochs": 0, "folder": None}
+    assert not (tmp_path / "m").exists()
+
+
+def test_ctrl_c_keeps_the_best_weights_so_far_and_does_not_test_them(tmp_path):
+    recordings = write_recordings(tmp_path / "mine.npz")
+    command = [sys.executable, "-c", "from gbwatt.cli import main; main()", "train", "--dataset", recordings]
+    endless = ["--max-epochs", "1000000", "--threads", "1", "-o", str(tmp_path / "m"), "--json"]
+    with subprocess.Popen([*command, *endless], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        first = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert first.startswith("epoch 1/1000000")
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert "marked as interrupted and not tested" in err
+    document = json.loads(out)
+    assert (document["status"], document["folder"]) == ("interrupted", str(tmp_path / "m"))
+    assert "test" not in document
+    assert json.loads((tmp_path / "m" / "training.json").read_text())["status"] == "interrupted"
+    decoder = GBWAttClassifier.from_pretrained(tmp_path / "m")
+    assert len(decoder.history_) == document["epochs"] >= 1
+    assert decoder.best_epoch_ == document["best_epoch"]

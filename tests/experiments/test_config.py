@@ -1,0 +1,279 @@
+"""Experiments as files: what is said about wrong ones, and how values are changed."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+import torch
+import yaml
+
+from gbwatt import checks
+from gbwatt.experiments.config import ConfigurationError, from_mapping, override, read
+from tests.experiments.small import experiment, one
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_(text: str):
+        file = tmp_path / "small.yaml"
+        file.write_text(textwrap.dedent(text), encoding="utf-8")
+        return file
+
+    return write_
+
+
+# -------------------------------------------------------------------------------------------------------------- errors
+
+BAD = {
+    "key": (experiment(sedes=3), "sedes: key='sedes' is not known;", "Did you mean 'seeds'?"),
+    "missing key": ({k: v for k, v in experiment().items() if k != "datasets"}, "datasets: is missing."),
+    "name": (experiment(name="Main table"), "name: name='Main table' must be small letters"),
+    "text": (experiment(title=3), "title: must be text, got 3."),
+    "paper": (experiment(paper="mian"), "paper: paper_table='mian' is not known", "Did you mean 'main'?"),
+    "data set": (experiment(datasets=["bci-em"]), "datasets[0]: dataset='bci-em' is not known", "'bci-ern'?"),
+    "no data set": (experiment(datasets=[]), "datasets: datasets must not be empty."),
+    "not a list": (experiment(datasets="mamem"), "datasets: must be a list, got 'mamem'."),
+    "data set twice": (experiment(datasets=["mamem", "mamem-ssvep-ii"]), "datasets has 'mamem-ssvep-ii' twice."),
+    "simulated": (experiment(simulated="allways"), "simulated='allways' is not known", "Did you mean 'always'?"),
+    "subjects": (experiment(subjects=3), "subjects=3 must be 'all', or a list of numbers."),
+    "subject": (experiment(subjects=[1, "2"]), "subjects[1]='2' must be a whole number, 0 or more."),
+    "seeds": (experiment(seeds=0), "seeds=0 must be a whole number, 1 or more."),
+    "seeds twice": (experiment(seeds=[0, 1, 0]), "seeds has 0 twice."),
+    "negative seed": (experiment(seeds=[0, -1]), "seeds[1]=-1 must be a whole number, 0 or more."),
+    "no seed": (experiment(seeds=[]), "seeds must not be empty."),
+    "seeds of another kind": (experiment(seeds=True), "seeds=True must be how many there are, or a list of them."),
+    "no model": (experiment(models=[]), "models: models must not be empty."),
+    "not a model": (experiment(models=["matt"]), "models[0]: must have keys with values, got 'matt'."),
+    "model": (one(model="gbwat"), "models[0].model: model='gbwat' is not known", "Did you mean 'gbwatt'?"),
+    "option": (one(options={"thta": 1}), "models[0].options.thta: model 'gbwatt': option='thta'", "mean 'theta'?"),
+    "option of the signal": (
+        one(options={"n_chans": 3}),
+        "models[0].options.n_chans: model 'gbwatt': option='n_chans'",
+    ),
+    "value of an option": (one(options={"theta": 0}), "models[0].options.theta: theta=0 must be a finite number"),
+    "name as an option": (one(options={"score": "gausian"}), "options.score: score='gausian'", "mean 'gaussian'?"),
+    "size for a set": (one(options={"k": 16}), "models[0].options.k: k=16 must be between 1 and n=15"),
+    "type of an option": (one(options={"eps": "small"}), "models[0].options: 'gbwatt' cannot be built with"),
+    "part of an option": (one(model="mbeegse", options={"branches": [[1, 2]]}), "options.branches: branches[0]=(1, 2)"),
+    "training key": (one(training={"epochs": 3}), "models[0].training.epochs: key='epochs'", "'max_epochs'?"),
+    "rate": (experiment(training={"lr": 0}), "training.lr: must be greater than 0, got 0."),
+    "rate as text": (experiment(training={"lr": "fast"}), "training.lr: must be a number, got 'fast'."),
+    "batch": (
+        experiment(training={"batch_size": 1}),
+        "training.batch_size: must be greater than or equal to 2, got 1.",
+    ),
+    "half an epoch": (
+        experiment(training={"max_epochs": 0.5}),
+        "training.max_epochs: must be a whole number, got 0.5.",
+    ),
+    "label twice": (
+        experiment(models=[one()["models"][0]] * 2),
+        "models[1].label: label='GBWAtt' is that of models[0]",
+    ),
+    "other's set": (
+        one(datasets=["bci-ern"]),
+        "models[0].datasets[0]: dataset='bci-ern' is not one of the experiment's",
+    ),
+    "axis": (experiment(vary={"axis": "nois", "values": [1]}), "vary.axis: axis='nois' is not known", "'noise'?"),
+    "axis without a name": (
+        experiment(vary={"axis": "options", "values": [1]}),
+        "axis='options' must be",
+        "options.theta",
+    ),
+    "axis of no model": (
+        experiment(vary={"axis": "options.shrinkge", "values": [0]}),
+        "vary.axis: model 'matt': option='shrinkge'",
+        "Did you mean 'shrinkage'?",
+    ),
+    "varied value": (
+        experiment(vary={"axis": "options.shrinkage", "values": [0, 1.5]}),
+        "vary.values[1]: model 'matt': shrinkage=1.5 must be in [0, 1)",
+    ),
+    "fraction": (
+        experiment(vary={"axis": "fraction", "values": [0.5, 1.5]}),
+        "values[1]=1.5: fraction must be above 0",
+    ),
+    "noise": (experiment(vary={"axis": "noise", "values": [-1]}), "values[0]=-1: noise must be 0 or more."),
+    "noise as text": (
+        experiment(vary={"axis": "noise", "values": ["low"]}),
+        "values[0]='low' must be a finite number.",
+    ),
+    "value twice": (experiment(vary={"axis": "noise", "values": [1, 1.0]}), "vary.values: values has 1.0 twice."),
+    "format": (
+        experiment(vary={"axis": "noise", "values": [1], "label": "{:d}"}),
+        "vary.label: label='{:d}' is no format",
+    ),
+    "format that hides": (
+        experiment(vary={"axis": "noise", "values": [0.1, 0.2], "label": "{:.0f}"}),
+        "label='{:.0f}' shows different values alike: 0, 0.",
+    ),
+    "where": (
+        experiment(vary={"axis": "fraction", "values": [1], "where": "both"}),
+        "vary.where: where='both' is for axis: noise; leave it out.",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_an_error_says_where_and_what_is_allowed(kind):
+    mapping, *parts = BAD[kind]
+    with pytest.raises(ConfigurationError) as caught:
+        from_mapping(mapping)
+    assert len({problem.place for problem in caught.value.problems}) == 1, "and nothing else is wrong"
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_all_errors_come_at_once_in_the_order_of_the_file(write):
+    file = write(
+        """\
+        name: small
+        title: A small one
+        datasets: [mamem-ssvep-ii]
+        seeds: -1
+        models:
+          - label: MAtt
+            model: mat
+          - {label: MAtt, model: gbwatt, options: {thta: 1, theta: 0, score: sum}}
+          - label: SPDNet
+            model: spdnet
+            options:
+              shrinkage: 2
+            training: {lr: -1}
+        simulatd: auto
+        """
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        read(file)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"{file} has 9 errors:"
+    assert [line.split(": ")[0].strip() for line in lines[1:]] == [
+        "seeds (line 4)",
+        "models[0].model (line 7)",
+        "models[1].label (line 8)",
+        "models[1].options.thta (line 8)",
+        "models[1].options.theta (line 8)",
+        "models[1].options.score (line 8)",
+        "models[2].options.shrinkage (line 12)",
+        "models[2].training.lr (line 13)",
+        "simulatd (line 14)",
+    ]
+    assert isinstance(caught.value, checks.ParameterError)
+    assert len(caught.value.problems) == 9
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("name: a\ntitle: [b\n", "line 3, column 1: while parsing a flow sequence"),
+        ("name: a\ntitle: b\nname: c\n", "line 3, column 1: the key 'name' is there twice, first in line 1."),
+        ("models:\n  - {label: a, label: b}\n", "line 2, column 16: the key 'label' is there twice, first in line 2."),
+        ("1: a\n", "line 1, column 1: the key '1' is not text."),
+        ("", "it is empty"),
+        ("# only a comment\n", "it is empty"),
+        ("- name: a\n", "it is a list"),
+        ("a: &a [*a]\n", "must not contain itself"),
+        ("a: !!python/object:os.system {}\n", "line 1, column 4"),
+    ],
+)
+def test_a_file_that_is_no_document_says_where(write, text, said):
+    with pytest.raises(ConfigurationError) as caught:
+        read(write(text))
+    assert said in str(caught.value)
+
+
+def test_a_file_that_is_not_there_suggests_another(write):
+    there = write("name: small")
+    with pytest.raises(ConfigurationError, match="no such file") as caught:
+        read(there.with_name("smal.yaml"))
+    assert f"Did you mean {str(there)!r}?" in str(caught.value)
+
+
+def test_a_file_that_is_not_text_says_so(tmp_path):
+    (tmp_path / "a.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigurationError, match="not text in UTF-8"):
+        read(tmp_path / "a.yaml")
+
+
+def test_numbers_and_words_are_what_they_look_like(write):
+    file = write(
+        """\
+        name: small
+        title: no
+        datasets: [mamem-ssvep-ii]
+        training: {lr: 1e-3}
+        models:
+          - &all {label: on, model: gbwatt, options: {theta: 15e-1}}
+          - {<<: *all, label: 2020-01-01}
+        """
+    )
+    found = read(file)
+    assert (found.title, found.models[0].label, found.models[1].label) == ("no", "on", "2020-01-01")
+    assert (found.training.lr, found.models[0].options, found.models[1].model) == (1e-3, {"theta": 1.5}, "gbwatt")
+
+
+def test_checking_options_leaves_the_callers_random_numbers_alone():
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    from_mapping(one(options={"theta": 1.2345}))
+    assert torch.equal(torch.rand(2), expected)
+
+
+# ------------------------------------------------------------------------------------------------------------ override
+
+
+def test_assignments_change_a_copy():
+    before = experiment()
+    after = override(
+        before, ["seeds=3", "models.0.training.lr=1e-3", "models[1].options.theta=2", "subjects=[4, 5]", "vary=null"]
+    )
+    assert (after["seeds"], after["subjects"], after["vary"]) == (3, [4, 5], None)
+    assert after["models"][0]["training"] == {"lr": 1e-3}
+    assert after["models"][1]["options"] == {"theta": 2}
+    assert before == experiment()
+    assert from_mapping(after).models[0].training.lr == 1e-3
+
+
+def test_keys_that_the_file_leaves_out_may_be_assigned():
+    assert override(experiment(), ["training.max_epochs=5"])["training"] == {"max_epochs": 5}
+    assert override(experiment(), ["models.0.options.reeig=1e-3"])["models"][0]["options"] == {"reeig": 1e-3}
+    vary = override(experiment(), ["vary.axis=noise", "vary.values=[1]"])["vary"]
+    assert vary == {"axis": "noise", "values": [1]}
+
+
+@pytest.mark.parametrize(
+    "assignment, said",
+    [
+        ("seds=3", "key='seds' is not known; it is one of 'name'"),
+        ("trainig.lr=3", "Did you mean 'training'?"),
+        ("training.batchsize=3", "key of training='batchsize' is not known"),
+        ("models.0.lable=x", "Did you mean 'label'?"),
+        ("models.2.label=x", "models has 2 items, 0 to 1; '2' is none."),
+        ("models.MAtt.label=x", "models has 2 items, 0 to 1; 'MAtt' is none."),
+        ("title.text=x", "title is 'A small one': nothing is below it."),
+        ("seeds", "it is not of the form key=value"),
+        ("=3", "it is not of the form key=value"),
+        ("models..label=3", "it is not of the form key=value"),
+        ("seeds=[1", "line 1, column 3: while parsing a flow sequence"),
+    ],
+)
+def test_an_assignment_to_what_does_not_exist_is_refused(assignment, said):
+    with pytest.raises(ConfigurationError) as caught:
+        override(experiment(), [assignment])
+    assert f"--set {assignment}: " in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_wrong_assignments_and_wrong_values_come_at_once(tmp_path):
+    file = tmp_path / "small.yaml"
+    file.write_text(yaml.safe_dump(experiment(simulated="maybe")))
+    with pytest.raises(ConfigurationError) as caught:
+        read(file, ["seds=3", "models.0.training.lr=-1", "models.1.options.thta=1"])
+    text = str(caught.value)
+    assert "--set seds=3: key='seds'" in text
+    assert "models[0].training.lr (--set models.0.training.lr=-1): must be greater than 0" in text
+    assert "models[1].options.thta (--set models.1.options.thta=1): model 'gbwatt'" in text
+    assert "simulated (line " in text
+    assert len(caught.value.problems) == 4

@@ -1,0 +1,119 @@
+"""Runs: what they are made of, and what they leave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gbwatt.data import load
+from gbwatt.experiments.engines import Local, grouped
+from gbwatt.experiments.execution import attempt, execute
+from gbwatt.experiments.recordings import fingerprint, noisy, parts_of
+from gbwatt.experiments.runs import Run
+
+SMALL = {"max_epochs": 1}
+
+
+@pytest.fixture
+def run() -> Run:
+    data = fingerprint("simulated-ssvep", 1)
+    return Run("simulated-ssvep", 1, "spdnet", seed=0, data=data, training=SMALL)
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_the_same_run_gives_the_same_numbers_and_another_seed_others(run):
+    (one,), (two,), (other,) = (execute([r]) for r in (run, run, replace(run, seed=1)))
+    assert (one.accuracy, one.loss, one.history) == (two.accuracy, two.loss, two.history)
+    assert one.loss != other.loss
+
+
+def test_a_row_says_what_was_done(run):
+    (row,) = attempt([replace(run, model="gbwatt")])
+    assert row.status == "done"
+    assert Run.from_dict(row.run).key == row.key
+    assert row.trials == {"train": 300, "valid": 100, "test": 100}
+    assert np.sum(row.confusion) == 100
+    assert row.accuracy == pytest.approx(np.trace(row.confusion) / 100)
+    assert sum(each["n"] for each in row.per_class.values()) == 100
+    assert 0 <= row.conditions["after"]["share"] <= row.conditions["before"]["share"] <= 1
+    assert row.parameters == 72339
+    assert {"gbwatt", "torch", "python"} <= set(row.versions)
+    assert len(row.history["valid_loss"]) == row.epochs == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"subject": 2},
+        {"model": "matt"},
+        {"seed": 1},
+        {"data": "other"},
+        {"options": {"k": 5}},
+        {"training": {"max_epochs": 3}},
+        {"fraction": 0.5},
+        {"noise": 0.2},
+        {"noise": 0.2, "noisy_training": True},
+    ],
+)
+def test_all_that_determines_a_result_is_in_the_key(run, change):
+    assert replace(run, **change).key != run.key
+
+
+def test_trials_of_training_are_thinned_and_those_of_test_are_not(run):
+    whole, half = parts_of(run), parts_of(replace(run, fraction=0.5))
+    assert len(half.train.y) == len(whole.train.y) // 2
+    assert np.array_equal(half.test.X, whole.test.X)
+    assert np.array_equal(half.valid.X, whole.valid.X)
+
+
+def test_noise_is_added_to_what_is_tested_and_to_the_rest_if_it_says_so(run):
+    plain, both = parts_of(run), parts_of(replace(run, noise=4.0, noisy_training=True))
+    tested = noisy(plain.test, replace(run, noise=4.0))
+    assert np.std(tested.X - plain.test.X) == pytest.approx(2, rel=0.05)
+    assert np.array_equal(parts_of(replace(run, noise=4.0)).train.X, plain.train.X)
+    assert np.std(both.train.X - plain.train.X) == pytest.approx(2, rel=0.05)
+    assert np.std(both.valid.X - plain.valid.X) == pytest.approx(2, rel=0.05)
+
+
+def test_one_training_serves_all_noise_in_the_trials_for_test(run):
+    levels = [replace(run, noise=variance) for variance in (0.0, 1e4, 1e6)]
+    noisy_too = replace(run, noise=1e4, noisy_training=True)
+    assert [len(group) for group in grouped([*levels, noisy_too])] == [3, 1]
+    rows = attempt(levels)
+    assert len({str(row.history) for row in rows}) == 1
+    assert rows[0].loss == execute([run])[0].loss
+    assert len({row.loss for row in rows}) == 3
+
+
+def test_a_failure_is_a_row_with_its_traceback(run):
+    (row,) = attempt([replace(run, split=7)])
+    assert row.status == "failed"
+    assert "IndexError" in row.traceback
+    assert row.accuracy is None
+    assert row.finished
+
+
+def test_a_fingerprint_follows_the_files(tmp_path):
+    from gbwatt.data.formats.npz import write_npz
+
+    file, trials = tmp_path / "mine.npz", load("simulated-ssvep")
+    write_npz(trials, file)
+    before = fingerprint(str(file), 1)
+    assert fingerprint(str(file), 1) == before
+    write_npz(trials[np.arange(400)], file)
+    assert fingerprint(str(file), 1) != before
+
+
+def test_processes_are_at_most_as_many_as_runs():
+    assert Local(jobs=4).workers(2) == 2
+    assert Local(jobs=4).workers(9) == 4
+    assert Local().workers(1) == 1

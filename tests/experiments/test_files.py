@@ -1,0 +1,121 @@
+"""The files in experiments/: each is complete, can be run, and has all lines of its table in the paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gbwatt.experiments.config import Experiment, read
+from gbwatt.experiments.grid import original
+from gbwatt.experiments.paper import TABLES
+from gbwatt.models import create
+from gbwatt.models.registry import entry
+
+FOLDER = Path(__file__).resolve().parents[2] / "experiments"
+FILES = sorted(FOLDER.glob("*.yaml"))
+NAMES = {
+    "design",
+    "limited",
+    "main",
+    "modules",
+    "noise",
+    "noise_both",
+    "regularisation",
+    "theta",
+    "time",
+}
+
+
+@pytest.fixture(params=FILES, ids=lambda file: file.stem)
+def experiment(request) -> Experiment:
+    return read(request.param)
+
+
+def variants(experiment: Experiment):
+    """Label, setting, and options of all that is compared."""
+    return [
+        (row, setting, options) for row in experiment.models for setting, options, _ in experiment.variants(row.options)
+    ]
+
+
+def test_every_table_has_a_file():
+    assert {file.stem for file in FILES} == NAMES
+    assert len(FILES) == len(list(FOLDER.iterdir()))
+
+
+def test_a_file_has_the_name_of_its_experiment(experiment):
+    assert (FOLDER / f"{experiment.name}.yaml").is_file()
+    assert len({read(file).name for file in FILES}) == len(FILES)
+
+
+def test_the_grid_on_simulated_recordings_is_complete(experiment):
+    cells = experiment.cells(simulated="always", seeds=2)
+    per_line = {(row.label, setting): 0 for row, setting, _ in variants(experiment)}
+    for cell in cells:
+        per_line[cell.label, cell.setting] += 1
+    subjects = sum(len(source.subjects) for source in experiment.sources(simulated="always").values())
+    assert set(per_line.values()) == {2 * subjects}
+    keys = [(cell.label, cell.setting, cell.run.key) for cell in cells]
+    assert len(set(keys)) == len(keys) > 0
+    assert all(cell.run.dataset.startswith("simulated-") for cell in cells)
+
+
+def test_every_model_is_known_and_those_that_are_ours_can_be_built(experiment):
+    tasks = {cell.run.dataset: cell.run.dataset.removeprefix("simulated-") for cell in _small(experiment)}
+    built = 0
+    for row, _, options in variants(experiment):
+        if entry(row.model).extra is not None:
+            assert options == {}, "options of another library's model are not checked without it"
+            continue
+        for task in tasks.values():
+            create(row.model, task=task, **options)
+            built += 1
+    assert built >= len(tasks)
+
+
+def _small(experiment: Experiment):
+    return experiment.cells(simulated="always", seeds=1)
+
+
+def test_every_number_of_the_paper_has_its_line(experiment):
+    if experiment.paper is None:
+        assert experiment.name == "regularisation", "the one table that is not the paper's"
+        return
+    table = TABLES[experiment.paper]
+    sets = {original(name) for name in experiment.datasets}
+    found = [
+        table.number(row.label, dataset, setting)
+        for row, setting, _ in variants(experiment)
+        for dataset in sets
+        if table.number(row.label, dataset, setting) is not None
+    ]
+    assert len(found) == len(table.lines) * len(table.columns)
+    assert {column.dataset for column in table.columns} <= sets
+
+
+def test_the_recipe_is_said_wherever_ours_is_compared_with_the_papers(experiment):
+    labels = {row.label for row in experiment.models}
+    assert "GBWAtt, best" in labels or experiment.name == "regularisation"
+    for row in experiment.models:
+        assert (row.options.get("recipe") == "best") == (row.label == "GBWAtt, best")
+
+
+def test_the_network_of_the_paper_is_one_run_in_all_tables():
+    lines = {
+        "main": ("GBWAtt (θ = 1.5)", ""),
+        "modules": ("SFEM + GBW-SSAM", ""),
+        "design": ("Metric: GBWM", ""),
+        "theta": ("GBWAtt", "θ = 1.5"),
+        "limited": ("GBWAtt (θ = 1.5)", "100%"),
+        "noise": ("GBWAtt (θ = 1.5)", "σ² = 0.0"),
+        "noise_both": ("GBWAtt (θ = 1.5)", "σ² = 0.0"),
+    }
+    keys = set()
+    for name, line in lines.items():
+        cells = read(FOLDER / f"{name}.yaml").cells(
+            datasets=["mamem-ssvep-ii"], subjects=[1], seeds=1, simulated="always"
+        )
+        (key,) = {cell.run.key for cell in cells if (cell.label, cell.setting) == line}
+        keys.add(key)
+    assert len(keys) == 1

@@ -1,0 +1,231 @@
+"""Rows come back as they were, from a store and from a CSV file, and a damaged file is an error that names the line."""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from gbwatt import checks
+from gbwatt.experiments import store as module
+from gbwatt.experiments.runs import STRUCTURED, Row
+from gbwatt.experiments.store import Store, StoreError, read_csv
+from gbwatt.experiments.tabular import COLUMNS, KINDS
+from tests.experiments.rows import full, make
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "results.sqlite")
+
+
+def content(path):
+    with closing(sqlite3.connect(path)) as connection:
+        return list(connection.iterdump())
+
+
+# ------------------------------------------------------------------------------------------------------------- columns
+
+
+def test_columns_of_a_version_stay_as_they_are():
+    """Stores of this version have these columns: with others, raise VERSION, and read the older stores, too."""
+    expected = (
+        "key status run accuracy balanced_accuracy kappa auc loss per_class confusion valid_accuracy valid_loss "
+        "best_epoch epochs history conditions trials parameters preprocessing seconds seconds_per_epoch versions "
+        "finished traceback warnings"
+    )
+    assert module.VERSION == 1
+    assert expected.split() == list(COLUMNS)
+    assert {name for name, kind in KINDS.items() if kind in (dict, list)} == STRUCTURED
+    assert {name for name, kind in KINDS.items() if kind is int} == {"best_epoch", "epochs", "parameters"}
+
+
+def test_every_column_comes_back_as_it_was(store, tmp_path):
+    row = full()
+    assert all(value is not None for value in row)
+    store.add(row)
+    store.export_csv(tmp_path / "rows.csv")
+    for found in (store.get(row.key), *read_csv(tmp_path / "rows.csv")):
+        assert found == row
+        assert [type(value) for value in found] == [type(value) for value in row]
+
+
+def test_every_column_may_be_none_or_empty(store, tmp_path):
+    rows = [make(0), make(1, "failed", traceback="", warnings=[], per_class={})]
+    for row in rows:
+        store.add(row)
+    store.export_csv(tmp_path / "rows.csv")
+    assert store.rows() == read_csv(tmp_path / "rows.csv") == rows
+
+
+def test_nan_comes_back_as_nan_and_not_as_none(store, tmp_path):
+    row = make(loss=math.nan, history={"valid_loss": [math.nan]})
+    store.add(row)
+    store.export_csv(tmp_path / "rows.csv")
+    for found in (store.get(row.key), *read_csv(tmp_path / "rows.csv")):
+        assert math.isnan(found.loss)
+        assert math.isnan(found.history["valid_loss"][0])
+
+
+def test_values_of_numpy_become_plain_ones(store):
+    row = make(accuracy=np.float32(0.5), epochs=np.int64(3), confusion=np.eye(2, dtype=int), trials={"n": np.int8(1)})
+    store.add(row)
+    found = store.get(row.key)
+    assert (found.accuracy, found.epochs, found.confusion, found.trials) == (0.5, 3, [[1, 0], [0, 1]], {"n": 1})
+
+
+def test_text_that_is_no_unicode_is_kept_readable(store):
+    row = make(status="failed", traceback="file \udce9.mat", warnings=["\udce9"])
+    store.add(row)
+    assert store.get(row.key).traceback == r"file \udce9.mat"
+    assert store.get(row.key).warnings == ["\udce9"]
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        ({"key": ""}, "key"),
+        ({"status": "don"}, "Did you mean 'done'"),
+        ({"run": None}, "run=None"),
+        ({"history": {1: object()}}, "history"),
+        ({"accuracy": "good"}, "accuracy='good'"),
+        ({"epochs": 2.5}, "epochs=2.5"),
+    ],
+)
+def test_a_row_that_cannot_be_kept_is_refused(store, change, said):
+    with pytest.raises(checks.InputError, match=said):
+        store.add(make()._replace(**change))
+    assert len(store) == 0
+
+
+def test_a_value_that_was_changed_by_hand_is_an_error_that_names_the_row(store):
+    store.add(make())
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
+        connection.execute("UPDATE rows SET history = '[]'")
+    with pytest.raises(StoreError, match=f"row {make().key}: history"):
+        store.rows()
+
+
+# ----------------------------------------------------------------------------------------------------------- CSV files
+
+
+@pytest.fixture
+def table(store, tmp_path):
+    for seed in range(3):
+        store.add(full(seed))
+    store.add(make(3, "failed", traceback="Traceback:\n  why\n"))
+    store.export_csv(tmp_path / "rows.csv")
+    return tmp_path / "rows.csv"
+
+
+def test_export_and_import_give_equal_stores_and_equal_files(store, table, tmp_path):
+    other = Store(tmp_path / "other.sqlite")
+    assert other.import_csv(table) == 4
+    assert other.import_csv(table) == 0
+    assert other.rows() == store.rows() == read_csv(table)
+    other.export_csv(tmp_path / "again.csv")
+    assert (tmp_path / "again.csv").read_bytes() == table.read_bytes()
+
+
+def test_a_new_row_is_one_more_record_in_the_file(store, tmp_path):
+    for seed in (1, 3):
+        store.add(make(seed))
+    store.export_csv(tmp_path / "rows.csv")
+    before = (tmp_path / "rows.csv").read_text().splitlines()
+    store.add(make(2))
+    store.export_csv(tmp_path / "rows.csv")
+    after = (tmp_path / "rows.csv").read_text().splitlines()
+    assert before == after[:2] + after[3:]
+    assert make(2).key in after[2]
+
+
+def test_other_programs_read_the_file(table):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.read_csv(table)
+    assert list(frame.columns) == list(COLUMNS)
+    assert frame.accuracy.tolist()[:3] == pytest.approx([0.3] * 3)
+    assert math.isnan(frame.accuracy[3])
+    assert frame.traceback[3] == "Traceback:\n  why\n"
+
+
+def test_an_export_that_fails_leaves_the_old_file(store, table, monkeypatch):
+    before = table.read_bytes()
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(StoreError, match=r"rows\.csv cannot be written: No space left.*is kept"):
+        store.export_csv(table)
+    assert table.read_bytes() == before
+    assert {file.name for file in table.parent.iterdir()} == {"rows.csv", "results.sqlite"}
+    with pytest.raises(StoreError, match="cannot be written"):
+        store.export_csv(table / "below a file.csv")
+
+
+def test_columns_in_another_order_and_older_files_are_read(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b'\xef\xbb\xbfstatus,accuracy,key,run\r\ndone,0.5,k,"{""seed"": 1}"\r\n')
+    assert read_csv(path) == [Row("k", "done", {"seed": 1}, accuracy=0.5)]
+
+
+DAMAGES = {
+    "cut off in a row": (lambda text: text[:-20], r"line \d+"),
+    "cut off before the end of the last line": (lambda text: text[:-1], "in the middle of a row"),
+    "cut off in quotes": (lambda text: text[: text.index(b"Traceback:\n") + 11], "never closed"),
+    "empty": (lambda text: b"", "line 1: no column 'key'"),
+    "no header": (lambda text: text.split(b"\n", 1)[1], "line 1"),
+    "column unknown": (lambda text: text.replace(b",auc,", b",acu,", 1), "line 1: column 'acu' is not known"),
+    "column twice": (lambda text: text.replace(b",auc,", b",loss,", 1), "line 1: column 'loss' is not known, or twice"),
+    "too many fields": (lambda text: text[:-1] + b",1\n", "26 fields, where the header has 25"),
+    "no JSON": (lambda text: text[:-1] + b"[\n", "warnings is '\\['"),
+    "JSON of another type": (lambda text: text[:-1] + b"{}\n", "warnings is '{}', which is no list"),
+    "no number": (lambda text: text.replace(b",0.30000000000000004,", b",high,", 1), "line 2: accuracy is 'high'"),
+    "no status": (lambda text: text.replace(b",failed,", b",fine,"), "status is 'fine'"),
+    "no key": (lambda text: text.replace(make(3).key.encode(), b""), "key is empty"),
+    "key twice": (lambda text: text.replace(make(3).key.encode(), full(1).key.encode()), "is in line"),
+    "no text": (lambda text: text.replace(b"  why", b"\xff\xfe"), "no UTF-8 text"),
+    "marks of a merge": (lambda text: text + b"<<<<<<< HEAD\n", "1 fields"),
+    "a quote too many": (lambda text: text.replace(b",failed,", b',fai"led",'), "a quote or an end of line"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_import_of_a_damaged_file_changes_nothing(table, tmp_path, damage):
+    spoil, said = DAMAGES[damage]
+    spoilt = spoil(table.read_bytes())
+    assert spoilt != table.read_bytes()
+    table.write_bytes(spoilt)
+    other = Store(tmp_path / "other.sqlite")
+    other.add(make(99))
+    before = content(other.path)
+    with pytest.raises(StoreError, match=rf"rows\.csv, line \d+: .*{said}|rows\.csv, {said}"):
+        other.import_csv(table)
+    with pytest.raises(StoreError, match="line"):
+        read_csv(table)
+    assert content(other.path) == before
+
+
+def test_the_line_of_an_error_counts_lines_in_quotes(table):
+    text = table.read_bytes().replace(b",failed,", b",fine,")
+    table.write_bytes(text)
+    line = text[: text.index(b",fine,")].count(b"\n") + 1
+    with pytest.raises(StoreError, match=f"line {line}: "):
+        read_csv(table)
+
+
+def test_a_missing_table_is_an_error_that_names_it(store, tmp_path):
+    with pytest.raises(StoreError, match=r"rows\.csv cannot be read: No such file"):
+        store.import_csv(tmp_path / "rows.csv")
+
+
+def test_thousands_of_rows_are_found_by_their_keys_and_survive_export(store, tmp_path):
+    rows = [make(seed, accuracy=seed / 5000, history={"valid_loss": [seed / 3]}) for seed in range(5000)]
+    assert store._take(map(module.flatten, rows), "here") == 5000
+    assert len(store) == len(store.keys()) == 5000
+    assert store.rows(row.key for row in rows) == store.rows() == rows
+    store.export_csv(tmp_path / "rows.csv")
+    assert Store(tmp_path / "other.sqlite").import_csv(tmp_path / "rows.csv") == 5000
+    assert Store(tmp_path / "other.sqlite").rows() == rows
+    assert Store(tmp_path / "third.sqlite").merge(store.path) == 5000
+    assert store.forget(row.key for row in rows) == 0
