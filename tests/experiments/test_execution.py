@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from gbwatt import checks
 from gbwatt.data import load
 from gbwatt.experiments.engines import Local, grouped
-from gbwatt.experiments.execution import attempt, execute
+from gbwatt.experiments.execution import attempt, execute, scores
 from gbwatt.experiments.recordings import fingerprint, noisy, parts_of
 from gbwatt.experiments.runs import Run
+from gbwatt.training.estimator import EEGDecoder
 
 SMALL = {"max_epochs": 1}
 
@@ -92,6 +94,20 @@ def test_one_training_serves_all_noise_in_the_trials_for_test(run):
     assert len({str(row.history) for row in rows}) == 1
     assert rows[0].loss == execute([run])[0].loss
     assert len({row.loss for row in rows}) == 3
+
+
+def test_a_class_that_was_never_learnt_is_named():
+    trials = load("simulated-ssvep")
+    decoder = EEGDecoder("spdnet", task="ssvep", max_epochs=1).fit(trials[np.flatnonzero(trials.y < 4)])
+    with pytest.raises(checks.MismatchError, match="none for training"):
+        scores(decoder, trials)
+
+
+def test_two_classes_have_an_area_under_the_curve_unless_only_one_is_tested():
+    trials = load("simulated-ern")
+    decoder = EEGDecoder("spdnet", task="ern", max_epochs=1).fit(trials[np.arange(180)])
+    assert 0 <= scores(decoder, trials[np.arange(180, 340)])["auc"] <= 1
+    assert scores(decoder, trials[np.flatnonzero(trials.y == 1)])["auc"] is None
 
 
 def test_a_failure_is_a_row_with_its_traceback(run):

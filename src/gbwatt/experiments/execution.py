@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn import metrics
 
+from gbwatt import checks
 from gbwatt.data import Trials, find_dataset
 from gbwatt.experiments.recordings import Parts, noisy, parts_of
 from gbwatt.experiments.runs import Row, Run
@@ -103,6 +104,7 @@ def decoder_of(run: Run, parts: Parts) -> EEGDecoder:
 
 def scores(decoder: EEGDecoder, test: Trials) -> dict[str, Any]:
     """All scores of test trials, by the columns of a row."""
+    _require_learnt(decoder, test)
     probability = decoder.predict_proba(test)
     predicted, classes = decoder.classes_[probability.argmax(1)], decoder.classes_
     confusion = metrics.confusion_matrix(test.y, predicted, labels=classes)
@@ -112,11 +114,25 @@ def scores(decoder: EEGDecoder, test: Trials) -> dict[str, Any]:
         "accuracy": float((predicted == test.y).mean()),
         "balanced_accuracy": float(metrics.balanced_accuracy_score(test.y, predicted)),
         "kappa": float(metrics.cohen_kappa_score(test.y, predicted, labels=classes)),
-        "auc": float(metrics.roc_auc_score(test.y == classes[1], probability[:, 1])) if len(classes) == 2 else None,
+        "auc": _auc(test.y == classes[1], probability[:, 1]) if len(classes) == 2 else None,
         "loss": float(-np.log(likelihood).mean()),
         "per_class": _per_class(confusion, decoder.class_names_),
         "confusion": confusion.tolist(),
     }
+
+
+def _require_learnt(decoder: EEGDecoder, test: Trials) -> None:
+    new = sorted(set(test.y.tolist()) - set(decoder.classes_.tolist()))
+    if new:
+        raise checks.MismatchError(
+            f"trials for test are of class {test.class_names[new[0]]!r}, of which there was none for training; "
+            "take another split, or leave the class out."
+        )
+
+
+def _auc(positive: NDArray[Any], probability: NDArray[Any]) -> float | None:
+    """Area under the curve; None if all trials are of one class."""
+    return float(metrics.roc_auc_score(positive, probability)) if 0 < positive.sum() < len(positive) else None
 
 
 def _per_class(confusion: NDArray[Any], names: tuple[str, ...]) -> dict[str, dict[str, float]]:

@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from gbwatt.experiments.engines import Engine
 from gbwatt.experiments.runs import Cell, Row, Run
 from gbwatt.experiments.store import Store
-from gbwatt.models.registry import entry
 
 Watch = Callable[[Row], None]
 
@@ -46,6 +45,8 @@ def plan(cells: Iterable[Cell], rows: Iterable[Row], retry: bool = False, here: 
 
 def _lacking(model: str) -> str | None:
     """The package that a model needs, if it is not installed."""
+    from gbwatt.models.registry import entry  # imports torch
+
     package = entry(model).extra
     return None if package is None or find_spec(package) is not None else package
 
