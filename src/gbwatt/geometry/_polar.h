@@ -16,7 +16,7 @@ static const NAME(polynomial) NAME(polynomials)[] = {
 };
 #define LAST (sizeof(NAME(polynomials)) / sizeof(NAME(polynomial)) - 1)
 
-/* The least pivot of a symmetric matrix, which is about as large as its smallest eigenvalue, or less; x is scratch. */
+/* The least pivot of a symmetric matrix, which is not below its smallest eigenvalue, and seldom far above; x is scratch. */
 static vec NAME(least_pivot)(const vec *g, vec *x, size_t k)
 {
     vec least = NAME(all)(INFINITY);

@@ -1,0 +1,94 @@
+"""Tables and stores from the command line."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+
+from gbwatt.cli import main
+from gbwatt.experiments.config import from_mapping
+from gbwatt.experiments.runs import Row
+from gbwatt.experiments.store import Store
+
+EXPERIMENT = {
+    "name": "small",
+    "title": "Small",
+    "paper": "main",
+    "datasets": ["simulated-ssvep"],
+    "subjects": [1, 2, 3],
+    "seeds": 2,
+    "models": [{"label": "MAtt", "model": "matt"}, {"label": "SPDNet", "model": "spdnet"}],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an experiment and a store, in which the last run of SPDNet is missing."""
+    import yaml
+
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments/small.yaml").write_text(yaml.safe_dump(EXPERIMENT))
+    with Store(tmp_path / "results.sqlite") as store:
+        for cell in from_mapping(EXPERIMENT).cells()[:-1]:
+            accuracy = 0.5 + 0.1 * (cell.label == "MAtt") + 0.02 * cell.run.subject
+            store.add(Row(cell.run.key, "done", cell.run.to_dict(), accuracy=accuracy))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def gbwatt(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["gbwatt", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("form", ["terminal", "markdown", "latex", "csv"])
+def test_a_table_of_an_experiment_by_name_in_every_form(form, monkeypatch, capsys):
+    assert gbwatt(monkeypatch, "tables", "small", "--format", form, "--reference", "MAtt") == 0
+    said = capsys.readouterr().out
+    assert "64.00" in said
+    assert "MAtt" in said
+    assert "SPDNet" in said
+
+
+@pytest.mark.usefixtures("folder")
+def test_missing_runs_are_counted(monkeypatch, capsys):
+    gbwatt(monkeypatch, "tables", "small", "--format", "markdown")
+    assert "11 of 12 done, 0 failed, 1 missing" in " ".join(capsys.readouterr().out.split())
+
+
+def test_results_go_through_a_file_into_another_store_and_the_same_table(folder, monkeypatch, capsys):
+    gbwatt(monkeypatch, "tables", "small", "--format", "markdown")
+    before = capsys.readouterr().out
+    assert gbwatt(monkeypatch, "store", "export", "rows.csv") == 0
+    assert gbwatt(monkeypatch, "store", "import", "rows.csv", "--store", "other.sqlite") == 0
+    assert gbwatt(monkeypatch, "store", "merge", "results.sqlite", "--store", "third.sqlite") == 0
+    with (folder / "rows.csv").open(encoding="utf-8", newline="") as file:
+        assert len(list(csv.reader(file))) == 12
+    capsys.readouterr()
+    for source in (["--store", "other.sqlite"], ["--store", "third.sqlite"], ["--results", "rows.csv"]):
+        gbwatt(monkeypatch, "tables", "small", "--format", "markdown", *source)
+        assert capsys.readouterr().out == before
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["tables", "smal"], "small"),
+        (["tables", "small", "--reference", "Matt"], "Did you mean 'MAtt'"),
+        (["tables", "small", "--format", "excel"], "format"),
+        (["tables", "small", "--dataset", "mamem"], "no result"),
+        (["tables", "small", "--store", "none.sqlite"], "none.sqlite"),
+        (["store", "merge", "none.sqlite"], "none.sqlite"),
+        (["store", "import", "none.csv"], "none.csv"),
+    ],
+)
+def test_what_is_not_there_is_named(arguments, said, monkeypatch, capsys):
+    assert gbwatt(monkeypatch, *arguments) == 2
+    assert said in capsys.readouterr().err
