@@ -110,7 +110,7 @@ def restore(values: Sequence[str | int | float | None], columns: Sequence[str] =
 
     Examples
     --------
-    >>> row = Row("k", "done", {"seed": 1}, accuracy=0.75, history=[{"valid_loss": 0.5}])
+    >>> row = Row("k", "done", {"seed": 1}, accuracy=0.75, history={"valid_loss": [0.5]})
     >>> restore(flatten(row)) == row
     True
     """
