@@ -250,6 +250,7 @@ def test_a_metric_whose_root_is_kept_is_the_same_metric(spd):
     plain = GeneralizedBuresWasserstein(m, 1.5)
     kept = plain.rooted()
     assert plain.root is None
+    assert kept.root is not None
     for metric in (plain, kept):
         loss = metric.dist(x, y).sum() + metric.mean(x).sum()
         metric_gradient = torch.autograd.grad(loss, m)[0]

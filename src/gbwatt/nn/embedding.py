@@ -7,7 +7,8 @@ import math
 from torch import Tensor, nn
 
 from gbwatt import checks
-from gbwatt.geometry.linalg import LOG, LOG_REEIG, REEIG, spectral, vech
+from gbwatt.geometry.halves import vech
+from gbwatt.geometry.linalg import LOG, LOG_REEIG, REEIG, spectral
 from gbwatt.geometry.symmetry import symmetrised
 
 
