@@ -110,12 +110,24 @@ def test_the_network_of_the_paper_is_one_run_in_all_tables():
         "limited": ("GBWAtt (θ = 1.5)", "100%"),
         "noise": ("GBWAtt (θ = 1.5)", "σ² = 0.0"),
         "noise_both": ("GBWAtt (θ = 1.5)", "σ² = 0.0"),
+        "regularisation": ("GBWAtt (θ = 1.5), Fréchet mean", "ρ = 0"),
     }
-    keys = set()
-    for name, line in lines.items():
-        cells = read(FOLDER / f"{name}.yaml").cells(
-            datasets=["mamem-ssvep-ii"], subjects=[1], seeds=1, simulated="always"
-        )
-        (key,) = {cell.run.key for cell in cells if (cell.label, cell.setting) == line}
-        keys.add(key)
-    assert len(keys) == 1
+    assert len({key_of(name, *line) for name, line in lines.items()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("label", "place", "other"),
+    [
+        ("GBWAtt, best", ("main", ""), ("theta", "θ = 1.5")),
+        ("MAtt", ("main", ""), ("regularisation", "ρ = 0")),
+        ("SPDNet", ("main", ""), ("regularisation", "ρ = 0")),
+    ],
+)
+def test_defaults_written_out_or_not_are_one_run(label, place, other):
+    assert key_of(place[0], label, place[1]) == key_of(other[0], label, other[1])
+
+
+def key_of(name, label, setting):
+    cells = read(FOLDER / f"{name}.yaml").cells(datasets=["mamem-ssvep-ii"], subjects=[1], seeds=1, simulated="always")
+    (key,) = {cell.run.key for cell in cells if (cell.label, cell.setting) == (label, setting)}
+    return key

@@ -44,7 +44,7 @@ def test_a_run_has_all_that_its_experiment_says():
         "seed": 7,
         "data": fingerprint("simulated-ssvep", 4),
         "split": 0,
-        "options": {"theta": 2},
+        "options": {"aggregation": "frechet", "shrinkage": 0, "theta": 2},
         "training": {"lr": 1e-2, "max_epochs": 3},
         "fraction": 1.0,
         "noise": 0.0,

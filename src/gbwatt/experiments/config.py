@@ -115,20 +115,11 @@ def _paper(name: str) -> str:
     return name
 
 
-def tidy(value: Any) -> Any:
-    """A value of an option in its shortest form: 1.0 is 1, so that both are the same run."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [tidy(item) for item in value]
-    return {key: tidy(item) for key, item in value.items()} if isinstance(value, dict) else value
-
-
 _LIST = Field(strict=False)  # YAML has no tuples
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, AfterValidator(_dataset)]
 Names = Annotated[tuple[Name, ...], _LIST, AfterValidator(lambda names: _distinct("datasets", names))]
-Options = Annotated[dict[str, Any], AfterValidator(tidy)]
+Options = Annotated[dict[str, Any], AfterValidator(grid.tidy)]
 
 
 # -------------------------------------------------------------------------------------------------------------- schema
@@ -200,7 +191,7 @@ class Vary(_Part):
     def _check_values(cls, values: tuple[Any, ...], info: ValidationInfo) -> tuple[Any, ...]:
         axis = info.data.get("axis", "options")
         if axis.startswith("options"):
-            return _distinct("values", tidy(list(values)))
+            return _distinct("values", grid.tidy(list(values)))
         for at, value in enumerate(values):
             checks.number(f"values[{at}]", value)
             if value < 0 or (axis == "fraction" and not 0 < value <= 1):

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Subjects = Sequence[int] | Literal["all"]
 
+ATTENTIVE = frozenset({"gbwatt", "bwatt", "matt"})  # models with recipes
+REGULARISED = frozenset({"spdnet", "spdnetbn"})  # others whose covariances can be regularised
+
 
 class Provenance(NamedTuple):
     """Where the recordings of a data set come from."""
@@ -201,13 +204,31 @@ def _cells(
 
 
 def settled(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options, with what a recipe stands for written out: when a recipe changes, its runs are others.
+    """Options, with what a recipe stands for, or none, written out: the same network is the same run everywhere.
+
+    When a recipe changes, its runs are others.
 
     Examples
     --------
     >>> settled("gbwatt", {"theta": 1, "recipe": "paper"})
-    {'shrinkage': 0.0, 'theta': 1, 'recipe': 'paper'}
+    {'aggregation': 'frechet', 'shrinkage': 0, 'theta': 1}
+    >>> settled("spdnet", {})
+    {'shrinkage': 0}
     """
     from gbwatt.models.gbwatt import RECIPES  # imports torch
 
-    return {**(RECIPES[options["recipe"]] if model == "gbwatt" and "recipe" in options else {}), **options}
+    given = dict(options)
+    if model in ATTENTIVE:
+        given = {**RECIPES[given.pop("recipe", "paper")], **given}
+    elif model in REGULARISED:
+        given = {"shrinkage": 0, **given}
+    return {name: tidy(value) for name, value in given.items()}
+
+
+def tidy(value: Any) -> Any:
+    """A value of an option in its shortest form: 1.0 is 1, so that both are the same run."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [tidy(item) for item in value]
+    return {key: tidy(item) for key, item in value.items()} if isinstance(value, dict) else value

@@ -30,8 +30,8 @@ Attention = Literal["spd", "euclidean", "none"]
 #: What a recipe says where the caller does not.
 RECIPES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
-        "paper": MappingProxyType({"shrinkage": 0.0}),
-        "best": MappingProxyType({"shrinkage": 0.2}),
+        "paper": MappingProxyType({"aggregation": "frechet", "shrinkage": 0.0}),
+        "best": MappingProxyType({"aggregation": "frechet", "shrinkage": 0.2}),
     }
 )
 
@@ -89,8 +89,8 @@ class GBWAtt(nn.Module):
     embedding : bool
         False leaves out the rectification and the logarithm.
     recipe : "paper" or "best"
-        The regularisation of the covariances where it is not given: none, as in the paper, or what validation data
-        preferred.
+        The mean of the attention and the regularisation of the covariances, where they are not given: the Fréchet mean
+        and none, as in the paper, or what validation data preferred.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class GBWAtt(nn.Module):
         learn_metric: bool = True,
         learn_theta: bool = False,
         score: str | Score = "inverse-log",
-        aggregation: str | Aggregation = "frechet",
+        aggregation: str | Aggregation | None = None,
         formulation: Formulation = "isometric",
         eps: float = 1e-5,
         shrinkage: Shrinkage | None = None,
@@ -150,6 +150,7 @@ class GBWAtt(nn.Module):
             rule = replace(rule, k=max(1, 3 * signal.n_chans // 4))
         sizes = _complete(rule, n_spatial, n_temporal, kernel, split, n_segments, k)
         shrinkage = RECIPES[recipe]["shrinkage"] if shrinkage is None else shrinkage
+        aggregation = RECIPES[recipe]["aggregation"] if aggregation is None else aggregation
         of_attention: dict[str, Any] = {
             "metric": metric,
             "theta": theta,
