@@ -76,10 +76,44 @@ def test_results_go_through_a_file_into_another_store_and_the_same_table(folder,
         assert capsys.readouterr().out == before
 
 
+def test_a_page_is_filled_with_tables_and_then_stays(folder, monkeypatch, capsys):
+    page = folder / "page.md"
+    page.write_text("# Here\n<!-- table: small | reference: MAtt -->\n<!-- /table -->\nθ stays.\n", encoding="utf-8")
+    assert gbwatt(monkeypatch, "tables", "--fill", "page.md") == 0
+    assert "page.md: made anew" in capsys.readouterr().out
+    filled = page.read_text(encoding="utf-8")
+    assert "64.00" in filled
+    assert "compared with MAtt" in filled
+    assert filled.endswith("<!-- /table -->\nθ stays.\n")
+    assert gbwatt(monkeypatch, "tables", "--fill", "page.md") == 0
+    assert "page.md: nothing new" in capsys.readouterr().out
+    assert page.read_text(encoding="utf-8") == filled
+
+
+def test_a_page_that_cannot_be_filled_is_left_alone(folder, monkeypatch, capsys):
+    page = folder / "page.md"
+    page.write_text("<!-- table: small -->\nold\n<!-- /table -->\n<!-- table: other -->\n<!-- /table -->\n")
+    assert gbwatt(monkeypatch, "tables", "--fill", "page.md") == 2
+    assert "other.yaml" in capsys.readouterr().err
+    assert "old" in page.read_text()
+
+
+@pytest.mark.usefixtures("folder")
+def test_claims_get_their_verdicts_from_what_there_is(monkeypatch, capsys):
+    assert gbwatt(monkeypatch, "tables", "claims", "--format", "csv") == 0
+    said = capsys.readouterr().out
+    assert "GBWAtt is better than MAtt" in said
+    assert "not testable here" in said
+
+
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["tables"], "give the name of an experiment, or --fill"),
+        (["tables", "small", "--fill", "page.md"], "give the name of an experiment, or --fill"),
+        (["tables", "claims", "--reference", "MAtt"], "leave out the reference"),
+        (["tables", "--fill", "none.md"], "none.md"),
         (["tables", "smal"], "small"),
         (["tables", "small", "--reference", "Matt"], "Did you mean 'MAtt'"),
         (["tables", "small", "--format", "excel"], "format"),

@@ -380,3 +380,14 @@ def test_screen_shows_numbers_labels_and_notes():
     text = console.export_text()
     for part in ("[bold]x[/]", "60.00 ± 10.00", "A [title]", "bci-ern", "Runs: 3 of 3 done"):
         assert part in text
+
+
+def test_validation_stands_beside_and_says_what_it_would_choose():
+    runs = Runs()
+    runs.add("A", SSVEP, [[0.9], [0.7]], valid_accuracy=0.5)
+    runs.add("B", SSVEP, [[0.6], [0.6]], valid_accuracy=0.7)
+    runs.add("C", SSVEP, [[0.6], [None]], valid_accuracy=0.9)  # not all of its runs are there
+    table = runs.table(validation=True)
+    assert look(table, "B", "validation") == pytest.approx(70.0)
+    assert "The highest in validation on mamem-ssvep-ii: B." in table.notes
+    assert "validation" not in [column.name for column in runs.table().header]

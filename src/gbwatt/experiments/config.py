@@ -246,6 +246,8 @@ class Experiment(_Part):
         For all models.
     models : tuple of ModelRow
     vary : Vary, optional
+    validation : bool
+        Whether tables show accuracies on validation trials, too: where they choose.
     """
 
     name: Annotated[str, AfterValidator(_name)]
@@ -258,6 +260,7 @@ class Experiment(_Part):
     training: Training = Training()
     models: Annotated[tuple[ModelRow, ...], _LIST, AfterValidator(lambda rows: _some("models", rows))]
     vary: Vary | None = None
+    validation: bool = False
 
     def variants(self, options: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         """Settings of what is varied: their names, options of a model, and further arguments of a run."""

@@ -140,7 +140,7 @@ def score_of(dataset: str) -> Callable[[Row], float | None]:
 
 #: Columns that are left out when there is nothing in them.
 _OPTIONAL = frozenset(
-    {"setting", "± over seeds", "± subjects", "paper", "± of paper", "difference", "why no p"}
+    {"setting", "validation", "± over seeds", "± subjects", "paper", "± of paper", "difference", "why no p"}
     | {"paper before", "paper after", "failed", "missing"}
 )
 _COUNTS = (Column("n"), Column("failed"), Column("missing"))
@@ -153,6 +153,7 @@ def make_table(
     *,
     paper_table: str | None = None,
     reference: str | None = None,
+    validation: bool = False,
 ) -> Table:
     """The table of an experiment, ours beside the paper's.
 
@@ -168,6 +169,8 @@ def make_table(
         ill-conditioned matrices, is what the table shows.
     reference : str, optional
         Label whose scores all others are compared with, in a table of its own.
+    validation : bool
+        Whether accuracies on validation trials stand beside.
 
     Returns
     -------
@@ -179,7 +182,7 @@ def make_table(
     grid = gather(cells, rows)
     made = {}
     if quantity != "seconds":  # runs for the clock are too short for scores that mean anything
-        made["score"] = _score_table(title, grid, paper_table if quantity == "score" else None)
+        made["score"] = _score_table(title, grid, paper_table if quantity == "score" else None, validation)
         if reference is not None:
             made["comparison"] = comparison_table(title, cells, rows, reference)
     if quantity == "share" or any(cell.run.noise for cell in cells):
@@ -234,7 +237,7 @@ def condition_table(title: str, cells: Sequence[Cell], rows: Mapping[str, Row]) 
 
     def values(place: Place) -> list[Value]:
         found = grid[place]
-        before, after = (found.of(_share(when)) for when in ("before", "after"))
+        before, after = (found.of(share_of(when)) for when in ("before", "after"))
         return [
             _mean(before),
             _paper_mean("conditions-before", place),
@@ -271,11 +274,12 @@ def time_table(title: str, cells: Sequence[Cell], rows: Mapping[str, Row]) -> Ta
     return _build(f"{title}: seconds per epoch", grid, header, values, notes)
 
 
-def _score_table(title: str, grid: Grid, paper_table: str | None) -> Table:
+def _score_table(title: str, grid: Grid, paper_table: str | None, validation: bool) -> Table:
     def values(place: Place) -> list[Value]:
         scores = grid[place].of(score_of(place.dataset))
         ours, theirs = summarize(scores), _paper(paper_table, place)
         return [
+            _mean(grid[place].of(_valid)) if validation else None,
             ours and ours.mean,
             ours and ours.over_seeds,
             ours and ours.between_subjects,
@@ -286,6 +290,7 @@ def _score_table(title: str, grid: Grid, paper_table: str | None) -> Table:
         ]
 
     header = [
+        Column("validation", kind="percent"),
         Column("ours", kind="percent"),
         Column("± over seeds", kind="percent", spread=True),
         Column("± subjects", kind="percent"),
@@ -294,7 +299,8 @@ def _score_table(title: str, grid: Grid, paper_table: str | None) -> Table:
         Column("difference", kind="difference"),
         *_COUNTS,
     ]
-    return _build(title, grid, header, values, _score_notes(grid, paper_table))
+    notes = _about_validation(grid) if validation else []
+    return _build(title, grid, header, values, [*_score_notes(grid, paper_table), *notes])
 
 
 def _build(
@@ -316,7 +322,8 @@ def _build(
     return without_empty(table, _OPTIONAL)
 
 
-def _share(when: str) -> Callable[[Row], float | None]:
+def share_of(when: str) -> Callable[[Row], float | None]:
+    """From a row to its percent of ill-conditioned matrices, "before" attention or "after" it."""
     return lambda row: 100 * row.conditions[when]["share"] if row.conditions else None
 
 
@@ -347,6 +354,22 @@ def _score_notes(grid: Grid, paper_table: str | None) -> list[str]:
         *_remarks(paper_table),
         *_about_runs(grid),
     ]
+
+
+def _valid(row: Row) -> float | None:
+    return None if row.valid_accuracy is None else 100 * row.valid_accuracy
+
+
+def _about_validation(grid: Grid) -> list[str]:
+    """What validation trials would choose, of the lines that have all runs."""
+    notes = ["Validation: accuracy on validation trials at the epoch that they chose; test trials choose nothing."]
+    for dataset in grid.datasets:
+        found = {place: _mean(grid[place].of(_valid)) for place in grid if place.dataset == dataset}
+        whole = {place: mean for place, mean in found.items() if mean is not None and not grid[place].missing}
+        if whole:
+            first = max(whole, key=lambda place: whole[place] or 0)
+            notes.append(f"The highest in validation on {dataset}: {_listed(filter(None, first[:2]))}.")
+    return notes
 
 
 def _remarks(paper_table: str | None) -> list[str]:

@@ -1,0 +1,52 @@
+"""Pages with tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from gbwatt import checks
+from gbwatt.experiments.pages import fill
+
+PAGE = """# Results
+
+Words before.
+
+<!-- table: main -->
+<!-- /table -->
+
+Between.
+
+<!-- table: theta | reference: GBWAtt (θ = 1.5) -->
+old
+<!-- /table -->
+After.
+"""
+
+
+def made(name, reference):
+    return f"{name}, {reference}\n"
+
+
+def test_tables_are_made_and_words_stay():
+    page = fill(PAGE, made)
+    assert "main, None\n<!-- /table -->\n\nBetween." in page
+    assert "theta, GBWAtt (θ = 1.5)\n<!-- /table -->\nAfter.\n" in page
+    assert "old" not in page
+
+
+def test_a_page_that_is_filled_stays_as_it_is():
+    assert fill(fill(PAGE, made), made) == fill(PAGE, made)
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ("nothing here", "no place for a table"),
+        ("<!-- table: main -->\n<!-- /table -->\n<!-- table: theta -->\nopen", "no <!-- /table -->"),
+        ("<!-- table: main | refernce: MAtt -->\n<!-- /table -->", "is not understood"),
+        ("<!-- table: main | reference: -->\n<!-- /table -->", "is not understood"),
+    ],
+)
+def test_what_is_not_understood_is_said(page, said):
+    with pytest.raises(checks.ParameterError, match=said):
+        fill(page, made)
