@@ -391,3 +391,8 @@ def test_validation_stands_beside_and_says_what_it_would_choose():
     assert look(table, "B", "validation") == pytest.approx(70.0)
     assert "The highest in validation on mamem-ssvep-ii: B." in table.notes
     assert "validation" not in [column.name for column in runs.table().header]
+
+
+def test_sentences_are_wrapped_in_latex_and_words_are_not():
+    table = Table("A", (Column("claim"), Column("verdict"), Column("n", kind="percent")), (("so " * 20, "no", 1.0),))
+    assert r"\begin{tabular}{p{4.5cm}lr}" in to_latex(table)

@@ -136,7 +136,7 @@ def to_latex(table: Table) -> str:
             r"\begin{table}",
             r"\centering",
             rf"\caption{{{escape(table.title)}}}",
-            rf"\begin{{tabular}}{{{''.join('l' if column.kind == 'text' else 'r' for column in header)}}}",
+            rf"\begin{{tabular}}{{{_alignment(sections, header)}}}",
             r"\toprule",
             _latex_row([column.name for column in header]),
             r"\midrule",
@@ -148,6 +148,17 @@ def to_latex(table: Table) -> str:
             "",
         ]
     )
+
+
+_WIDE = 30  # letters, from which on words are wrapped
+
+
+def _alignment(sections: Sequence[tuple[str, Table]], header: Sequence[Column]) -> str:
+    """Numbers to the right, words to the left, and sentences in a column of a few centimetres."""
+    lines = [line for _, section in sections for line in _joined_lines(section)]
+    longest = [max((len(line[place]) for line in lines), default=0) for place in range(len(header))]
+    words = ["l" if length <= _WIDE else "p{4.5cm}" for length in longest]
+    return "".join(word if column.kind == "text" else "r" for column, word in zip(header, words, strict=True))
 
 
 def _latex_row(texts: Sequence[str]) -> str:
