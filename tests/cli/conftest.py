@@ -24,6 +24,21 @@ def write_recordings(file, seed=0, channels=("C3", "Cz", "C4"), classes=("left",
     return str(file)
 
 
+def write_recording(file):
+    """A recording of a minute, two channels at 100 Hz, with events of two classes each second."""
+    import mne
+
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 6000)) * 1e-5
+    marks = [f"T{1 + place % 2}" for place in range(58)]
+    for place in range(0, 58, 2):
+        x[0, 100 * place + 50 : 100 * place + 150] *= 3
+    raw = mne.io.RawArray(x, mne.create_info(["C3", "C4"], 100.0, "eeg"), verbose="error")
+    raw.set_annotations(mne.Annotations(np.arange(58) + 0.5, 0.0, marks))
+    raw.save(file, verbose="error")
+    return str(file)
+
+
 @pytest.fixture
 def recordings(tmp_path):
     return write_recordings(tmp_path / "mine.npz")

@@ -179,6 +179,8 @@ def workers(pid: int) -> list[int]:
         (["--scheduler", "tcp://localhost:1"], "--engine dask"),
         (["--subjects", "1,x"], "numbers and ranges"),
         (["--subjects", "99"], "99"),
+        (["--seeds", "0"], "seeds=0 must be a whole number, 1 or more"),
+        (["--root", "/nowhere"], "root='/nowhere' is no folder"),
         (["--dataset", "mamen"], "mamem"),
         (["--simulated", "maybe"], "simulated"),
         (["--set", "models.0.model=spdnt"], "Did you mean 'spdnet'"),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 from gbwatt.cli import main
-from gbwatt.experiments.config import from_mapping
-from gbwatt.experiments.runs import Row
+from gbwatt.experiments.config import from_mapping, read
+from gbwatt.experiments.grid import lines
+from gbwatt.experiments.runs import Row, Run
 from gbwatt.experiments.store import Store
 
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 EXPERIMENT = {
     "name": "small",
     "title": "Small",
@@ -98,26 +101,69 @@ def test_a_page_that_cannot_be_filled_is_left_alone(folder, monkeypatch, capsys)
     assert "old" in page.read_text()
 
 
+def test_claims_get_their_verdicts_from_what_there_is(folder, monkeypatch, capsys):
+    shutil.copy(EXPERIMENTS / "main.yaml", folder / "experiments")
+    with Store("results.sqlite") as store:
+        for line in lines(read("experiments/main.yaml", ["training.max_epochs=2"])):
+            for subject in range(1, 12):
+                run = Run("mamem-ssvep-ii", subject, seed=0, data="", **line.arguments)
+                if line.label in ("MAtt", "GBWAtt (θ = 1.5)"):
+                    accuracy = 0.5 + 0.1 * (line.label != "MAtt") + 0.001 * subject * (line.label == "MAtt")
+                    store.add(Row(run.key, "done", run.to_dict(), accuracy=accuracy))
+    asked = ["tables", "claims", "--format", "csv", "--dataset", "mamem", "-o", "claims.csv"]
+    assert gbwatt(monkeypatch, *asked, "--set", "training.max_epochs=2") == 0
+    with (folder / "claims.csv").open(encoding="utf-8", newline="") as file:
+        verdicts = {line["claim"]: (line["n"], line["verdict"]) for line in csv.DictReader(file)}
+    assert verdicts["GBWAtt is better than MAtt"] == ("11 × 1", "reproduced")
+    assert verdicts["θ = 1.5 is better than θ = 1"] == ("", "not testable here")
+    with (folder / "claims-2.csv").open(encoding="utf-8", newline="") as file:
+        (evidence,) = [line for line in csv.DictReader(file) if line["claim"] == "GBWAtt is better than MAtt"]
+    assert float(evidence["ours"]) == pytest.approx(9.4)
+    capsys.readouterr()
+    gbwatt(monkeypatch, "tables", "claims", "--format", "markdown", "--set", "training.max_epochs=2")
+    assert "Trained with max_epochs = 2" in capsys.readouterr().out
+
+
 @pytest.mark.usefixtures("folder")
-def test_claims_get_their_verdicts_from_what_there_is(monkeypatch, capsys):
-    assert gbwatt(monkeypatch, "tables", "claims", "--format", "csv") == 0
+def test_results_of_a_changed_experiment_are_shown_with_the_same_change(monkeypatch, capsys):
+    changed = from_mapping({**EXPERIMENT, "training": {"max_epochs": 3}})
+    with Store("results.sqlite") as store:
+        for cell in changed.cells():
+            store.add(Row(cell.run.key, "done", cell.run.to_dict(), accuracy=0.25))
+    assert gbwatt(monkeypatch, "tables", "small", "--set", "training.max_epochs=3", "--format", "markdown") == 0
     said = capsys.readouterr().out
-    assert "GBWAtt is better than MAtt" in said
-    assert "not testable here" in said
+    assert "25.00" in said
+    assert "64.00" not in said
+
+
+@pytest.mark.usefixtures("folder")
+def test_failed_runs_are_shown_with_their_tracebacks(monkeypatch, capsys):
+    run = from_mapping(EXPERIMENT).cells()[-1].run
+    with Store("results.sqlite") as store:
+        store.add(Row(run.key, "failed", run.to_dict(), traceback="Traceback …\nValueError: [no] such thing"))
+    assert gbwatt(monkeypatch, "store", "failed") == 0
+    said = capsys.readouterr().out
+    assert str(run) in said
+    assert "ValueError: [no] such thing" in said
+    assert "1 failed runs" in said
 
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["tables", "claims"], "of which experiments/ has none"),
+        (["tables", "--fill", "page.md", "--reference", "MAtt"], "leave out the other options"),
+        (["tables", "small", "-o", "none/table.md"], "cannot be written"),
+        (["store", "export", "results.sqlite"], "is an SQLite file"),
         (["tables"], "give the name of an experiment, or --fill"),
         (["tables", "small", "--fill", "page.md"], "give the name of an experiment, or --fill"),
         (["tables", "claims", "--reference", "MAtt"], "leave out the reference"),
-        (["tables", "--fill", "none.md"], "none.md"),
+        (["tables", "--fill", "none.md"], "none.md: there is no such file"),
         (["tables", "smal"], "small"),
         (["tables", "small", "--reference", "Matt"], "Did you mean 'MAtt'"),
         (["tables", "small", "--format", "excel"], "format"),
-        (["tables", "small", "--dataset", "mamem"], "no result"),
+        (["tables", "small", "--dataset", "mamem"], "there are 11 results in results.sqlite, and none"),
         (["tables", "small", "--store", "none.sqlite"], "none.sqlite"),
         (["store", "merge", "none.sqlite"], "none.sqlite"),
         (["store", "import", "none.csv"], "none.csv"),

@@ -15,10 +15,11 @@ from rich.console import Console
 
 from gbwatt.cli import progress
 from gbwatt.data import find_dataset, load
+from gbwatt.data.formats.npz import write_npz
 from gbwatt.experiments import execution
 from gbwatt.models.files import load_pretrained
 from gbwatt.training import EEGDecoder, GBWAttClassifier
-from tests.cli.conftest import write_recordings
+from tests.cli.conftest import write_recording, write_recordings
 
 FEW = ("--max-epochs", "3")
 
@@ -146,7 +147,10 @@ def test_threads_are_set(run_json, recordings, monkeypatch):
         (["--option", "k=many"], "k='many'"),
         (["--model", "mbeegse", "--option", "dropout=0.1"], "option of mbeegse='dropout' is not known"),
         (["--lr", "-1"], "lr=-1.0 must be"),
-        (["--dataset", "mamem-ssvep-ii", "--root", "/nowhere"], "/nowhere/mamem/U001.mat"),
+        (["--lr", "0"], "lr=0.0 must be"),
+        (["--dataset", "mamem-ssvep-ii", "--root", "/nowhere"], "root='/nowhere' is no folder"),
+        (["--read", "difficult=1"], "Did you mean 'difficulty'"),
+        (["--source", "moab"], "source='moab'"),
     ],
 )
 def test_wrong_arguments_are_refused_before_training(refused, arguments, message, tmp_path):
@@ -154,8 +158,33 @@ def test_wrong_arguments_are_refused_before_training(refused, arguments, message
     assert not (tmp_path / "out").exists()
 
 
-def test_an_option_without_a_value_is_a_wrong_usage(run):
+def test_an_option_without_a_value_or_given_twice_is_a_wrong_usage(run):
     assert run("train", "--option", "theta").exit_code == 2
+    assert run("train", "--option", "theta=1", "--option", "theta=2").exit_code == 2
+
+
+def test_missing_files_are_named(refused, tmp_path):
+    assert f"{tmp_path}/mamem/U001.mat" in refused("train", "--dataset", "mamem", "--root", tmp_path)
+
+
+def test_one_class_is_named(refused, recordings, tmp_path):
+    write_npz(load(recordings, 2).select(classes=["left"]), tmp_path / "left.npz")
+    assert "has one class, 'left'" in refused("train", "--dataset", tmp_path / "left.npz")
+
+
+def test_a_recording_is_read_as_told_and_evaluated_the_same_way(run, run_json, refused, tmp_path):
+    file = write_recording(tmp_path / "mine_raw.fif")
+    assert "--read tmin=0.5" in refused("train", "--dataset", file)
+    reading = ("--read", "tmin=0", "--read", "tmax=0.6")
+    found = run_json("train", "--dataset", file, *reading, *FEW, "-o", tmp_path / "m")
+    assert found["reading"] == {"tmin": 0, "tmax": 0.6}
+    again = run_json("evaluate", tmp_path / "m", "--dataset", file, *reading)
+    assert again["accuracy"] == found["test"]["accuracy"]
+    assert set(again["uses"]) == {"unseen"}
+    said = run("train", "--dataset", file, *reading, *FEW, "-o", tmp_path / "n").stdout
+    assert f"--dataset {file} --subject 1 --read tmin=0 --read tmax=0.6" in said
+    other = run_json("evaluate", tmp_path / "m", "--dataset", file, "--read", "tmin=0.1", "--read", "tmax=0.7")
+    assert set(other["uses"]) == {"unknown"}
 
 
 # ---- folders
@@ -173,6 +202,20 @@ def test_a_model_is_not_replaced_unless_forced_and_that_is_known_before_training
     assert same(weights(tmp_path / "m"), first)
     assert run(*arguments, "--seed", "1", "--force").exit_code == 0
     assert not same(weights(tmp_path / "m"), first)
+
+
+def test_force_replaces_models_and_nothing_else(refused, recordings, tmp_path):
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "config.json").write_text("{}")
+    (tmp_path / "project" / "README.md").write_text("mine")
+    said = refused("train", "--dataset", recordings, *FEW, "-o", tmp_path / "project", "--force")
+    assert "--force replaces models only" in said
+    assert (tmp_path / "project" / "README.md").read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_training(refused, recordings, monkeypatch):
+    monkeypatch.setattr(EEGDecoder, "fit", pytest.fail)
+    assert "cannot be written" in refused("train", "--dataset", recordings, "-o", "/proc/model")
 
 
 def test_a_file_is_never_written_over(refused, recordings):

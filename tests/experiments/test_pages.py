@@ -43,6 +43,8 @@ def test_a_page_that_is_filled_stays_as_it_is():
     [
         ("nothing here", "no place for a table"),
         ("<!-- table: main -->\n<!-- /table -->\n<!-- table: theta -->\nopen", "no <!-- /table -->"),
+        ("<!-- table: theta -->\nopen", "no <!-- /table -->"),
+        ("<!-- table: main -->\n<!-- /table -->\n  <!-- table: theta -->\n  <!-- /table -->", "not at the beginning"),
         ("<!-- table: main | refernce: MAtt -->\n<!-- /table -->", "is not understood"),
         ("<!-- table: main | reference: -->\n<!-- /table -->", "is not understood"),
     ],

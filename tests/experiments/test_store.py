@@ -220,7 +220,7 @@ def test_a_text_file_is_not_touched(tmp_path, text):
     path = tmp_path / "rows.csv"
     path.write_text(text)
     for create in (True, False):
-        with pytest.raises(StoreError, match=r"rows\.csv: it is no SQLite file.*import_csv"):
+        with pytest.raises(StoreError, match=r"rows\.csv: it is no SQLite file.*gbwatt store import"):
             Store(path, create)
     assert path.read_text() == text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sqlite3
@@ -12,9 +13,9 @@ import pytest
 
 from gbwatt import checks
 from gbwatt.experiments import store as module
-from gbwatt.experiments.runs import STRUCTURED, Row
+from gbwatt.experiments.runs import STRUCTURED
 from gbwatt.experiments.store import Store, StoreError, read_csv
-from gbwatt.experiments.tabular import COLUMNS, KINDS
+from gbwatt.experiments.tabular import COLUMNS, KINDS, flatten, write_csv
 from tests.experiments.rows import full, make
 
 
@@ -165,8 +166,10 @@ def test_an_export_that_fails_leaves_the_old_file(store, table, monkeypatch):
 
 def test_columns_in_another_order_and_older_files_are_read(tmp_path):
     path = tmp_path / "rows.csv"
-    path.write_bytes(b'\xef\xbb\xbfstatus,accuracy,key,run\r\ndone,0.5,k,"{""seed"": 1}"\r\n')
-    assert read_csv(path) == [Row("k", "done", {"seed": 1}, accuracy=0.5)]
+    row = make(1, accuracy=0.5)
+    run = json.dumps(row.run).replace('"', '""')
+    path.write_bytes(f'\ufeffstatus,accuracy,key,run\r\ndone,0.5,{row.key},"{run}"\r\n'.encode())
+    assert read_csv(path) == [row]
 
 
 DAMAGES = {
@@ -183,7 +186,7 @@ DAMAGES = {
     "no number": (lambda text: text.replace(b",0.30000000000000004,", b",high,", 1), "line 2: accuracy is 'high'"),
     "no status": (lambda text: text.replace(b",failed,", b",fine,"), "status is 'fine'"),
     "no key": (lambda text: text.replace(make(3).key.encode(), b""), "key is empty"),
-    "key twice": (lambda text: text.replace(make(3).key.encode(), full(1).key.encode()), "is in line"),
+    "row twice": (lambda text: text + text[text.index(b"\n" + make(3).key.encode()) + 1 :], "is in line"),
     "no text": (lambda text: text.replace(b"  why", b"\xff\xfe"), "no UTF-8 text"),
     "marks of a merge": (lambda text: text + b"<<<<<<< HEAD\n", "1 fields"),
     "a quote too many": (lambda text: text.replace(b",failed,", b',fai"led",'), "a quote or an end of line"),
@@ -229,3 +232,27 @@ def test_thousands_of_rows_are_found_by_their_keys_and_survive_export(store, tmp
     assert Store(tmp_path / "other.sqlite").rows() == rows
     assert Store(tmp_path / "third.sqlite").merge(store.path) == 5000
     assert store.forget(row.key for row in rows) == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (lambda row: row._replace(key="0" * 32), "does not belong to its run"),
+        (lambda row: row._replace(run={**row.run, "seed": 99}), "does not belong to its run"),
+        (lambda row: row._replace(run={"seed": 1}), "run is not what determines a result"),
+        (lambda row: row._replace(accuracy=22.0), "accuracy is 22.0, not between 0 and 1"),
+        (lambda row: row._replace(auc=math.nan), "auc is nan, not between 0 and 1"),
+    ],
+)
+def test_rows_that_cannot_be_are_not_imported(changed, said, store, tmp_path):
+    write_csv(tmp_path / "rows.csv", [flatten(make(7)), flatten(changed(make(8, accuracy=0.5)))])
+    with pytest.raises(StoreError, match=f"line 3: .*{said}"):
+        store.import_csv(tmp_path / "rows.csv")
+    assert len(store) == 0
+
+
+def test_a_store_is_never_overwritten_by_its_own_export(store):
+    store.add(make(1))
+    with pytest.raises(StoreError, match="is an SQLite file, perhaps a store"):
+        store.export_csv(store.path)
+    assert len(store) == 1

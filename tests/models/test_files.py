@@ -166,7 +166,7 @@ def test_an_interrupted_save_leaves_the_old_model_or_the_new(model, folder, monk
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_a_missing_file_is_named(folder, name):
     (folder / name).unlink()
-    with pytest.raises(ModelFileError, match=f"{name} cannot be read"):
+    with pytest.raises(ModelFileError, match=f"it has no {name}"):
         load_pretrained(folder)
 
 

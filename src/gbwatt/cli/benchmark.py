@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,21 +16,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from gbwatt import checks
-from gbwatt.cli.options import AsJson, Root, numbers, print_json
+from gbwatt.cli.options import AsJson, Root, experiment_file, numbers, print_json
 from gbwatt.cli.store import STORE
 from gbwatt.data import find_dataset
 from gbwatt.experiments.config import Experiment, read
 from gbwatt.experiments.engines import Cluster, Engine, Local, grouped
-from gbwatt.experiments.runner import Plan, carry_out, expected_seconds, plan
+from gbwatt.experiments.runner import Plan, carry_out, plan
 from gbwatt.experiments.runs import Cell, Row, Run
 from gbwatt.experiments.store import Store
+from gbwatt.experiments.tables import WORDS, measure
 
 #: Exit code if runs failed; the others are in the store.
 SOME_FAILED = 3
 
 
 def benchmark(
-    file: Annotated[Path, typer.Argument(help="Experiment, for instance experiments/main.yaml.")],
+    file: Annotated[Path, typer.Argument(help="Experiment: a file, or the name of one in experiments/.")],
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; repeatable.")] = None,
     subjects: Annotated[str | None, typer.Option(help="Only these, for instance 1,2,5-7.")] = None,
     seeds: Annotated[str | None, typer.Option(help="How many seeds, or which: 3 is 0,1,2; '5,' is seed 5.")] = None,
@@ -43,13 +45,20 @@ def benchmark(
     engine: Annotated[str, typer.Option(help="local, or dask for a cluster.")] = "local",
     scheduler: Annotated[str | None, typer.Option(help="Address of the Dask scheduler, tcp://HOST:8786.")] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Do failed runs again.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the grid and how long it may take.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Show the grid and how long it may take: from the store, else from two epochs of each model.",
+        ),
+    ] = False,
     export: Annotated[Path | None, typer.Option(help="Write all rows of the store into this CSV file, too.")] = None,
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """Do all runs of an experiment that the store does not have; stop and go on whenever you like."""
     console = Console(stderr=as_json)
+    file = experiment_file(file)
     experiment = read(file, set_ or ())
     where = _engine(engine, scheduler, jobs, threads, root)
     narrow: dict[str, Any] = {
@@ -67,10 +76,15 @@ def benchmark(
         _show_estimate(console, found, rows, where, root, as_json)
         return
     with Store(store) as kept:
-        outcome = _work(console, found.todo, kept, where)
+        outcome = _work(console, found.todo, kept, where, _names(cells))
         if export is not None:
             kept.export_csv(export)
-    _conclude(console, experiment, file, found, outcome, store, as_json)
+    repeated = [word for name in dataset or () for word in ("--dataset", name)]
+    repeated += [word for text in set_ or () for word in ("--set", text)]
+    _conclude(console, experiment, found, outcome, store, as_json)
+    if not as_json:
+        words = ["gbwatt", "tables", str(file), "--store", str(store), *repeated]
+        console.print(f"Next: {shlex.join(words)}", highlight=False, markup=False, soft_wrap=True)
     if outcome["failed"] or (found.failed and not retry_failed):
         raise typer.Exit(SOME_FAILED)
 
@@ -85,7 +99,10 @@ def _rows(store: Path, dry_run: bool) -> list[Row]:
 
 def _seeds(text: str) -> list[int]:
     """A number of seeds, or the seeds."""
-    return list(range(int(text))) if text.isdigit() and int(text) > 0 else numbers("seeds", text.rstrip(","))
+    if text.isdigit():
+        checks.at_least("seeds", int(text), 1)
+        return list(range(int(text)))
+    return numbers("seeds", text.rstrip(","))
 
 
 def _engine(name: str, scheduler: str | None, jobs: int, threads: int, root: Path | None) -> Engine:
@@ -104,11 +121,12 @@ def _engine(name: str, scheduler: str | None, jobs: int, threads: int, root: Pat
 
 def _show_plan(console: Console, experiment: Experiment, cells: list[Cell], found: Plan, store: Path) -> None:
     """The grid in a table, and what of it is there."""
-    table = Table("data set", "subjects", "models", "settings", "seeds", title=experiment.title)
+    table = Table("data set", "subjects", "splits", "models", "settings", "seeds", title=experiment.title)
     for name in dict.fromkeys(cell.run.dataset for cell in cells):
         own = [cell for cell in cells if cell.run.dataset == name]
         counts = (
             {cell.run.subject for cell in own},
+            {cell.run.split for cell in own},
             {cell.label for cell in own},
             {cell.setting for cell in own},
             {cell.run.seed for cell in own},
@@ -133,7 +151,7 @@ def _show_estimate(
     console: Console, found: Plan, rows: list[Row], engine: Engine, root: Path | None, as_json: bool
 ) -> None:
     """How long the rest may take: from the store, and for what is not like anything there, from two epochs."""
-    from gbwatt.experiments.calibration import measured_seconds
+    from gbwatt.experiments.calibration import expected_seconds, measured_seconds
 
     trainings = [group[0] for group in grouped(found.todo)]
     seconds, unknown = expected_seconds(trainings, rows)
@@ -155,7 +173,14 @@ def _duration(seconds: float) -> str:
 # ---- the work
 
 
-def _work(console: Console, todo: tuple[Run, ...], store: Store, engine: Engine) -> dict[str, Any]:
+def _names(cells: list[Cell]) -> dict[str, str]:
+    """How each run is called in the table, by its key; the first place that it has."""
+    return {cell.run.key: _listed(cell.label, cell.setting) for cell in reversed(cells)}
+
+
+def _work(
+    console: Console, todo: tuple[Run, ...], store: Store, engine: Engine, names: dict[str, str]
+) -> dict[str, Any]:
     """Do the runs under a progress bar; Ctrl-C ends it, with what is done in the store."""
     counts: dict[str, Any] = {"done": 0, "failed": 0}
     if not todo:
@@ -167,9 +192,9 @@ def _work(console: Console, todo: tuple[Run, ...], store: Store, engine: Engine)
         def watch(row: Row) -> None:
             counts[row.status] += 1
             progress.advance(task)
-            said = _line(row)
-            if said and (row.status == "failed" or not console.is_terminal):
-                progress.console.print(said, highlight=False, markup=False)
+            if row.status == "failed" or not console.is_terminal:
+                said = _line(row, names[row.key])
+                progress.console.print(said, highlight=False, markup=False, soft_wrap=True)
 
         try:
             carry_out(todo, store, engine, watch)
@@ -183,11 +208,17 @@ def _work(console: Console, todo: tuple[Run, ...], store: Store, engine: Engine)
     return counts
 
 
-def _line(row: Row) -> str:
+def _line(row: Row, name: str) -> str:
     run = Run.from_dict(row.run)
+    where = _listed(run.dataset, f"subject {run.subject}", f"split {run.split}" * (run.split > 0), name)
     if row.status == "failed":
-        return f"failed: {run}: {(row.traceback or '').strip().splitlines()[-1]}"
-    return f"{run}: {row.accuracy:.3f} in {row.seconds:.0f} s"
+        return f"failed: {where}, seed {run.seed}: {(row.traceback or '').strip().splitlines()[-1]}"
+    by = measure(run.dataset)
+    return f"{where}, seed {run.seed}: {WORDS[by]} {getattr(row, by) or 0.0:.3f} in {row.seconds:.0f} s"
+
+
+def _listed(*words: str) -> str:
+    return ", ".join(filter(None, words))
 
 
 @contextmanager
@@ -210,7 +241,6 @@ def _terminable() -> Iterator[None]:
 def _conclude(
     console: Console,
     experiment: Experiment,
-    file: Path,
     found: Plan,
     outcome: dict[str, Any],
     store: Path,
@@ -222,4 +252,5 @@ def _conclude(
         return
     if found.failed:
         console.print(f"{len(found.failed)} runs had failed before; --retry-failed does them again.", highlight=False)
-    console.print(f"Next: gbwatt tables {file} --store {store}", highlight=False)
+    if found.failed or outcome["failed"]:
+        console.print(f"Why: gbwatt store failed --store {store}", highlight=False, markup=False, soft_wrap=True)

@@ -56,14 +56,15 @@ def describe(
     subject: Annotated[int | None, typer.Option(help="Number of the subject; by default the first.")] = None,
     root: Root = None,
     source: Annotated[str | None, typer.Option(help="Form of the files; by default the first that is there.")] = None,
-    option: Annotated[
-        list[str] | None, typer.Option(help="Option of the reader, e.g. difficulty=0.8 or tmax=4; repeatable.")
+    read: Annotated[
+        list[str] | None,
+        typer.Option("--read", "--option", help="Option of the reader, e.g. difficulty=0.8 or tmax=4; repeatable."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Counts, channels, rate, units and preprocessing of a subject, and what a classical pipeline decodes of it."""
     dataset = find_dataset(name)
-    trials = load(name, subject, root=root, source=source, **key_values(option))
+    trials = load(name, subject, root=root, source=source, **key_values(read, "read"))
     description, console = trials.describe(), Console()
     if not as_json:
         _print_description(console, description)

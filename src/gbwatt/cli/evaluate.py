@@ -15,16 +15,20 @@ from gbwatt.cli import records
 from gbwatt.cli.options import (
     AsJson,
     DatasetName,
+    Reading,
     Root,
+    SourceName,
     SplitNumber,
     Subject,
     Threads,
     open_split,
+    open_trials,
     print_json,
+    reading,
     use_threads,
 )
 from gbwatt.cli.results import accuracy, kind, percent, print_scores, scored
-from gbwatt.data import Trials, find_dataset, load
+from gbwatt.data import Trials, find_dataset
 
 if TYPE_CHECKING:
     from gbwatt.data.catalogue import Dataset
@@ -38,6 +42,8 @@ def evaluate(
     split: SplitNumber = 0,
     everything: Annotated[bool, typer.Option("--all", help="All trials, not only those for test.")] = False,
     root: Root = None,
+    source: SourceName = None,
+    read: Reading = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -45,8 +51,9 @@ def evaluate(
     use_threads(threads)
     decoder, record = open_model(folder), records.read(folder)
     found = find_dataset(dataset)
-    trials, rows, which = _chosen(found, subject, split, everything, root)
-    uses = _uses(record, found, trials, root)[rows]
+    how = reading(source, read)
+    trials, rows, which = _chosen(found, subject, split, everything, root, how)
+    uses = _uses(record, found, trials, root, how)[rows]
     scores = scored(decoder, trials[rows])
     document = {
         "model": decoder.model,
@@ -77,22 +84,24 @@ def open_model(folder: Path) -> EEGDecoder:
 
 
 def _chosen(
-    dataset: Dataset, subject: int | None, number: int, everything: bool, root: Path | None
+    dataset: Dataset, subject: int | None, number: int, everything: bool, root: Path | None, how: dict[str, Any]
 ) -> tuple[Trials, NDArray[Any], str]:
     """Trials of the subject, which of them are scored, and what these are."""
     if everything:
-        trials = load(dataset.name, subject, root=root)
+        trials = open_trials(dataset, subject, root, how)
         return trials, np.arange(len(trials.y)), "all trials"
-    trials, split = open_split(dataset, subject, number, root)
+    trials, split = open_split(dataset, subject, number, root, how)
     return trials, split.test, f"test trials of split {number} ({split.name})"
 
 
-def _uses(record: dict[str, Any] | None, dataset: Dataset, trials: Trials, root: Path | None) -> NDArray[Any]:
+def _uses(
+    record: dict[str, Any] | None, dataset: Dataset, trials: Trials, root: Path | None, how: dict[str, Any]
+) -> NDArray[Any]:
     from gbwatt.experiments.recordings import fingerprint
 
     subject, name = int(trials.subject[0]), dataset.name
     content = fingerprint(name, subject, root) if Path(name).is_file() else None  # copied, or renamed
-    return records.uses(record, name, subject, content, len(trials.y))
+    return records.uses(record, name, subject, content, len(trials.y), how)
 
 
 def _by_use(decoder: EEGDecoder, trials: Trials, uses: NDArray[Any]) -> dict[str, dict[str, Any]]:

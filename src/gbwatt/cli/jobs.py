@@ -36,6 +36,7 @@ class Job:
     seed: int
     checkpoint: Path | None
     root: Path | None
+    reading: dict[str, Any]  # options of the reader
 
     @property
     def subject(self) -> int:
@@ -141,6 +142,7 @@ def _asked(job: Job) -> dict[str, Any]:
         "tested_on": job.split.name,
         "simulated": bool(job.trials.truths),
         "data": fingerprint(job.dataset, job.subject, job.root),
+        "reading": job.reading,
         "trials": job.sizes,
         "model": job.model,
         "options": job.options,

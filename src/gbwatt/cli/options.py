@@ -19,16 +19,35 @@ if TYPE_CHECKING:
 
 #: Exit code after Ctrl-C, as shells have it.
 INTERRUPTED = 130
+#: Where experiments are looked for by name.
+EXPERIMENTS = Path("experiments")
 
-Root = Annotated[Path | None, typer.Option(help="Folder of recordings, instead of GBWATT_DATA or ~/gbwatt_data.")]
+
+def _folder(root: Path | None) -> Path | None:
+    if root is not None and not root.expanduser().is_dir():
+        raise checks.ParameterError(f"root={str(root)!r} is no folder; it is the one that has the recordings.")
+    return root
+
+
+Root = Annotated[
+    Path | None,
+    typer.Option(callback=_folder, help="Folder of recordings, instead of GBWATT_DATA or ~/gbwatt_data."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else, on stdout.")]
 DatasetName = Annotated[str, typer.Option(help="A data set of `gbwatt data list`, moabb:NAME, or a file.")]
 Subject = Annotated[int | None, typer.Option(help="Number of the subject; by default the first.")]
+SourceName = Annotated[
+    str | None, typer.Option("--source", help="Form of the files; by default the first that is there.")
+]
+Reading = Annotated[
+    list[str] | None,
+    typer.Option("--read", help="Option of the reader, e.g. tmin=0.5 and tmax=4 for a recording; repeatable."),
+]
 SplitNumber = Annotated[int, typer.Option(help="Which of the subject's splits, where there are several.", min=0)]
 Threads = Annotated[int | None, typer.Option(help="Threads of torch; by default all cores.", min=1)]
 
 
-def key_values(texts: list[str] | None) -> dict[str, Any]:
+def key_values(texts: list[str] | None, name: str = "option") -> dict[str, Any]:
     """``key=value`` as arguments; values are JSON where they can be read as such, else text.
 
     Examples
@@ -40,12 +59,20 @@ def key_values(texts: list[str] | None) -> dict[str, Any]:
     for text in texts or ():
         key, equals, value = text.partition("=")
         if not (key and equals):
-            raise typer.BadParameter(f"--option {text!r} is not of the form key=value.")
+            raise typer.BadParameter(f"--{name} {text!r} is not of the form key=value.")
+        if key in found:
+            raise typer.BadParameter(f"--{name} has {key} twice.")
         try:
             found[key] = json.loads(value)
         except ValueError:
             found[key] = value
     return found
+
+
+def experiment_file(name: str | Path) -> Path:
+    """A file, or the one of that name in the folder of experiments."""
+    path = Path(name)
+    return path if path.suffix or path.exists() else EXPERIMENTS / f"{name}.yaml"
 
 
 def numbers(name: str, text: str) -> list[int]:
@@ -70,11 +97,29 @@ def numbers(name: str, text: str) -> list[int]:
     return found
 
 
-def open_split(dataset: Dataset, subject: int | None, number: int, root: Path | None) -> tuple[Trials, Split]:
-    """Trials of a subject, and one of the ways in which the protocol of the data set divides them."""
-    from gbwatt.data import load
+def reading(source: str | None, options: list[str] | None) -> dict[str, Any]:
+    """How recordings are read, as arguments of :func:`gbwatt.data.load`: what is given, and nothing else."""
+    return {**({} if source is None else {"source": source}), **key_values(options, "read")}
 
-    trials = load(dataset.name, subject, root=root)
+
+def open_trials(dataset: Dataset, subject: int | None, root: Path | None, how: dict[str, Any]) -> Trials:
+    """Trials of a subject; where a recording lacks something, the option that says it."""
+    from gbwatt.data import load
+    from gbwatt.data.files import DataError
+
+    try:
+        return load(dataset.name, subject, root=root, **how)
+    except DataError as error:
+        if "tmin" in how or "load(" not in str(error):
+            raise
+        raise checks.ParameterError(f"{error} Here: --read tmin=0.5 --read tmax=4.0.") from error
+
+
+def open_split(
+    dataset: Dataset, subject: int | None, number: int, root: Path | None, how: dict[str, Any]
+) -> tuple[Trials, Split]:
+    """Trials of a subject, and one of the ways in which the protocol of the data set divides them."""
+    trials = open_trials(dataset, subject, root, how)
     splits = dataset.protocol.splits(trials)
     if not 0 <= number < len(splits):
         which = "only split 0" if len(splits) == 1 else f"the splits 0 to {len(splits) - 1}"

@@ -54,16 +54,25 @@ def read(folder: Path) -> dict[str, Any] | None:
     return dict(record)
 
 
-def uses(record: dict[str, Any] | None, dataset: str, subject: int, data: str | None, n: int) -> NDArray[Any]:
+def uses(
+    record: dict[str, Any] | None,
+    dataset: str,
+    subject: int,
+    data: str | None,
+    n: int,
+    reading: dict[str, Any] | None = None,
+) -> NDArray[Any]:
     """For each of a subject's n trials, what it was to the model: one of :data:`USES`.
 
     The recording is the one of the training if the subject is the same, and the name of the data set or, for a file of
-    recordings, the fingerprint ``data`` of its content.
+    recordings, the fingerprint ``data`` of its content.  Read otherwise, its trials may be others: nothing is known.
     """
     if record is None:
         return np.full(n, "unknown", dtype=object)
     found = np.full(n, "unseen", dtype=object)
     if record["subject"] == subject and (record["dataset"] == dataset or record["data"] == data):
+        if record.get("reading", {}) != (reading or {}):
+            return np.full(n, "unknown", dtype=object)
         for part, use in _PARTS.items():
             found[[number for number in record["seen"][part] if number < n]] = use
     return found

@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
+from gbwatt.experiments.runs import Run
 from gbwatt.experiments.store import Store
 
-app = typer.Typer(help="Results: export, import, merge.", no_args_is_help=True)
+app = typer.Typer(help="Results: export, import, merge, and what failed.", no_args_is_help=True)
 
 Where = Annotated[Path, typer.Option("--store", help="The store.")]
 STORE = Path("results.sqlite")
@@ -47,3 +49,15 @@ def merge(
         for other in others:
             Console().print(f"{kept.merge(other)} new rows of {other}", highlight=False)
         Console().print(f"{len(kept)} in {store}", highlight=False)
+
+
+@app.command()
+def failed(store: Where = STORE) -> None:
+    """Runs that failed, each with its traceback."""
+    console = Console(soft_wrap=True)
+    with Store(store, create=False) as kept:
+        rows = kept.rows(kept.keys("failed"))
+    for row in rows:
+        console.print(f"[bold red]failed:[/] {escape(str(Run.from_dict(row.run)))} ({row.finished})", highlight=False)
+        console.print(row.traceback or "", highlight=False, markup=False)
+    console.print(f"{len(rows)} failed runs; `gbwatt benchmark … --retry-failed` does them again.", highlight=False)

@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 
 from gbwatt import checks
+from gbwatt.cli.options import EXPERIMENTS as FOLDER
+from gbwatt.cli.options import experiment_file
 from gbwatt.cli.store import STORE
 
 if TYPE_CHECKING:
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from gbwatt.experiments.runs import Cell, Row
 
 FORMATS = ("terminal", "markdown", "latex", "csv")
-FOLDER = Path("experiments")
 CLAIMS = "claims"  # instead of an experiment
 
 
@@ -31,22 +32,29 @@ def tables(
         list[Path] | None, typer.Option(help="CSV file of results, instead of a store; repeatable.")
     ] = None,
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; repeatable.")] = None,
-    reference: Annotated[str | None, typer.Option(help="Line that all others are compared with.")] = None,
-    form: Annotated[str, typer.Option("--format", help=", ".join(FORMATS))] = "terminal",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Change the file, as for `benchmark`: a.b=c; repeatable.")
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="Line that all others are compared with; by default that of the file.")
+    ] = None,
+    form: Annotated[str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}; by default the first.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write, instead of printing.")] = None,
     page: Annotated[
         Path | None, typer.Option("--fill", help="Markdown file with places for tables, which are made anew.")
     ] = None,
 ) -> None:
     """Ours, the paper's, the difference, spreads over seeds and subjects, and paired tests between models."""
-    checks.one_of("format", form, FORMATS)
+    checks.one_of("format", form or FORMATS[0], FORMATS)
     if (experiment is None) == (page is None):
         raise checks.ParameterError("give the name of an experiment, or --fill and a page.")
-    source = Source(_rows(store, results), _where(store, results), dataset)
+    if page is not None and (reference or form or output or set_):
+        raise checks.ParameterError("--fill makes the tables that the page names; leave out the other options.")
+    source = Source(_rows(store, results), _where(store, results), dataset, tuple(set_ or ()))
     if page is not None:
         _fill(page, source)
     elif experiment is not None:
-        _print(source.table(experiment, reference), form, output)
+        _print(source.table(experiment, reference), form or FORMATS[0], output)
 
 
 def _fill(page: Path, source: Source) -> None:
@@ -56,6 +64,8 @@ def _fill(page: Path, source: Source) -> None:
     def make(experiment: str, reference: str | None) -> str:
         return "\n".join(to_markdown(one) for one in source.table(experiment, reference).tables)
 
+    if not page.is_file():
+        raise checks.ParameterError(f"--fill {page}: there is no such file; make one, with places for tables.")
     old = page.read_text(encoding="utf-8")
     new = fill(old, make)
     if new != old:
@@ -71,19 +81,31 @@ def _print(table: Table, form: str, output: Path | None) -> None:
             Console().print(to_rich(one))
         return
     render = {"markdown": to_markdown, "latex": to_latex, "csv": to_csv, "terminal": to_markdown}[form]
-    text = "\n\n".join(render(one).strip() for one in table.tables) + "\n"
+    texts = [render(one).strip() + "\n" for one in table.tables]
     if output is None:
-        typer.echo(text, nl=False)
+        typer.echo("\n".join(texts), nl=False)
+    elif form == "csv":  # a file has one header
+        for number, text in enumerate(texts, 1):
+            _write(output if number == 1 else output.with_stem(f"{output.stem}-{number}"), text)
     else:
-        output.write_text(text, encoding="utf-8")
+        _write(output, "\n".join(texts))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise checks.ParameterError(f"output={str(path)!r} cannot be written: {error.strerror or error}.") from error
+    typer.echo(str(path))
 
 
 class Source(NamedTuple):
-    """Rows, and where they come from."""
+    """Rows, where they come from, and what is asked of them."""
 
     rows: list[Row]
     where: str
     datasets: list[str] | None
+    overrides: tuple[str, ...] = ()
 
     def table(self, name: str, reference: str | None) -> Table:
         """The table of an experiment, or that of all claims."""
@@ -94,8 +116,9 @@ class Source(NamedTuple):
         found, cells = self._cells(name)
         if not cells:
             raise checks.ParameterError(
-                f"there is no result of experiment {found.name!r} in {self.where}; "
-                f"`gbwatt benchmark {_file(name)}` makes them."
+                f"there are {len(self.rows)} results in {self.where}, and none of experiment {found.name!r} as "
+                f"{experiment_file(name)} has it; `gbwatt benchmark {experiment_file(name)}` makes them. What was run "
+                "with --set, or another --dataset, is shown with the same."
             )
         if reference is not None:
             checks.one_of("reference", reference, tuple(dict.fromkeys(cell.label for cell in cells)))
@@ -105,7 +128,7 @@ class Source(NamedTuple):
             cells,
             by_key,
             paper_table=found.paper,
-            reference=reference,
+            reference=reference or found.reference,
             validation=found.validation,
         )
 
@@ -116,23 +139,26 @@ class Source(NamedTuple):
         if reference is not None:
             raise checks.ParameterError("claims are compared as the paper does; leave out the reference.")
         by_key = {row.key: row for row in self.rows}
-        here = [name for name in EXPERIMENTS if _file(name).exists()]
-        return claims_table({name: gather(self._cells(name)[1], by_key) for name in here})
+        here = [name for name in EXPERIMENTS if experiment_file(name).exists()]
+        if not here:
+            raise checks.ParameterError(
+                f"claims are tested by the experiments {', '.join(EXPERIMENTS)}, of which {FOLDER}/ has none; call it "
+                "in the folder that has experiments/."
+            )
+        grids = {name: gather(self._cells(name)[1], by_key) for name in here}
+        return claims_table(grids, None if self.datasets is None else self._names())
+
+    def _names(self) -> list[str]:
+        from gbwatt.data import find_dataset
+
+        return [find_dataset(dataset).name for dataset in self.datasets or ()]
 
     def _cells(self, name: str) -> tuple[Experiment, list[Cell]]:
-        from gbwatt.data import find_dataset
         from gbwatt.experiments.config import read
         from gbwatt.experiments.matching import cells_of
 
-        found = read(_file(name))
-        names = None if self.datasets is None else [find_dataset(dataset).name for dataset in self.datasets]
-        return found, cells_of(found, self.rows, names)
-
-
-def _file(name: str) -> Path:
-    """A file, or the one of that name in the folder of experiments."""
-    path = Path(name)
-    return path if path.suffix or path.exists() else FOLDER / f"{name}.yaml"
+        found = read(experiment_file(name), self.overrides)
+        return found, cells_of(found, self.rows, None if self.datasets is None else self._names())
 
 
 def _where(store: Path, results: list[Path] | None) -> str:

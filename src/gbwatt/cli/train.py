@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,18 +12,22 @@ import typer
 from rich.console import Console
 
 from gbwatt import checks
+from gbwatt.cli import records
 from gbwatt.cli.jobs import Job, build, carry_out, make_decoder, recipe_of
 from gbwatt.cli.options import (
     INTERRUPTED,
     AsJson,
     DatasetName,
+    Reading,
     Root,
+    SourceName,
     SplitNumber,
     Subject,
     Threads,
     key_values,
     open_split,
     print_json,
+    reading,
     use_threads,
 )
 from gbwatt.cli.results import kind, percent, print_scores
@@ -43,7 +49,7 @@ def train(
     ] = None,
     option: Annotated[list[str] | None, typer.Option(help="Option of the model, e.g. theta=1.5; repeatable.")] = None,
     lr: Annotated[
-        float | None, typer.Option(help="Learning rate; this and the next two default to the model's.")
+        float | None, typer.Option(help="Learning rate, above 0; this and the next two default to the model's.")
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Trials in a batch.", min=2)] = None,
     max_epochs: Annotated[int | None, typer.Option(help="Epochs at most.", min=1)] = None,
@@ -53,6 +59,8 @@ def train(
     seed: Annotated[int, typer.Option(help="Of everything that is random.", min=0)] = 0,
     split: SplitNumber = 0,
     root: Root = None,
+    source: SourceName = None,
+    read: Reading = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for the model; by default below gbwatt-models.")
     ] = None,
@@ -71,10 +79,17 @@ def train(
 
     console = Console(quiet=as_json, soft_wrap=True)
     found, _ = find_dataset(dataset), entry(model)
+    if lr is not None and not lr > 0:
+        raise checks.ParameterError(f"lr={lr} must be above 0.")
     folder = output or FOLDER / default_name(found.name, subject or _first(found.subjects), model, seed, split)
     require_free(folder, force)
     use_threads(threads)
-    trials, divided = open_split(found, subject, split, root)
+    how = reading(source, read)
+    trials, divided = open_split(found, subject, split, root, how)
+    if len(set(trials.y.tolist())) < 2:
+        raise checks.ParameterError(
+            f"{found.name} has one class, {trials.class_names[trials.y[0]]!r}; two at least are needed."
+        )
     training = {"lr": lr, "batch_size": batch_size, "max_epochs": max_epochs, "early_stopping": early_stopping}
     job = Job(
         dataset=found.name,
@@ -89,6 +104,7 @@ def train(
         seed=seed,
         checkpoint=checkpoint,
         root=root,
+        reading=how,
     )
     _finish(job, _train(job, folder, console), folder, console, as_json)
 
@@ -101,6 +117,7 @@ def _train(job: Job, folder: Path, console: Console) -> dict[str, Any]:
     decoder = make_decoder(job, module, EpochDisplay(Console(stderr=True)))
     console.print(describe(job), highlight=False, markup=False)
     console.print(_plan(job, module), highlight=False, markup=False)
+    require_writable(folder)
     return carry_out(job, decoder, folder)
 
 
@@ -135,13 +152,45 @@ def default_name(dataset: str, subject: int, model: str, seed: int, split: int) 
 
 
 def require_free(folder: Path, force: bool) -> None:
-    """Refuse to write into a folder where there is something, unless forced; never over a file."""
+    """Refuse to write where there is something, unless it is a model that is to be replaced."""
     if folder.exists() and not folder.is_dir():
         raise checks.ParameterError(f"output={str(folder)!r} is a file; a folder is needed: choose another with -o.")
-    if not force and folder.is_dir() and any(folder.iterdir()):
+    if folder.is_dir() and any(folder.iterdir()):
+        if not force:
+            raise checks.ParameterError(
+                f"output={str(folder)!r} is there already; choose another with -o, or replace the model in it with "
+                "--force."
+            )
+        if not holds_model(folder):
+            raise checks.ParameterError(
+                f"output={str(folder)!r} has other things in it than a model of gbwatt, and --force replaces models "
+                "only; choose another with -o."
+            )
+
+
+def require_writable(folder: Path) -> None:
+    """Find out now, not when the training is over, whether a model can be saved there; nothing is left behind."""
+    new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+        if new:
+            folder.rmdir()
+    except OSError as error:
         raise checks.ParameterError(
-            f"output={str(folder)!r} is there already; choose another with -o, or replace the model in it with --force."
-        )
+            f"output={str(folder)!r} cannot be written ({error.strerror or error}); choose another with -o."
+        ) from error
+
+
+def holds_model(folder: Path) -> bool:
+    """Whether there is a model in a folder, be it damaged."""
+    from gbwatt.models.files import CONFIG, WEIGHTS, ModelFileError, read_config
+
+    try:
+        read_config(folder / CONFIG)
+    except ModelFileError:
+        return (folder / WEIGHTS).exists() and (folder / records.FILE).exists()
+    return True
 
 
 def describe(job: Job) -> str:
@@ -199,4 +248,7 @@ def next_command(job: Job, folder: Path) -> str:
     words = ["gbwatt", "evaluate", str(folder), "--dataset", job.dataset, "--subject", str(job.subject)]
     words += ["--split", str(job.number)] * (job.number != 0)
     words += [] if job.root is None else ["--root", str(job.root)]
+    for name, value in job.reading.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        words += ["--source", text] if name == "source" else ["--read", f"{name}={text}"]
     return shlex.join(words)

@@ -1,8 +1,9 @@
-"""How long runs will take, from two epochs of each model."""
+"""How long runs will take: from rows of the same network, or from two epochs of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,27 @@ import torch
 from gbwatt.data import find_dataset
 from gbwatt.experiments.execution import decoder_of
 from gbwatt.experiments.recordings import parts_of
-from gbwatt.experiments.runs import Run
+from gbwatt.experiments.runs import Row, Run
 from gbwatt.models.registry import entry
+
+
+def expected_seconds(runs: Sequence[Run], rows: Iterable[Row]) -> tuple[float, list[Run]]:
+    """Seconds that runs will take, one after the other, from the epochs of the same networks on the same data set.
+
+    Also the runs that are like nothing that was done before, which are not counted.
+    """
+    seen: dict[str, list[float]] = {}
+    for row in rows:
+        if row.status == "done" and row.seconds is not None and row.epochs:
+            seen.setdefault(_like(Run.from_dict(row.run)), []).append(row.seconds / row.epochs)
+    known = [run for run in runs if _like(run) in seen]
+    seconds = sum(statistics.median(seen[_like(run)]) * _epochs(run) for run in known)
+    return seconds, [run for run in runs if _like(run) not in seen]
+
+
+def _like(run: Run) -> str:
+    """What runs have in common whose epochs take as long."""
+    return f"{run.dataset}, {run.model}, {sorted(run.options.items())}, {run.fraction}"
 
 
 def measured_seconds(runs: Sequence[Run], root: str | Path | None = None, threads: int = 1) -> float:
@@ -21,13 +41,13 @@ def measured_seconds(runs: Sequence[Run], root: str | Path | None = None, thread
     A model that cannot be built here counts nothing; its runs will say why.
     """
     torch.set_num_threads(threads)
-    epoch: dict[tuple[str, str, str], float] = {}
+    epoch: dict[str, float] = {}
     total = 0.0
     for run in runs:
-        like = (run.dataset, run.model, str(sorted(run.options.items())))
-        if like not in epoch:
-            epoch[like] = _epoch(run, root)
-        total += epoch[like] * _epochs(run)
+        whole = replace(run, fraction=1.0)
+        if _like(whole) not in epoch:
+            epoch[_like(whole)] = _epoch(whole, root)
+        total += epoch[_like(whole)] * _epochs(run)
     return total
 
 
@@ -37,7 +57,7 @@ def _epochs(run: Run) -> int:
 
 
 def _epoch(run: Run, root: str | Path | None) -> float:
-    short = replace(run, training={**run.training, "max_epochs": 2}, fraction=1.0)
+    short = replace(run, training={**run.training, "max_epochs": 2})
     parts = parts_of(short, root)
     try:
         decoder = decoder_of(short, parts).fit(parts.train)

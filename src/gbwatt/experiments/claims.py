@@ -12,7 +12,7 @@ from gbwatt.experiments import paper
 from gbwatt.experiments.formats import Column, Table, Value, show
 from gbwatt.experiments.paper import ERN, MI, NOISES, SSVEP
 from gbwatt.experiments.statistics import LEAST, Scores, compare, holm
-from gbwatt.experiments.tables import Grid, Place, score_of, share_of
+from gbwatt.experiments.tables import Grid, Place, about_training, score_of, share_of
 
 Quantity = Literal["score", "ill before", "ill after", "seconds"]
 Verdict = Literal["reproduced", "not reproduced", "reversed", "not testable here"]
@@ -244,6 +244,13 @@ class Judgement:
     claim: Claim
     dataset: str
     evidence: tuple[Evidence, ...]
+    seeds: int = 0  # the fewest of any subject in any line
+
+    @property
+    def size(self) -> str | None:
+        """Subjects and seeds, the fewest of each."""
+        subjects = min(one.subjects for one in self.evidence)
+        return f"{subjects} × {self.seeds}" if subjects else None
 
     @property
     def verdict(self) -> Verdict:
@@ -258,20 +265,24 @@ class Judgement:
 
 def judge(claim: Claim, dataset: str, grid: Grid | None) -> Judgement:
     """Hold a claim against what there is of its experiment."""
+    lines = {line for contrast in claim.contrasts for side in contrast for line in side}
+    scores = {line: _scores(grid, line, dataset, claim.quantity) for line in lines}
     found = []
     for contrast in claim.contrasts:
-        sides = [_group(grid, side, dataset, claim.quantity) for side in contrast]
-        tested = compare(*sides)
-        both = sorted(set(sides[0]) & set(sides[1]))
-        difference = float(np.mean([sides[0][s][0] - sides[1][s][0] for s in both])) if both else None
-        found.append(Evidence(contrast, claim.printed(contrast, dataset), len(both), difference, tested.p))
+        high, low = (_group([scores[line] for line in side]) for side in contrast)
+        both = sorted(set(high) & set(low))
+        difference = float(np.mean([high[s][0] - low[s][0] for s in both])) if both else None
+        printed = claim.printed(contrast, dataset)
+        found.append(Evidence(contrast, printed, len(both), difference, compare(high, low).p))
     corrected = holm([one.p for one in found])
-    return Judgement(claim, dataset, tuple(one._replace(p=p) for one, p in zip(found, corrected, strict=True)))
+    evidence = tuple(one._replace(p=p) for one, p in zip(found, corrected, strict=True))
+    seeds = [len(values) for of_line in scores.values() for values in of_line.values()]
+    return Judgement(claim, dataset, evidence, min(seeds, default=0))
 
 
-def _group(grid: Grid | None, side: Sequence[Line], dataset: str, quantity: Quantity) -> Scores:
-    """The mean over lines of each subject that all of them have."""
-    if grid is None:
+def _scores(grid: Grid | None, line: Line, dataset: str, quantity: Quantity) -> Scores:
+    place = Place(line.label, line.setting, dataset)
+    if grid is None or place not in grid:
         return {}
     pick = {
         "score": score_of(dataset),
@@ -279,23 +290,40 @@ def _group(grid: Grid | None, side: Sequence[Line], dataset: str, quantity: Quan
         "ill after": share_of("after"),
         "seconds": lambda row: row.seconds_per_epoch,
     }[quantity]
-    places = [Place(line.label, line.setting, dataset) for line in side]
-    of_lines = [grid[place].of(pick) if place in grid else {} for place in places]
-    subjects = set(of_lines[0]).intersection(*of_lines[1:])
-    return {subject: [float(np.mean([np.mean(one[subject]) for one in of_lines]))] for subject in sorted(subjects)}
+    return grid[place].of(pick)
 
 
-def claims_table(grids: Mapping[str, Grid]) -> Table:
-    """All claims with their verdicts, and in a second table every comparison behind them."""
-    judged = [judge(claim, dataset, grids.get(claim.experiment)) for claim in CLAIMS for dataset in claim.datasets]
-    datasets = tuple(dict.fromkeys(one.dataset for one in judged))
+def _group(lines: Sequence[Scores]) -> Scores:
+    """The mean over lines of each subject that all of them have."""
+    subjects = set(lines[0]).intersection(*lines[1:])
+    return {subject: [float(np.mean([np.mean(one[subject]) for one in lines]))] for subject in sorted(subjects)}
+
+
+def claims_table(grids: Mapping[str, Grid], datasets: Sequence[str] | None = None) -> Table:
+    """All claims with their verdicts, and in a second table every comparison behind them.
+
+    Parameters
+    ----------
+    grids : dict
+        What there is of each experiment, by its name.
+    datasets : sequence of str, optional
+        Only claims for these.
+    """
+    judged = [
+        judge(claim, dataset, grids.get(claim.experiment))
+        for claim in CLAIMS
+        for dataset in claim.datasets
+        if datasets is None or dataset in datasets
+    ]
+    sets = tuple(dict.fromkeys(one.dataset for one in judged))
     by_place = {(one.claim.text, one.dataset): _summary(one) for one in judged}
-    names = ("paper", "ours", "tests", "verdict")
-    header = (Column("claim"), *(Column(name, dataset) for dataset in datasets for name in names))
+    names = ("paper", "ours", "n", "tests", "verdict")
+    header = (Column("claim"), *(Column(name, dataset) for dataset in sets for name in names))
     empty: list[Value] = [None] * len(names)
     lines = tuple(
-        (claim.text, *(value for dataset in datasets for value in by_place.get((claim.text, dataset), empty)))
+        (claim.text, *(value for dataset in sets for value in by_place.get((claim.text, dataset), empty)))
         for claim in CLAIMS
+        if any((claim.text, dataset) in by_place for dataset in sets)
     )
     notes = (
         "A claim is one comparison or several, each the mean over subjects of the difference of two lines, or of means "
@@ -304,7 +332,9 @@ def claims_table(grids: Mapping[str, Grid]) -> Table:
         f"Tests: how many comparisons are for the claim and how many against it by a Wilcoxon signed-rank test over "
         f"subjects, p < {LEVEL} after Holm's correction for the comparisons of the claim.",
         "Reproduced: all are for it. Reversed: some are against it, and none is for it. Not reproduced: anything else. "
-        "Not testable here: there are no results, or of too few subjects.",
+        f"Not testable here: there are no results, or of fewer than {LEAST} subjects.",
+        "n: subjects × seeds, the fewest of all lines that are compared.",
+        *dict.fromkeys(note for grid in grids.values() for note in about_training(grid)),
     )
     return Table("Claims of the paper", header, lines, notes, more=(_evidence_table(judged),))
 
@@ -315,6 +345,7 @@ def _summary(one: Judgement) -> list[Value]:
     return [
         _range([e.printed for e in one.evidence]),
         _range([e.difference for e in one.evidence]),
+        one.size,
         None if one.verdict == "not testable here" else tests,
         one.verdict,
     ]

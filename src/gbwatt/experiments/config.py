@@ -248,6 +248,8 @@ class Experiment(_Part):
     vary : Vary, optional
     validation : bool
         Whether tables show accuracies on validation trials, too: where they choose.
+    reference : str, optional
+        Label of the model that tables compare the others with.
     """
 
     name: Annotated[str, AfterValidator(_name)]
@@ -261,6 +263,7 @@ class Experiment(_Part):
     models: Annotated[tuple[ModelRow, ...], _LIST, AfterValidator(lambda rows: _some("models", rows))]
     vary: Vary | None = None
     validation: bool = False
+    reference: Text | None = None
 
     def variants(self, options: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         """Settings of what is varied: their names, options of a model, and further arguments of a run."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from gbwatt import checks
 
 _PLACE = re.compile(r"^<!-- table: *(?P<asked>[^\n]*?) *-->\n(?P<old>.*?)^<!-- /table -->$", re.MULTILINE | re.DOTALL)
-_START = re.compile(r"^<!-- table:", re.MULTILINE)
+_START = re.compile(r"<!--\s*table:")
 
 Make = Callable[[str, str | None], str]
 
@@ -30,11 +30,14 @@ def fill(page: str, make: Make) -> str:
     main with MAtt
     <!-- /table -->
     """
-    places = list(_PLACE.finditer(page))
-    if not places:
+    places, starts = list(_PLACE.finditer(page)), _START.findall(page)
+    if not starts:
         raise checks.ParameterError("there is no place for a table, such as <!-- table: main --> and <!-- /table -->.")
-    if len(places) < len(_START.findall(page)):
-        raise checks.ParameterError("a <!-- table: … --> has no <!-- /table -->, on a line of its own, after it.")
+    if len(places) < len(starts):
+        raise checks.ParameterError(
+            "a <!-- table: … --> is not at the beginning of a line, or has no <!-- /table -->, on a line of its own, "
+            "after it."
+        )
 
     def replaced(place: re.Match[str]) -> str:
         head = place[0].partition("\n")[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -72,16 +71,3 @@ def carry_out(todo: Sequence[Run], store: Store, engine: Engine, watch: Watch) -
             done, failed = done + (row.status == "done"), failed + (row.status == "failed")
             watch(row)
     return Outcome(done, failed)
-
-
-def expected_seconds(runs: Sequence[Run], rows: Iterable[Row]) -> tuple[float, list[Run]]:
-    """Seconds that runs will take, one after the other, from those of the same model and data set before.
-
-    Also the runs that are like nothing that was done before, which are not counted.
-    """
-    seen: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        if row.status == "done" and row.seconds is not None:
-            seen.setdefault((row.run["dataset"], row.run["model"]), []).append(row.seconds)
-    known = [(run, seen.get((run.dataset, run.model))) for run in runs]
-    return sum(statistics.median(times) for _, times in known if times), [run for run, times in known if not times]

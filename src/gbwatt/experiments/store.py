@@ -36,6 +36,7 @@ PATIENCE = 60.0  # seconds that another process may take for its transaction
 
 _READ, _WRITE = "BEGIN", "BEGIN IMMEDIATE"  # the second waits for its turn at once, so it cannot fail half way
 _BATCH = 500  # keys in one query; SQLite allows 999 or more
+_MAGIC = b"SQLite format 3\0"  # how such files begin
 _SMALLEST = 512  # bytes of an SQLite file; a file of one byte it would take for an empty one, and overwrite
 _SCORES = ("accuracy", "balanced_accuracy", "kappa", "auc", "loss")
 _SQL_TYPES = {float: "REAL", int: "INTEGER"}
@@ -49,7 +50,7 @@ _CAUSES = {
     sqlite3.SQLITE_READONLY: "it, or its folder, cannot be written. Change the permissions, or take another path.",
     sqlite3.SQLITE_CANTOPEN: "it is not there, or it or its folder cannot be opened. Look at path and permissions.",
     sqlite3.SQLITE_NOTADB: "it is no SQLite file, so no store. It was not touched; take another path, or "
-    "import_csv if it is a table of rows.",
+    "`gbwatt store import` it, if it is a table of rows.",
     sqlite3.SQLITE_CORRUPT: "it is damaged, perhaps copied while it was written. Put it aside, and make a new one from "
     "an exported CSV file or by `sqlite3 FILE .recover`.",
 }
@@ -177,6 +178,7 @@ class Store:
         """
         with self._session(_READ) as connection:
             found = connection.execute("SELECT key, run FROM rows").fetchall()
+        _require_no_database(Path(path).expanduser())
         keys = [key for key, run in sorted(found, key=lambda pair: _order(pair[0], json.loads(pair[1])))]
         write_csv(path, self._stream(keys, COLUMNS))
 
@@ -272,6 +274,14 @@ class Store:
         if not create:
             raise StoreError(f"{self.path} is empty, not yet a store; do some runs first.")
         _make(connection)
+
+
+def _require_no_database(path: Path) -> None:
+    """Refuse to write text over a store, this one or another."""
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(len(_MAGIC)) == _MAGIC:
+                raise StoreError(f"{path} is an SQLite file, perhaps a store; take another name for the CSV file.")
 
 
 def _make(connection: sqlite3.Connection) -> None:

@@ -47,7 +47,7 @@ MEASURES: Mapping[str, Measure] = {
     "tuab": "balanced_accuracy",
     "tuev": "balanced_accuracy",
 }
-_WORDS: Mapping[Measure, str] = {"accuracy": "accuracy", "auc": "AUC", "balanced_accuracy": "balanced accuracy"}
+WORDS: Mapping[Measure, str] = {"accuracy": "accuracy", "auc": "AUC", "balanced_accuracy": "balanced accuracy"}
 
 
 def measure(dataset: str) -> Measure:
@@ -345,12 +345,12 @@ def _paper_mean(table: str, place: Place) -> float | None:
 
 
 def _score_notes(grid: Grid, paper_table: str | None) -> list[str]:
-    words = dict.fromkeys(_WORDS[measure(dataset)] for dataset in grid.datasets)
-    which = "; ".join(f"{word} on {_listed(d for d in grid.datasets if _WORDS[measure(d)] == word)}" for word in words)
+    words = dict.fromkeys(WORDS[measure(dataset)] for dataset in grid.datasets)
+    which = "; ".join(f"{word} on {_listed(d for d in grid.datasets if WORDS[measure(d)] == word)}" for word in words)
     return [
         f"Percent: {which}. Mean over subjects of their means over seeds.",
-        "± is the standard deviation over seeds of a subject, averaged over subjects; ± subjects is that between "
-        "subjects; n is subjects × seeds.",
+        "± is the standard deviation over seeds of a subject (n in the denominator), averaged over subjects; "
+        "± subjects is that between subjects (n - 1); n is subjects × seeds.",
         *_remarks(paper_table),
         *_about_runs(grid),
     ]
@@ -387,7 +387,7 @@ def _about_runs(grid: Grid) -> list[str]:
     missing = len(set().union(*(found.missing for found in grid.values())))
     notes = [
         f"Runs: {done} of {done + failed + missing} done, {failed} failed, {missing} missing.",
-        *_about_training(grid),
+        *about_training(grid),
     ]
     simulated = [dataset for dataset in grid.datasets if is_simulated(dataset)]
     if simulated:
@@ -396,7 +396,7 @@ def _about_runs(grid: Grid) -> list[str]:
     return notes
 
 
-def _about_training(grid: Grid) -> list[str]:
+def about_training(grid: Grid) -> list[str]:
     """What was trained otherwise than registered: such scores are not those of the paper's recipe."""
     changed: dict[str, list[str]] = defaultdict(list)
     for place, found in grid.items():

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from gbwatt import checks
-from gbwatt.experiments.runs import Row, Status
+from gbwatt.experiments.runs import Row, Run, Status
 
 #: The values of a row, in the order of its columns: numbers and text only.
 Flat = tuple[str | int | float | None, ...]
@@ -19,6 +19,7 @@ Flat = tuple[str | int | float | None, ...]
 COLUMNS = Row._fields
 REQUIRED = tuple(name for name in COLUMNS if name not in Row._field_defaults)
 _STATUSES = get_args(Status)
+_SHARES = ("accuracy", "balanced_accuracy", "auc", "valid_accuracy")
 
 # A field and what ends it: quoted, with its quotes doubled, or bare.  Not the csv module's reader, which refuses long
 # histories unless a limit of the whole process is lifted.
@@ -161,12 +162,27 @@ def stream_csv(path: str | Path) -> Iterator[Row]:
             raise _damaged(path, line, f"{len(fields)} fields, where the header has {len(header)}")
         try:
             row = restore(fields, [str(name) for name in header])
+            _require_own_key(row)
         except StoreError as error:
             raise _damaged(path, line, str(error)) from error
         if row.key in lines:
             raise _damaged(path, line, f"key {row.key} is in line {lines[row.key]}, too; keep one of the two rows")
         lines[row.key] = line
         yield row
+
+
+def _require_own_key(row: Row) -> None:
+    """Refuse a row that belongs to no run, and scores that cannot be."""
+    try:
+        key = Run.from_dict(row.run).key
+    except TypeError as error:
+        raise StoreError(f"run is not what determines a result ({error})") from error
+    if key != row.key:
+        raise StoreError(f"key {row.key} does not belong to its run, which has {key}: one of them was changed")
+    for name in _SHARES:
+        value = getattr(row, name)
+        if value is not None and not 0 <= value <= 1:
+            raise StoreError(f"{name} is {value}, not between 0 and 1")
 
 
 def _check_header(path: Path, header: list[str | None]) -> None:

@@ -57,6 +57,7 @@ def conflicts(raw: Mapping[str, Any]) -> Iterator[Problem]:
     datasets = _datasets(raw.get("datasets"))
     vary: Mapping[str, Any] = raw["vary"] if isinstance(raw.get("vary"), dict) else {}
     yield from _repeated(models)
+    yield from _unknown_reference(raw.get("reference"), models)
     for number, row in enumerate(models):
         yield from _foreign(row, number, datasets)
         yield from _refused(row, number, _datasets(row.get("datasets")) or datasets, vary)
@@ -85,6 +86,15 @@ def _repeated(models: list[dict[str, Any]]) -> Iterator[Problem]:
         if isinstance(label, str) and first < number:
             text = f"label={label!r} is that of models[{first}], too; lines of a table need names of their own."
             yield Problem(("models", number, "label"), text)
+
+
+def _unknown_reference(label: object, models: list[dict[str, Any]]) -> Iterator[Problem]:
+    labels = tuple(row["label"] for row in models if isinstance(row.get("label"), str))
+    if isinstance(label, str) and label and labels:
+        try:
+            checks.one_of("reference", label, labels)
+        except checks.ParameterError as error:
+            yield Problem(("reference",), str(error))
 
 
 def _foreign(row: Mapping[str, Any], number: int, datasets: list[Dataset | None]) -> Iterator[Problem]:

@@ -188,6 +188,11 @@ def load_pretrained(folder: str | Path) -> Pretrained:
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
+    except FileNotFoundError:
+        raise ModelFileError(
+            f"there is no model in {path.parent}: it has no {path.name}; a folder with {CONFIG} and {WEIGHTS}, as "
+            "save_pretrained writes it, is needed."
+        ) from None
     except OSError as error:
         raise ModelFileError(
             f"{path} cannot be read ({error.strerror}); a folder with {CONFIG} and {WEIGHTS}, as save_pretrained "
@@ -223,6 +228,8 @@ def read_config(path: Path) -> dict[str, Any]:
     """The content of a ``config.json``, checked for version and completeness."""
     try:
         config = json.loads(_read(path))
+    except ModelFileError:
+        raise
     except ValueError as error:  # also bytes that are no text
         raise ModelFileError(f"{path} is damaged: {error}. Copy it again, or save the model anew.") from None
     if not isinstance(config, dict) or not isinstance(config.get("format"), int):

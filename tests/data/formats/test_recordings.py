@@ -349,8 +349,10 @@ def test_real_edf_is_read():
 def test_windows_that_overlap_give_a_warning(tmp_path):
     file = tmp_path / "mine_raw.fif"
     recording().save(file, verbose="error")
-    with pytest.warns(UserWarning, match=r"windows overlap with the next, by up to 0\.5 s.*Split by run"):
-        read_file(file, tmin=0, tmax=2.5)
+    with pytest.warns(UserWarning, match=r"windows overlap with the next, by up to 0\.5 s.*no split divides"):
+        trials = read_file(file, tmin=0, tmax=2.5)
+    assert len(set(trials.group.tolist())) == 1  # every two seconds: each shares samples with the next
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        read_file(file, tmin=0, tmax=1.5)
+        trials = read_file(file, tmin=0, tmax=1.5)
+    assert len(set(trials.group.tolist())) == len(trials.y)

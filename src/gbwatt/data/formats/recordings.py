@@ -6,6 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,8 @@ def read_file(
     cut = _cut_epochs if _is_epochs(found) else _cut_recording
     epochs = cut(file, found, classes, tmin, tmax)
     trials = _trials(file, epochs, channels, subject=subject, session=session, run=run)
+    if not _is_epochs(found):
+        trials = replace(trials, group=_stretches(epochs))
     left = {name: int(np.sum(trials.y == code)) for code, name in enumerate(trials.class_names)}
     return _regroup(trials, _wanted(file, classes, left))
 
@@ -208,6 +211,14 @@ def _cut_recording(
     return epochs
 
 
+def _stretches(epochs: mne.Epochs) -> Array:
+    """The stretch of recording that each window is from: windows that share samples are of one."""
+    start = epochs.events[:, 0]
+    order = np.argsort(start, kind="stable")
+    stretch = np.concatenate([[0], np.cumsum(np.diff(start[order]) >= len(epochs.times))])
+    return np.asarray(stretch[np.argsort(order, kind="stable")])
+
+
 def _report_overlap(file: Path, epochs: mne.Epochs) -> None:
     """Warn of trials that share samples: between training and test that would be a leak."""
     gaps = np.diff(np.sort(epochs.events[:, 0]))
@@ -215,8 +226,8 @@ def _report_overlap(file: Path, epochs: mne.Epochs) -> None:
     if shared.any():
         warnings.warn(
             f"{file}: {shared.sum() + 1} of {len(epochs)} windows overlap with the next, by up to "
-            f"{(len(epochs.times) - gaps.min()) / epochs.info['sfreq']:g} s; a random split divides shared samples. "
-            "Split by run or session, or take a shorter window.",
+            f"{(len(epochs.times) - gaps.min()) / epochs.info['sfreq']:g} s. Windows that share samples are of one "
+            "group, which no split divides; if that leaves too few groups, take a shorter window.",
             stacklevel=4,
         )
 
