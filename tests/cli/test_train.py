@@ -296,3 +296,9 @@ def test_ctrl_c_keeps_the_best_weights_so_far_and_does_not_test_them(tmp_path):
     decoder = GBWAttClassifier.from_pretrained(tmp_path / "m")
     assert len(decoder.history_) == document["epochs"] >= 1
     assert decoder.best_epoch_ == document["best_epoch"]
+
+
+def test_missing_kernels_are_said(run, recordings, monkeypatch):
+    assert "compiled kernels" not in run("train", "--dataset", recordings, *FEW, "-o", "one").stdout
+    monkeypatch.setattr("gbwatt.nn._native._filters", None)
+    assert "without its compiled kernels" in run("train", "--dataset", recordings, *FEW, "-o", "two").stdout

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from gbwatt import checks
-from gbwatt.cli.options import AsJson, Root, experiment_file, numbers, print_json
+from gbwatt.cli.options import AsJson, Root, experiment_file, kernel_note, numbers, print_json
 from gbwatt.cli.store import STORE
 from gbwatt.data import find_dataset
 from gbwatt.experiments.config import Experiment, read
@@ -138,6 +138,8 @@ def _show_plan(console: Console, experiment: Experiment, cells: list[Cell], foun
         f"(store: {store})",
         highlight=False,
     )
+    if note := kernel_note():
+        console.print(note, highlight=False, markup=False, soft_wrap=True)
     for package, count in found.barred.items():
         console.print(
             f"{count} runs are left out: their models need {package}, which is not installed; "

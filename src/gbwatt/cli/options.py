@@ -127,6 +127,19 @@ def open_split(
     return trials, splits[number]
 
 
+def kernel_note() -> str | None:
+    """What to say if the compiled kernels are missing; installers keep quiet about it."""
+    from gbwatt.geometry import _native as geometry
+    from gbwatt.nn import _native as filters
+
+    if geometry.available() and filters.available():
+        return None
+    return (
+        "note: gbwatt was installed without its compiled kernels, and training takes many times as long; install a C "
+        "compiler, and then gbwatt again."
+    )
+
+
 def use_threads(number: int | None) -> None:
     """Let torch use that many threads."""
     if number is not None:

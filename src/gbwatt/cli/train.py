@@ -24,6 +24,7 @@ from gbwatt.cli.options import (
     SplitNumber,
     Subject,
     Threads,
+    kernel_note,
     key_values,
     open_split,
     print_json,
@@ -117,6 +118,8 @@ def _train(job: Job, folder: Path, console: Console) -> dict[str, Any]:
     decoder = make_decoder(job, module, EpochDisplay(Console(stderr=True)))
     console.print(describe(job), highlight=False, markup=False)
     console.print(_plan(job, module), highlight=False, markup=False)
+    if note := kernel_note():
+        console.print(note, highlight=False, markup=False)
     require_writable(folder)
     return carry_out(job, decoder, folder)
 

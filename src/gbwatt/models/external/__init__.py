@@ -31,7 +31,9 @@ class PackageError(ImportError):
 def _braindecode() -> Any:
     """The module ``braindecode.models``, or an error that says what to install or to repair."""
     try:
-        return import_module("braindecode.models")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Montage name .* is deprecated")  # braindecode's, not the user's
+            return import_module("braindecode.models")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("braindecode", "torchaudio"):
             raise
