@@ -8,6 +8,7 @@ from gbwatt import checks
 from gbwatt.data import DATASETS, MissingFileError
 from gbwatt.experiments.config import from_mapping
 from gbwatt.experiments.recordings import fingerprint
+from gbwatt.experiments.schedule import changes
 from tests.experiments.small import cells, experiment, one
 
 MAMEM_FILES = ("U002.mat", "U005.mat")
@@ -45,7 +46,7 @@ def test_a_run_has_all_that_its_experiment_says():
         "data": fingerprint("simulated-ssvep", 4),
         "split": 0,
         "options": {"aggregation": "frechet", "shrinkage": 0, "theta": 2},
-        "training": {"lr": 1e-2, "max_epochs": 3},
+        "training": {"lr": 1e-2, "batch_size": 64, "max_epochs": 3, "weight_decay": 0.1},
         "fraction": 1.0,
         "noise": 0.0,
         "noisy_training": False,
@@ -201,3 +202,18 @@ def test_subjects_are_taken_by_the_sets_that_have_them():
 
 def test_sets_may_be_abbreviated_and_are_named_in_full():
     assert from_mapping(experiment(datasets=["mamem"])).datasets == ("mamem-ssvep-ii",)
+
+
+def test_what_is_registered_and_what_is_given_are_one_run():
+    (plain,) = cells(experiment(models=[{"label": "M", "model": "matt"}], subjects=[4], seeds=[7]))
+    settings = {"lr": 0.005, "batch_size": 64, "max_epochs": 180, "weight_decay": 0.1}
+    (given,) = cells(
+        experiment(models=[{"label": "M", "model": "matt", "training": settings}], subjects=[4], seeds=[7])
+    )
+    assert plain.run.key == given.run.key
+    (other,) = cells(
+        experiment(models=[{"label": "M", "model": "matt"}], training={"lr": 1e-3}, subjects=[4], seeds=[7])
+    )
+    assert other.run.key != given.run.key
+    assert changes(plain.run) == {}
+    assert changes(other.run) == {"lr": 1e-3}

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import torch
 
-from gbwatt.data import find_dataset
 from gbwatt.experiments.execution import decoder_of
 from gbwatt.experiments.recordings import parts_of
 from gbwatt.experiments.runs import Row, Run
-from gbwatt.models.registry import entry
+from gbwatt.experiments.schedule import written_out
 
 
 def expected_seconds(runs: Sequence[Run], rows: Iterable[Row]) -> tuple[float, list[Run]]:
@@ -52,8 +51,7 @@ def measured_seconds(runs: Sequence[Run], root: str | Path | None = None, thread
 
 
 def _epochs(run: Run) -> int:
-    usual = entry(run.model).training_for(find_dataset(run.dataset).task)
-    return int(run.training.get("max_epochs", usual.max_epochs))
+    return int(written_out(run.model, run.dataset, run.training)["max_epochs"])
 
 
 def _epoch(run: Run, root: str | Path | None) -> float:

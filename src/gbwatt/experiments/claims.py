@@ -375,7 +375,7 @@ def _range(values: Sequence[float | None]) -> str | None:
     if not known:
         return None
     low, high = show(min(known), "difference"), show(max(known), "difference")
-    return low if len(known) == 1 else f"{low} to {high}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _named(side: Sequence[Line]) -> str:

@@ -22,7 +22,7 @@ from gbwatt import checks
 from gbwatt.data import find_dataset
 from gbwatt.experiments import grid, paper
 from gbwatt.experiments.documents import ConfigurationError, Origins, Place, Problem, assign, read_document
-from gbwatt.experiments.runs import Cell
+from gbwatt.experiments.runs import Cell, tidy
 from gbwatt.experiments.validation import conflicts, translate
 
 __all__ = ["ConfigurationError", "Experiment", "ModelRow", "Training", "Vary", "from_mapping", "override", "read"]
@@ -119,7 +119,7 @@ _LIST = Field(strict=False)  # YAML has no tuples
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, AfterValidator(_dataset)]
 Names = Annotated[tuple[Name, ...], _LIST, AfterValidator(lambda names: _distinct("datasets", names))]
-Options = Annotated[dict[str, Any], AfterValidator(grid.tidy)]
+Options = Annotated[dict[str, Any], AfterValidator(tidy)]
 
 
 # -------------------------------------------------------------------------------------------------------------- schema
@@ -191,7 +191,7 @@ class Vary(_Part):
     def _check_values(cls, values: tuple[Any, ...], info: ValidationInfo) -> tuple[Any, ...]:
         axis = info.data.get("axis", "options")
         if axis.startswith("options"):
-            return _distinct("values", grid.tidy(list(values)))
+            return _distinct("values", tidy(list(values)))
         for at, value in enumerate(values):
             checks.number(f"values[{at}]", value)
             if value < 0 or (axis == "fraction" and not 0 < value <= 1):

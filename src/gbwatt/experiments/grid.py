@@ -11,7 +11,8 @@ from gbwatt.data import MissingFileError, data_root, find_dataset
 from gbwatt.data.catalogue import subjects_here
 from gbwatt.data.simulated import SETS
 from gbwatt.experiments.recordings import count_splits, fingerprint
-from gbwatt.experiments.runs import Cell, Run
+from gbwatt.experiments.runs import Cell, Run, tidy
+from gbwatt.experiments.schedule import written_out
 
 if TYPE_CHECKING:
     from gbwatt.experiments.config import Experiment
@@ -171,8 +172,13 @@ class Line(NamedTuple):
 
     label: str
     setting: str
-    arguments: dict[str, Any]  # of a run
+    arguments: dict[str, Any]  # of a run; of training what is given
     datasets: frozenset[str] | None  # that it is for, real ones, if not for all
+
+    def on(self, dataset: str) -> dict[str, Any]:
+        """The arguments of its runs on a data set, with all settings of training."""
+        given = self.arguments
+        return {**given, "training": written_out(given["model"], dataset, given["training"])}
 
     def is_for(self, dataset: str) -> bool:
         """Whether it is for a data set, or for the one that this is like."""
@@ -200,7 +206,7 @@ def _cells(
     ]
     for line in lines(experiment):
         if line.is_for(source.asked):
-            yield from ((line.label, line.setting, {**part, **line.arguments}) for part in parts)
+            yield from ((line.label, line.setting, {**part, **line.on(source.dataset)}) for part in parts)
 
 
 def settled(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,12 +229,3 @@ def settled(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
     elif model in REGULARISED:
         given = {"shrinkage": 0, **given}
     return {name: tidy(value) for name, value in given.items()}
-
-
-def tidy(value: Any) -> Any:
-    """A value of an option in its shortest form: 1.0 is 1, so that both are the same run."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [tidy(item) for item in value]
-    return {key: tidy(item) for key, item in value.items()} if isinstance(value, dict) else value

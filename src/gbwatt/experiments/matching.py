@@ -24,7 +24,7 @@ def cells_of(experiment: Experiment, rows: Iterable[Row], datasets: Sequence[str
     places = dict.fromkeys(_place(run) for run in wanted if _asked(run.dataset, experiment, datasets))
     names = dict.fromkeys(place[0] for place in places)  # one data set after the other
     return [
-        Cell(line.label, line.setting, Run(**dict(zip(PLACE, place, strict=True)), **line.arguments))
+        Cell(line.label, line.setting, Run(**dict(zip(PLACE, place, strict=True)), **line.on(name)))
         for name in names
         for line in known
         if line.is_for(name)
@@ -34,7 +34,7 @@ def cells_of(experiment: Experiment, rows: Iterable[Row], datasets: Sequence[str
 
 
 def _is_of(run: Run, line: Line) -> bool:
-    return all(getattr(run, name) == value for name, value in line.arguments.items())
+    return all(getattr(run, name) == value for name, value in line.on(run.dataset).items())
 
 
 def _place(run: Run) -> tuple[Any, ...]:

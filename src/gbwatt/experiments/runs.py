@@ -32,7 +32,7 @@ class Run:
     options : dict
         Arguments of the model.
     training : dict
-        ``lr``, ``batch_size``, ``max_epochs``, ``weight_decay``, ``early_stopping``, where not as registered.
+        ``lr``, ``batch_size``, ``max_epochs``, ``weight_decay``, and ``early_stopping`` if there is any.
     seed : int
     fraction : float
         Part of the training trials that is used.
@@ -87,7 +87,6 @@ class Run:
 
     def __str__(self) -> str:
         extras = [f"{name}={value}" for name, value in self.options.items()]
-        extras += [f"{name}={value}" for name, value in self.training.items()]
         extras += [f"fraction={self.fraction:g}"] * (self.fraction != 1) + [f"noise={self.noise:g}"] * (self.noise != 0)
         inner = f" ({', '.join(extras)})" if extras else ""
         return f"{self.dataset}, subject {self.subject}, {self.model}{inner}, seed {self.seed}"
@@ -143,3 +142,12 @@ class Row(NamedTuple):
 STRUCTURED = frozenset(
     {"run", "per_class", "confusion", "history", "conditions", "trials", "preprocessing", "versions", "warnings"}
 )
+
+
+def tidy(value: Any) -> Any:
+    """A value of an option in its shortest form: 1.0 is 1, so that both are the same run."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [tidy(item) for item in value]
+    return {key: tidy(item) for key, item in value.items()} if isinstance(value, dict) else value

@@ -22,6 +22,7 @@ from gbwatt.experiments.formats import (
     without_empty,
 )
 from gbwatt.experiments.runs import Cell, Row
+from gbwatt.experiments.schedule import changes
 from gbwatt.experiments.statistics import Comparison, Scores, compare, holm, summarize
 
 __all__ = [
@@ -117,7 +118,7 @@ def gather(cells: Sequence[Cell], rows: Mapping[str, Row]) -> Grid:
         if (place, key) in seen:
             continue
         seen.add((place, key))
-        found.training.add(_listed(f"{name} = {value}" for name, value in sorted(run.training.items())))
+        found.training.add(_listed(f"{name} = {value}" for name, value in sorted(changes(run).items())))
         if row is None:
             found.missing.add(key)
         elif row.status == "failed":
