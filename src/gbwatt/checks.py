@@ -266,7 +266,7 @@ def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Require one of the allowed names."""
     if value not in allowed:
         plain = {name.casefold(): name for name in allowed}
-        plain |= {name.partition("-")[0]: plain[name] for name in plain}  # the beginning of a long one
+        plain = {name.partition("-")[0]: whole for name, whole in plain.items()} | plain  # beginnings of long ones, too
         close = difflib.get_close_matches(str(value).casefold(), plain, n=1)
         hint = f" Did you mean {plain[close[0]]!r}?" if close else ""
         raise ParameterError(f"{name}={value!r} is not known; it is one of {', '.join(map(repr, allowed))}.{hint}")
