@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+from torch import nn
+
+from gbwatt import checks
+from gbwatt.explain import gradient, question
+from gbwatt.explain.question import ask
+from gbwatt.training import EEGDecoder
+
+
+def linear(n_chans=6, n_times=64, n_outputs=2):
+    return nn.Sequential(nn.Flatten(), nn.Linear(n_chans * n_times, n_outputs))
+
+
+# ---- targets
+
+
+def test_true_target_is_the_class_of_each_trial(decoder, trials):
+    assert ask(decoder, trials).labels("true").tolist() == trials.y.tolist()
+
+
+def test_predicted_target_is_what_the_decoder_predicts(decoder, trials):
+    assert ask(decoder, trials).labels("predicted").tolist() == decoder.predict(trials).tolist()
+
+
+@pytest.mark.parametrize("target", ["right", 1, np.int64(1)])
+def test_one_class_by_name_or_number(decoder, trials, target):
+    assert ask(decoder, trials).labels(target).tolist() == [1] * len(trials)
+
+
+def test_a_class_for_each_trial(decoder, trials):
+    wanted = np.arange(len(trials)) % 2
+    assert ask(decoder, trials.X).labels(wanted).tolist() == wanted.tolist()
+
+
+def test_true_target_of_an_array_is_refused_with_the_remedy(decoder, trials):
+    with pytest.raises(checks.ParameterError, match=r"target='true' needs.*give Trials"):
+        gradient(decoder, trials.X, "true")
+
+
+@pytest.mark.parametrize("target", [2, -1, 1.0, np.zeros(3, int)])
+def test_a_class_that_is_not_there_is_refused(decoder, trials, target):
+    with pytest.raises(checks.ParameterError, match=r"from 0 to 1: one, or one for each of 60 trials"):
+        gradient(decoder, trials, target)
+
+
+def test_a_misspelt_class_is_suggested(decoder, trials):
+    with pytest.raises(checks.ParameterError, match="Did you mean 'right'"):
+        gradient(decoder, trials, "rihgt")
+
+
+def test_classes_that_training_never_saw_move_the_numbers_of_the_others(trials):
+    three = trials.replace(class_names=("left", "rest", "right"), y=2 * trials.y)
+    decoder = EEGDecoder("gbwatt", max_epochs=1, validation=None).fit(three)
+    asked = ask(decoder, three)
+    assert asked.class_names == ("left", "right")
+    assert asked.labels("true").tolist() == trials.y.tolist()
+    with pytest.raises(checks.ParameterError, match="trial 1 is of a class that the model was not trained on"):
+        ask(decoder, three.replace(y=np.where(three.y == 2, 1, 0))).labels("true")
+
+
+def test_text_labels_are_matched_by_name(trials):
+    decoder = EEGDecoder("gbwatt", max_epochs=1, validation=None).fit(trials, np.array(["right", "left"])[trials.y])
+    swapped = trials.replace(class_names=("right", "left"))
+    assert ask(decoder, swapped).labels("true").tolist() == (1 - trials.y).tolist()  # sorted: left is 0
+
+
+# ---- models and names
+
+
+def test_trials_have_names_and_arrays_numbers(trials):
+    named, bare = ask(linear(), trials), ask(linear(), trials.X)
+    assert (named.ch_names, named.class_names, named.sfreq, named.tmin) == (
+        trials.ch_names,
+        trials.class_names,
+        64.0,
+        0.5,
+    )
+    assert (bare.ch_names, bare.class_names, bare.sfreq) == (tuple("012345"), ("0", "1"), 1.0)
+
+
+def test_a_decoder_knows_the_names_of_an_array(decoder, trials):
+    assert ask(decoder, trials.X).ch_names == trials.ch_names
+
+
+def test_trials_of_another_recording_are_refused(decoder, trials):
+    with pytest.raises(checks.MismatchError, match="sfreq"):
+        gradient(decoder, trials.replace(sfreq=100.0))
+
+
+def test_a_network_with_other_classes_is_refused(trials):
+    with pytest.raises(checks.MismatchError, match=r"2 classes.*3 outputs"):
+        gradient(linear(n_outputs=3), trials)
+
+
+def test_what_is_no_model_is_refused(trials):
+    with pytest.raises(checks.MismatchError, match="'model' is a str"):
+        gradient("gbwatt", trials)
+    with pytest.raises(NotFittedError):
+        gradient(EEGDecoder(), trials)
+
+
+# ---- the network is left as it was
+
+
+def test_modes_are_restored_and_parameters_have_no_gradients(decoder, trials):
+    module = decoder.net_.module_
+    module.zero_grad()
+    module.train()
+    module.embedding.eval()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    try:
+        gradient(decoder, trials)
+        assert module.training
+        assert not module.embedding.training
+    finally:
+        module.eval()
+    assert all(p.grad is None for p in module.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
+def test_modes_are_restored_after_an_error(trials):
+    class Failing(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("no")
+
+    model = Failing().train()
+    with pytest.raises(RuntimeError, match="no"):
+        ask(model, trials)
+    assert model.training
+
+
+def test_explanations_are_of_the_evaluation_mode(trials):
+    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(6 * 64), nn.Dropout(0.5), nn.Linear(6 * 64, 2)).train()
+    wanted = model[3].weight[0] / (1 + model[1].eps) ** 0.5
+    found = gradient(model, trials.X, 0).values
+    np.testing.assert_allclose(found[3].ravel(), wanted.detach().numpy(), rtol=1e-5)
+
+
+def test_gradients_are_taken_where_the_caller_has_switched_them_off(decoder, trials):
+    with torch.no_grad():
+        assert abs(gradient(decoder, trials).values).sum() > 0
+
+
+def test_batches_do_not_change_the_result(decoder, trials, monkeypatch):
+    whole = gradient(decoder, trials).values
+    monkeypatch.setattr(question, "BATCH", 7)
+    np.testing.assert_allclose(gradient(decoder, trials).values, whole, rtol=1e-4, atol=1e-4 * abs(whole).max())
+
+
+def test_no_batch_is_larger_than_memory_allows(trials):
+    sizes = []
+
+    class Counting(nn.Module):
+        def forward(self, x):
+            sizes.append(len(x))
+            return x.sum((1, 2))[:, None] * torch.ones(2)
+
+    gradient(Counting(), np.concatenate([trials.X] * 3), "predicted")
+    assert sum(sizes) >= 2 * 180
+    assert max(sizes) <= question.BATCH
