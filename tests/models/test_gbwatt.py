@@ -167,6 +167,9 @@ def test_recipes_differ_and_explicit_arguments_win():
     assert small(recipe="paper").config["shrinkage"] == 0.0
     assert small(recipe="best").config["shrinkage"] != 0.0
     assert small(recipe="best", shrinkage=0.05).config["shrinkage"] == 0.05
+    assert small(recipe="paper").config["aggregation"] == "frechet"
+    assert small(recipe="best").config["aggregation"] == "tangent"
+    assert small(recipe="best", aggregation="frechet").config["aggregation"] == "frechet"
     assert GBWAtt.for_task("mi").config["recipe"] == "paper"
 
 

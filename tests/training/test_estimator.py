@@ -109,7 +109,7 @@ def test_gbwatt_learns_with_every_argument_of_its_own(trials):
         "recipe": "paper",
         "metric": "bures-wasserstein",
         "theta": 0.5,
-        "shrinkage": 0.3,
+        "shrinkage": 0.4,
         "n_segments": 3,
         "k": 3,
     }

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gbwatt import checks
 from gbwatt.models.epochs import as_epochs
-from gbwatt.models.presets import Task
+from gbwatt.models.presets import CONVOLUTIONAL, Task
 from gbwatt.models.registry import register
 from gbwatt.models.signal import Signal
 
@@ -349,11 +349,19 @@ def _probability(dropout: float) -> float:
 # ----------------------------------------------------------------------------------------------------------- registry
 
 
-@register("tcnetfusion", "EEGNet block and temporal convolutional network, fused (Musallam et al. 2021)")
+@register(
+    "tcnetfusion",
+    "EEGNet block and temporal convolutional network, fused (Musallam et al. 2021)",
+    training=CONVOLUTIONAL,
+)
 def _tcnet_fusion(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
     return TCNetFusion(signal.n_chans, signal.n_outputs, signal.n_times, **options)
 
 
-@register("mbeegse", "EEGNet blocks of three time scales with squeeze-and-excitation (Altuwaijri et al. 2022)")
+@register(
+    "mbeegse",
+    "EEGNet blocks of three time scales with squeeze-and-excitation (Altuwaijri et al. 2022)",
+    training=CONVOLUTIONAL,
+)
 def _mbeegse(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
     return MBEEGSE(signal.n_chans, signal.n_outputs, signal.n_times, **options)

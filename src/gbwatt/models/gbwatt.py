@@ -31,7 +31,7 @@ Attention = Literal["spd", "euclidean", "none"]
 RECIPES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "paper": MappingProxyType({"aggregation": "frechet", "shrinkage": 0.0}),
-        "best": MappingProxyType({"aggregation": "frechet", "shrinkage": 0.2}),
+        "best": MappingProxyType({"aggregation": "tangent", "shrinkage": 0.3}),
     }
 )
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from gbwatt import checks
-from gbwatt.models.presets import TASKS, Training, find_task
+from gbwatt.models.presets import OWN_DATA, TASKS, Training, find_task
 from gbwatt.models.signal import Signal
 
 Build = Callable[..., nn.Module]
@@ -22,18 +22,15 @@ class Entry:
     name: str
     build: Build
     summary: str
-    training: Mapping[str, Training] = field(default_factory=dict)  # by task, where not the task's own
+    training: Mapping[str, Training] = field(default_factory=dict)  # by task, where not the task's; "own" for no task
     extra: str | None = None  # what has to be installed for it: gbwatt[extra]
 
     def training_for(self, name: str | None) -> Training:
         """How to train on a task, or on data of one's own."""
         if name is None:
-            return OWN_DATA
+            return self.training.get("own", OWN_DATA)
         return self.training.get(name, TASKS[name].training)
 
-
-#: For recordings that are none of the paper's.
-OWN_DATA = Training(lr=1e-3, batch_size=32, max_epochs=150, weight_decay=1e-2)
 
 _MODELS: dict[str, Entry] = {}
 

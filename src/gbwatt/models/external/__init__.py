@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from gbwatt import checks
 from gbwatt.models.epochs import as_epochs
-from gbwatt.models.presets import Task
+from gbwatt.models.presets import CONVOLUTIONAL, Task
 from gbwatt.models.registry import register
 from gbwatt.models.signal import Signal
 
@@ -98,25 +98,35 @@ def _sfreq(signal: Signal, name: str) -> float:
     return signal.sfreq
 
 
-@register("eegnet", "EEGNet-8,2 (Lawhern et al. 2018)", extra="braindecode")
+@register("eegnet", "EEGNet-8,2 (Lawhern et al. 2018)", training=CONVOLUTIONAL, extra="braindecode")
 def _eegnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
     return _build("EEGNet", signal, {"final_layer_with_constraint": True}, options)
 
 
-@register("shallowconvnet", "ShallowConvNet (Schirrmeister et al. 2017)", extra="braindecode")
+@register("shallowconvnet", "ShallowConvNet (Schirrmeister et al. 2017)", training=CONVOLUTIONAL, extra="braindecode")
 def _shallow(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
     # for 125 Hz: half the lengths that were made for 250 Hz
     lengths = {"filter_time_length": 13, "pool_time_length": 35, "pool_time_stride": 7}
     return _build("ShallowFBCSPNet", signal, lengths, options)
 
 
-@register("sccnet", "SCCNet, spatial component-wise convolutions (Wei et al. 2019)", extra="braindecode")
+@register(
+    "sccnet",
+    "SCCNet, spatial component-wise convolutions (Wei et al. 2019)",
+    training=CONVOLUTIONAL,
+    extra="braindecode",
+)
 def _sccnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
     _sfreq(signal, "sccnet")
     return _build("SCCNet", signal, {}, options)
 
 
-@register("fbcnet", "FBCNet, a filter bank and spatial filters (Mane et al. 2021)", extra="braindecode")
+@register(
+    "fbcnet",
+    "FBCNet, a filter bank and spatial filters (Mane et al. 2021)",
+    training=CONVOLUTIONAL,
+    extra="braindecode",
+)
 def _fbcnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
     return _build("FBCNet", signal, {"n_bands": filter_bands(_sfreq(signal, "fbcnet"))}, options)
 
