@@ -18,7 +18,7 @@ ARGS   ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test fallback slow peers ecosystem lint format demo bench lock ci clean
+.PHONY: help setup test fallback slow peers ecosystem browser lint format demo bench lock ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -57,6 +57,10 @@ $(VENV)/.peers: $(DECLARED) | $(VENV)/.base
 	$(PIP) install --quiet --constraint requirements.lock --no-build-isolation --editable '.[peers]'
 	@touch $@
 
+$(VENV)/.browser: $(DECLARED) | $(VENV)/.base
+	$(PIP) install --quiet --constraint requirements.lock --no-build-isolation --editable '.[browser]'
+	@touch $@
+
 $(VENV)/.lint: $(DECLARED) | $(VENV)/.base
 	$(PIP) install --quiet --constraint requirements.lock --no-build-isolation --editable '.[lint]'
 	@touch $@
@@ -91,6 +95,10 @@ peers: $(VENV)/.base $(VENV)/.peers ## tests against other libraries
 
 ecosystem: $(ECOVENV)/.ecosystem ## tests with braindecode and MOABB, in an environment of their own
 	$(ECOVENV)/bin/python -m pytest $(XDIST) -m ecosystem $(ARGS)
+
+# Chromium and its driver are the distribution's.
+browser: $(VENV)/.base $(VENV)/.browser ## tests of reports in headless Chromium, which must be installed
+	$(PYTEST) -m browser $(ARGS)
 
 lint: $(VENV)/.base $(VENV)/.lint ## ruff and mypy
 	$(BIN)/ruff check

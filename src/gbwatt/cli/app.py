@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import gbwatt
-from gbwatt.cli import benchmark, data, evaluate, models, store, tables, train
+from gbwatt.cli import benchmark, data, evaluate, models, report, store, tables, train
 
 app = typer.Typer(
     name="gbwatt",
@@ -27,6 +27,7 @@ app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(benchmark.benchmark)
 app.command()(tables.tables)
+app.command()(report.report)
 app.command()(models.models)
 app.add_typer(data.app, name="data")
 app.add_typer(store.app, name="store")

@@ -1,0 +1,136 @@
+"""``gbwatt report``: one page, complete in itself, of results or of a trained model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import gbwatt
+from gbwatt import checks
+from gbwatt.cli.options import EXPERIMENTS
+
+if TYPE_CHECKING:
+    from gbwatt.experiments.config import Experiment
+    from gbwatt.experiments.runs import Row
+    from gbwatt.report import Page
+
+_HTML = b"<!doctype html>"  # how reports begin
+
+
+def report(
+    source: Annotated[
+        Path, typer.Argument(help="A store, a CSV file of results or a folder of them, or the folder of a model.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
+    experiments: Annotated[Path, typer.Option(help="Folder of experiments, whose tables are shown.")] = EXPERIMENTS,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+) -> None:
+    """Write a report that can be sent: one HTML file, which loads nothing and works offline."""
+    require_free(output, force)
+    page = _page(source, experiments)
+    now = datetime.now(UTC).isoformat(sep=" ", timespec="minutes").removesuffix("+00:00")
+    size = _write(replace(page, created=f"Made by gbwatt {gbwatt.__version__} on {now} UTC."), output)
+    typer.echo(f"{output} ({size / 1e6:.1f} MB)")
+
+
+def require_free(output: Path, force: bool) -> None:
+    """Refuse to write where there is something else, or no folder; before any work is done."""
+    if output.is_dir():
+        raise checks.ParameterError(f"output={str(output)!r} is a folder; a file is needed: {output / 'report.html'}.")
+    if not output.parent.is_dir():
+        raise checks.ParameterError(
+            f"output={str(output)!r}: there is no folder {str(output.parent)!r}; make it first."
+        )
+    if output.exists() and not force:
+        raise checks.ParameterError(
+            f"output={str(output)!r} is there already; choose another with -o, or replace it with --force."
+        )
+    if output.exists() and not _is_page(output):
+        raise checks.ParameterError(
+            f"output={str(output)!r} is something else than a report, and --force replaces reports only; choose "
+            "another with -o."
+        )
+
+
+def _is_page(file: Path) -> bool:
+    with file.open("rb") as content:
+        return content.read(len(_HTML)).lower() in (_HTML, b"")
+
+
+def _write(page: Page, output: Path) -> int:
+    from gbwatt.models.files import write_atomically
+    from gbwatt.report import render
+
+    content = render(page).encode()
+    write_atomically(output, content)
+    return len(content)
+
+
+# --------------------------------------------------------------------------------------------------------------- source
+
+
+def _page(source: Path, folder: Path) -> Page:
+    """The page of whatever is there."""
+    if not source.exists():
+        raise checks.ParameterError(
+            f"source={str(source)!r} is not there; a store, a CSV file of results or the folder of a model is needed."
+        )
+    if source.is_dir() and not _tables(source):
+        return _of_model(source)
+    from gbwatt.report import report_of_rows
+
+    rows = _rows(source)
+    if not rows:
+        raise checks.ParameterError(f"source={str(source)!r} has no row: there is nothing to report yet.")
+    return report_of_rows(rows, _experiments(folder), source=source.name, folder=str(folder))
+
+
+def _of_model(folder: Path) -> Page:
+    from gbwatt.cli import records
+    from gbwatt.models.files import CONFIG
+    from gbwatt.report import report_of_model
+
+    if not (folder / CONFIG).exists():
+        raise checks.ParameterError(
+            f"source={str(folder)!r} is a folder without {CONFIG}, so no model, and has no CSV files of results; give "
+            "one of these, or a store."
+        )
+    return report_of_model(folder, records.read(folder))
+
+
+def _tables(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.csv"))
+
+
+def _rows(source: Path) -> list[Row]:
+    """All rows of a store, of a file, or of the files of a folder, where what is done counts more than what failed."""
+    from gbwatt.experiments.store import Store, read_csv
+
+    if source.suffix.lower() == ".csv":
+        return read_csv(source)
+    if not source.is_dir():
+        with Store(source, create=False) as kept:
+            return kept.rows()
+    with TemporaryDirectory() as scratch, Store(Path(scratch) / "results.sqlite") as merged:
+        for file in _tables(source):
+            merged.import_csv(file)
+        return merged.rows()
+
+
+def _experiments(folder: Path) -> list[Experiment]:
+    """All experiments of a folder; those of the paper's tables first, in their order."""
+    from gbwatt.experiments import claims
+    from gbwatt.experiments.config import read
+
+    if not folder.is_dir():
+        raise checks.ParameterError(
+            f"experiments={str(folder)!r} is no folder; give that of the experiments whose tables shall be shown."
+        )
+    found = [read(file) for file in sorted(folder.glob("*.yaml"))]
+    order = {name: place for place, name in enumerate(claims.EXPERIMENTS)}
+    return sorted(found, key=lambda one: order.get(one.name, len(order)))

@@ -1,0 +1,172 @@
+"""The report of rows of results."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from gbwatt.experiments.config import Experiment
+from gbwatt.experiments.formats import Column, Table
+from gbwatt.experiments.grid import lines as lines_of
+from gbwatt.experiments.runs import Cell, Row
+from gbwatt.experiments.tables import Grid, gather, make_table
+from gbwatt.report import pictures, runs, summary
+from gbwatt.report.page import Block, Code, Fold, Page, Paragraph, Section
+from gbwatt.report.ranges import counted, ranges
+from gbwatt.report.study import Study, best_line, others, require_whole, studies
+
+
+def report_of_rows(
+    rows: Sequence[Row],
+    experiments: Sequence[Experiment],
+    *,
+    source: str = "results.sqlite",
+    folder: str = "experiments",
+) -> Page:
+    """The page of results: summary, data, tables beside the paper's, figures, all runs, how to repeat them.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        With their structured columns.
+    experiments : sequence of Experiment
+        Whose tables are shown, in this order, where there are rows of them.
+    source, folder : str
+        Of the rows and of the experiments, for the commands.
+    """
+    require_whole(rows)
+    every = studies(rows, experiments)
+    shown = [study for study in every if not study.begun]
+    rest = others(rows, every)
+    left = gather(rest, {row.key: row for row in rows})
+    sections = [
+        summary.summary(rows, shown, {study.experiment.name: study.grid for study in every}),
+        summary.data(rows),
+        *map(_experiment, shown),
+        *_begun([study for study in every if study.begun]),
+        *_others(rest, rows, left),
+        *_closer({**{study.experiment.title: study.grid for study in shown if study.chooses}, "Other runs": left}),
+        runs.all_runs(rows),
+        *runs.failures(rows),
+        Section("Configuration", tuple(_configuration(rows, shown))),
+        Section("Repeat it", tuple(_commands(shown, source, folder))),
+    ]
+    return Page(_title(rows), tuple(sections), _lead(rows))
+
+
+def _title(rows: Sequence[Row]) -> str:
+    names = list(summary.by_dataset(rows))
+    return f"Results on {', '.join(names) if len(names) < 3 else counted(len(names), 'data set')}"
+
+
+def _lead(rows: Sequence[Row]) -> str:
+    words = {"real": "real recordings", "simulated": "simulated recordings", "from a file": "recordings from a file"}
+    kinds = dict.fromkeys(words[summary.kind(name)] for name in summary.by_dataset(rows))
+    models = {row.run["model"] for row in rows}
+    return f"{counted(len(rows), 'run')} of {counted(len(models), 'model')} on {' and '.join(kinds)}."
+
+
+# ---------------------------------------------------------------------------------------------------------- experiments
+
+
+def _experiment(study: Study) -> Section:
+    blocks: list[Block] = [study.table()]
+    if study.empty:
+        blocks.append(Fold(f"{counted(len(study.empty), 'line')} without a run", (Paragraph("; ".join(study.empty)),)))
+    return Section(study.experiment.title, (*blocks, *pictures.of_study(study)))
+
+
+def _begun(found: Sequence[Study]) -> list[Section]:
+    """Experiments whose one value that was run is in other tables as well, as a rule."""
+    if not found:
+        return []
+    header = (Column("experiment"), Column("value"), Column("runs done"), Column("values to come"))
+    lines = []
+    for study in found:
+        done = len({row.key for one in study.grid.values() for row in one.done})
+        settings = {cell.setting for cell in study.cells}
+        more = len(study.experiment.vary.values) - len(settings) if study.experiment.vary else 0
+        lines.append((study.experiment.title, "; ".join(settings), str(done), str(more)))
+    notes = ("Nothing can be said yet about what these experiments vary: only one value of it was run.",)
+    return [Section("Begun", (Table("Experiments with a single value so far", header, tuple(lines), notes),))]
+
+
+def _others(cells: Sequence[Cell], rows: Sequence[Row], grid: Grid) -> list[Section]:
+    """Runs that are in none of the experiments: of other files, or of files that changed since."""
+    if not cells:
+        return []
+    text = "Runs of no experiment that this report was given, by model and what was changed of it."
+    table = make_table("Other runs", cells, {row.key: row for row in rows})
+    figures = (figure for dataset in grid.datasets for figure in pictures.by_subject(grid, dataset))
+    return [Section("Other runs", (Paragraph(text), table, *figures))]
+
+
+def _closer(grids: Mapping[str, Grid]) -> list[Section]:
+    """The highest line of each data set, in the first of the grids that has it."""
+    seen: dict[str, list[Block]] = {}
+    for title, grid in grids.items():
+        for dataset in grid.datasets:
+            best = best_line(grid, dataset)
+            if best is not None and dataset not in seen:
+                seen[dataset] = list(pictures.of_best(best, title))
+    blocks = tuple(block for figures in seen.values() for block in figures)
+    return [Section("A closer look", blocks)] if blocks else []
+
+
+# ----------------------------------------------------------------------------------------------------- how it was done
+
+
+def _configuration(rows: Sequence[Row], found: Sequence[Study]) -> Iterator[Block]:
+    yield Paragraph("What models were given; all else is as registered for the model and the task.")
+    for study in found:
+        yield Fold(study.experiment.title, (_lines(study.experiment),))
+    yield runs.versions(rows)
+    yield from runs.warnings(rows)
+
+
+def _lines(experiment: Experiment) -> Table:
+    header = tuple(map(Column, ("line", "setting", "model", "options", "training", "noise", "fraction")))
+    filled = []
+    for line in lines_of(experiment):
+        given = line.arguments
+        where = " in training, too" if given.get("noisy_training") else ""
+        noise, fraction = (f"{given[name]:g}" if name in given else "" for name in ("noise", "fraction"))
+        texts = (_pairs(given["options"]), _pairs(given["training"]), noise + where, fraction)
+        filled.append((line.label, line.setting, given["model"], *texts))
+    return Table(f"Lines of {experiment.name}", header, tuple(filled))
+
+
+def _pairs(mapping: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in mapping.items())
+
+
+_AGAIN = "again.sqlite"  # a new store: in the old one all is done
+
+
+def _commands(found: Sequence[Study], source: str, folder: str) -> Iterator[Block]:
+    yield Paragraph("The same runs in a new store, and their report; recordings that are not simulated must be there:")
+    benchmarks = [
+        _benchmark(f"{folder}/{study.experiment.name}.yaml", dataset, study)
+        for study in found
+        for dataset in study.grid.datasets
+    ]
+    yield Code("\n".join([*benchmarks, _report(_AGAIN, folder, "again.html")]))
+    yield Paragraph("This page from the same rows:")
+    yield Code(_report(source, folder, "report.html"))
+
+
+def _report(source: str, folder: str, output: str) -> str:
+    return shlex.join(["gbwatt", "report", source, "--experiments", folder, "-o", output])
+
+
+def _benchmark(file: str, dataset: str, study: Study) -> str:
+    """The command that does the runs of a data set; seeds of one number end in a comma."""
+    own = [cell.run for cell in study.cells if cell.run.dataset == dataset]
+    subjects, seeds = (_numbers({getattr(run, name) for run in own}) for name in ("subject", "seed"))
+    words = ["gbwatt", "benchmark", file, "--dataset", dataset, "--subjects", subjects]
+    seeds = seeds if "-" in seeds or "," in seeds else f"{seeds},"
+    return shlex.join([*words, "--seeds", seeds, "--store", _AGAIN])
+
+
+def _numbers(numbers: set[int]) -> str:
+    return ranges(numbers, "-").replace(" ", "")

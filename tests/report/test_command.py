@@ -1,0 +1,126 @@
+"""The command: what it takes, what it refuses, and what it says."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gbwatt import checks
+from gbwatt.cli.report import report
+from gbwatt.experiments.store import Store, StoreError, read_csv
+from gbwatt.models import create
+from gbwatt.models.files import save_pretrained
+
+from . import results
+from .reading import read
+
+REAL = Path(__file__).parents[2] / "results/mamem.csv"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with an experiment and a store."""
+    monkeypatch.chdir(tmp_path)
+    Path("experiments").mkdir()
+    Path("experiments/main.yaml").write_text(yaml.safe_dump(results.EXPERIMENT), encoding="utf-8")
+    with Store("results.sqlite") as store:
+        for row in results.rows(results.experiment(), subjects=[1, 2], seeds=[0]):
+            store.add(row)
+    return tmp_path
+
+
+def write(source, output="report.html", experiments="experiments", force=False):
+    report(Path(source), Path(output), Path(experiments), force)
+    return Path(output).read_text(encoding="utf-8")
+
+
+def test_a_store_becomes_a_page_and_its_path_and_size_are_said(here, capsys):
+    page = write("results.sqlite")
+    assert "6 runs of 3 models on real recordings." in read(page).text
+    assert "Made by gbwatt" in read(page).text
+    assert capsys.readouterr().out == f"report.html ({len(page.encode()) / 1e6:.1f} MB)\n"
+
+
+def test_files_of_rows_and_a_folder_of_them_give_the_same_rows(here):
+    Path("tables").mkdir()
+    shutil.copy(REAL, "tables/a.csv")
+    Store("results.sqlite").export_csv("tables/b.csv")
+    first, second = len(read_csv("tables/a.csv")), len(read_csv("tables/b.csv"))
+    assert first > second == 6
+    assert f"{first} runs of " in write("tables/a.csv")
+    assert f"{first + second} runs of " in write("tables", "both.html")
+
+
+def test_the_folder_of_a_model_becomes_a_page(here):
+    save_pretrained(create("gbwatt", n_chans=4, n_outputs=2, n_times=64, sfreq=100), "mine")
+    assert "gbwatt, a trained model" in write("mine")
+
+
+@pytest.mark.usefixtures("here")
+def test_a_file_is_replaced_only_if_forced():
+    Path("report.html").write_text("<!doctype html>mine")
+    with pytest.raises(checks.ParameterError, match=r"report\.html' is there already; .* --force"):
+        write("results.sqlite")
+    assert Path("report.html").read_text() == "<!doctype html>mine"
+    assert "mine" not in write("results.sqlite", force=True)
+
+
+@pytest.mark.usefixtures("here")
+def test_even_forced_it_replaces_nothing_but_pages():
+    before = Path("results.sqlite").read_bytes()
+    with pytest.raises(checks.ParameterError, match=r"results\.sqlite' is something else than a report"):
+        report(Path("results.sqlite"), Path("results.sqlite"), Path("experiments"), True)
+    assert Path("results.sqlite").read_bytes() == before
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"source": "nothing.sqlite"}, "source='nothing.sqlite' is not there"),
+        ({"source": "empty"}, "source='empty' is a folder without config.json"),
+        ({"source": "results.sqlite", "output": "no/report.html"}, "there is no folder 'no'; make it first"),
+        ({"source": "results.sqlite", "output": "empty"}, "output='empty' is a folder; a file is needed"),
+        ({"source": "results.sqlite", "experiments": "none"}, "experiments='none' is no folder"),
+        ({"source": "none.sqlite"}, "source='none.sqlite' has no row"),
+    ],
+)
+def test_what_is_wrong_is_named(arguments, message):
+    Path("empty").mkdir()
+    Store("none.sqlite")
+    with pytest.raises(checks.ParameterError, match=message):
+        write(**arguments)
+    assert not Path("report.html").exists()
+
+
+@pytest.mark.usefixtures("here")
+def test_what_is_no_store_or_a_newer_one_is_refused():
+    Path("text.sqlite").write_text("no database " * 100)
+    with pytest.raises(StoreError, match="no SQLite file"):
+        write("text.sqlite")
+    with sqlite3.connect("results.sqlite") as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(StoreError, match="has version 99"):
+        write("results.sqlite")
+
+
+@pytest.mark.usefixtures("here")
+def test_a_table_of_something_else_is_refused():
+    Path("other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(StoreError, match="no file of result rows"):
+        write("other.csv")
+
+
+def test_the_command_is_imported_without_what_is_slow():
+    code = (
+        "import sys; import gbwatt.cli.report; print([m for m in ('torch', 'matplotlib', 'mne') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

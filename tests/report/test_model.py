@@ -1,0 +1,108 @@
+"""Reports of trained models."""
+
+from __future__ import annotations
+
+import pytest
+
+from gbwatt.models import create
+from gbwatt.models.files import WEIGHTS, ModelFileError, save_pretrained
+from gbwatt.report import Facts, Note, Page, Paragraph, Section, Table, render, report_of_model
+
+from .reading import beyond, read
+
+HISTORY = [
+    {"epoch": n, "train_loss": 1 / n, "valid_loss": 1 / n, "valid_accuracy": 0.5, "duration": 0.1} for n in (1, 2, 3)
+]
+RECORD = {
+    "status": "done",
+    "dataset": "simulated-mi",
+    "subject": 2,
+    "simulated": True,
+    "seed": 5,
+    "tested_on": "session E",
+    "trials": {"train": 8, "valid": 2, "test": 10},
+    "versions": {"torch": "2.9", "scipy": "1.17"},
+    "test": {
+        "n": 10,
+        "hits": 7,
+        "accuracy": 0.7,
+        "chance": 0.5,
+        "kappa": 0.4,
+        "auc": None,
+        "balanced_accuracy": 0.7,
+        "per_class": {"left": {"recall": 0.8, "precision": 0.6, "n": 5.0}, "<b>": {"recall": None, "n": 5.0}},
+        "confusion": [[4, 1], [2, 3]],
+        "class_names": ["left", "<b>"],
+    },
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A model as the estimator saves it."""
+    training = {"lr": 0.01, "epochs": 3, "best_epoch": 2, "at_best_epoch": HISTORY[1]}
+    extra = {"multiply epochs by": 0.5, "training": training, "estimator": {"history": HISTORY}}
+    model = create("gbwatt", n_chans=4, n_outputs=2, n_times=64, sfreq=100)
+    save_pretrained(model, tmp_path / "mine", class_names=["left", "<b>"], extra=extra)
+    return tmp_path / "mine"
+
+
+def said(page):
+    return " ".join(read(render(page)).text.split())
+
+
+def test_a_model_alone_shows_what_its_folder_has(folder):
+    page = report_of_model(folder)
+    assert [section.title for section in page.sections] == ["Summary", "Training", "Configuration", "Use it"]
+    assert "does not say which recordings" in page.lead
+    words = said(page)
+    for text in ("gbwatt", "left, <b>", "4 channels × 64 samples at 100 Hz", "weights of epoch 2", "multiplied by 0.5"):
+        assert text in words
+    assert beyond(render(page)) == []
+    assert len(read(render(page)).pictures) == 1
+
+
+def test_with_its_record_it_also_shows_the_test(folder):
+    page = report_of_model(folder, RECORD)
+    summary, test, *_ = page.sections
+    assert test.title == "Test"
+    assert [type(block) for block in summary.blocks] == [Note, Facts]
+    words = said(page)
+    for text in ("7 of 10 trials are right, 70.00 %", "39.68 to 89.22 %", "session E", "kappa 0.400", "scipy"):
+        assert text in words
+    assert "AUC" not in words  # there is none
+    (table,) = [block for block in test.blocks if isinstance(block, Table)]
+    assert table.lines == (("left", 80.0, 60.0, "5"), ("<b>", None, None, "5"))  # no class is left out
+    assert "--dataset simulated-mi --subject 2" in words
+
+
+def test_an_interrupted_training_is_marked(folder):
+    record = {key: value for key, value in RECORD.items() if key != "test"} | {"status": "interrupted"}
+    assert "was interrupted" in said(report_of_model(folder, record))
+
+
+def test_a_training_that_diverged_has_no_curve_but_a_sentence(tmp_path):
+    history = [{"train_loss": float("nan")}, {"train_loss": 1.0}]
+    model = create("gbwatt", n_chans=4, n_outputs=2, n_times=64, sfreq=100)
+    extra = {"training": {"best_epoch": 2}, "estimator": {"history": history}}
+    save_pretrained(model, tmp_path, extra=extra)
+    assert "no numbers" in said(report_of_model(tmp_path))
+
+
+def test_a_network_without_a_history_has_no_section_of_training(tmp_path):
+    save_pretrained(create("gbwatt", n_chans=4, n_outputs=2, n_times=64, sfreq=100), tmp_path)
+    page = report_of_model(tmp_path)
+    assert [section.title for section in page.sections] == ["Summary", "Configuration", "Use it"]
+
+
+def test_sections_of_a_caller_come_where_they_belong(folder):
+    explained = Section("Explanations", (Paragraph("C3"),))
+    page = report_of_model(folder).with_sections([explained], before="Configuration")
+    assert isinstance(page, Page)
+    assert [s.title for s in page.sections] == ["Summary", "Training", "Explanations", "Configuration", "Use it"]
+
+
+def test_a_damaged_model_is_refused(folder):
+    (folder / WEIGHTS).write_bytes(b"short")
+    with pytest.raises(ModelFileError, match="truncated"):
+        report_of_model(folder)
