@@ -115,10 +115,11 @@ ci: ## what continuous integration runs
 # --- programs --------------------------------------------------------------------------------------
 
 # A third of the usual epochs, which the second command says.
-demo: $(VENV)/.base ## a short tour of the geometry, then a model trained, tested and saved
+demo: $(VENV)/.base ## a short tour of the geometry, then a model trained, tested, saved and explained in a report
 	$(BIN)/python examples/geometry_demo.py
 	$(BIN)/gbwatt train --max-epochs 60 --output build/demo --force
 	$(BIN)/gbwatt evaluate build/demo --dataset simulated-ssvep --subject 2
+	$(BIN)/gbwatt report build/demo --dataset simulated-ssvep --output build/demo.html --force
 
 bench: $(VENV)/.base $(VENV)/.peers ## precision and speed against other libraries
 	$(BIN)/python benchmarks/precision.py

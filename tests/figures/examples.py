@@ -30,7 +30,7 @@ def heatmaps(n: int = 4, ch_names=MI, scale: float = 1.0):
     return figures.heatmaps(scale * values, CLASSES[:n], ch_names, np.arange(160) / 128, "gradient (1/µV)")
 
 
-def topomaps(n: int = 4, ch_names=MI):
+def topomaps(n: int = 2, ch_names=MI):
     return figures.topomaps(smooth(n, len(ch_names)), CLASSES[:n], ch_names, "gradient (1/µV)")
 
 
@@ -38,7 +38,7 @@ def channel_bars(n: int = 4, ch_names=MI, scale: float = 1.0):
     return figures.channel_bars(scale * np.abs(smooth(n, len(ch_names))), CLASSES[:n], ch_names, "gradient (1/µV)")
 
 
-def patterns(n: int = 8, ch_names=MI):
+def patterns(n: int = 3, ch_names=MI):
     freqs = np.linspace(0, 45, 46)
     return figures.patterns(smooth(n, len(ch_names)), np.abs(smooth(n, 46, seed=1)), freqs, ch_names)
 

@@ -48,7 +48,7 @@ def test_size_and_text_fit_a_paper(name):
 def test_every_axis_with_numbers_says_what_they_are(name):
     """Axes with numbers at their ticks have a label, or share that of the figure."""
     figure = examples.picture(name)
-    common = [bool(text and text.get_text()) for text in (figure._supxlabel, figure._supylabel)]
+    common = figure.get_supxlabel(), figure.get_supylabel()
     silent = [
         axis
         for axes in figure.axes
@@ -102,12 +102,18 @@ def test_8_and_56_channels(name, ch_names):
         assert set(ch_names) <= set(words(figure))
 
 
+@pytest.mark.slow
+def test_six_patterns_beside_each_other():
+    assert_readable(examples.patterns(8))
+
+
 @pytest.mark.parametrize("scale", [1e-9, 1e7])
 @pytest.mark.parametrize("name", ["heatmaps", "channel_bars"])
 def test_values_of_any_size(name, scale):
     assert_readable(examples.ALL[name](1, scale=scale))
 
 
+@pytest.mark.slow
 def test_names_that_are_much_too_long_are_wrapped_or_cut():
     names = ["stimulation with the left index finger", "Handbewegungsvorstellung" * 2, "c", "d"]
     values = np.abs(examples.smooth(4, 22, 20))
@@ -178,8 +184,8 @@ class Undividable(np.ndarray):
 
 def test_scalp_maps_are_silent(recwarn, caplog, capfd):
     with caplog.at_level(logging.DEBUG):
-        examples.topomaps()
-        examples.patterns()
+        examples.topomaps(1)
+        examples.patterns(1)
     assert not [str(w.message) for w in recwarn]
     assert capfd.readouterr() == ("", "")
     assert not [record for record in caplog.records if record.levelno >= logging.INFO]

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import gbwatt
-from gbwatt.cli import benchmark, data, evaluate, models, report, store, tables, train
+from gbwatt.cli import benchmark, data, evaluate, explain, models, report, store, tables, train
 
 app = typer.Typer(
     name="gbwatt",
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 app.command()(train.train)
 app.command()(evaluate.evaluate)
+app.command()(explain.explain)
 app.command()(benchmark.benchmark)
 app.command()(tables.tables)
 app.command()(report.report)

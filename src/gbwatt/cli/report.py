@@ -12,7 +12,7 @@ import typer
 
 import gbwatt
 from gbwatt import checks
-from gbwatt.cli.options import EXPERIMENTS
+from gbwatt.cli.options import EXPERIMENTS, Root, SplitNumber, Subject
 
 if TYPE_CHECKING:
     from gbwatt.experiments.config import Experiment
@@ -28,11 +28,21 @@ def report(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
     experiments: Annotated[Path, typer.Option(help="Folder of experiments, whose tables are shown.")] = EXPERIMENTS,
+    dataset: Annotated[
+        str | None, typer.Option(help="Recordings on which a model is explained; else only its folder is told of.")
+    ] = None,
+    subject: Subject = None,
+    split: SplitNumber = 0,
+    root: Root = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
     """Write a report that can be sent: one HTML file, which loads nothing and works offline."""
     require_free(output, force)
+    if dataset is not None and source.exists() and (not source.is_dir() or _tables(source)):
+        raise checks.ParameterError(f"dataset={dataset!r} is for a model, and {source} has results; leave it out.")
     page = _page(source, experiments)
+    if dataset is not None:
+        page = _explained(page, source, dataset, subject, split, root)
     now = datetime.now(UTC).isoformat(sep=" ", timespec="minutes").removesuffix("+00:00")
     size = _write(replace(page, created=f"Made by gbwatt {gbwatt.__version__} on {now} UTC."), output)
     typer.echo(f"{output} ({size / 1e6:.1f} MB)")
@@ -88,6 +98,24 @@ def _page(source: Path, folder: Path) -> Page:
     if not rows:
         raise checks.ParameterError(f"source={str(source)!r} has no row: there is nothing to report yet.")
     return report_of_rows(rows, _experiments(folder), source=source.name, folder=str(folder))
+
+
+def _explained(page: Page, folder: Path, dataset: str, subject: int | None, number: int, root: Path | None) -> Page:
+    """The page of a model with what it looks at in test trials, before its configuration."""
+    from gbwatt.cli.evaluate import open_model
+    from gbwatt.cli.options import open_split
+    from gbwatt.data import find_dataset
+    from gbwatt.report import Paragraph, Section
+    from gbwatt.report.explanation import findings, pictures_of
+    from gbwatt.report.pictures import figure
+
+    decoder, found = open_model(folder), find_dataset(dataset)
+    trials, divided = open_split(found, subject, number, root, {})
+    tested = trials[divided.test]
+    what = f"On {len(tested.y)} test trials of {found.name}, {divided.name}."
+    said = [Paragraph(text) for text in (what, *findings(decoder, tested))]
+    drawn = [figure(picture.figure, picture.caption) for picture in pictures_of(decoder, tested)]
+    return page.with_sections([Section("What it looks at", (*said, *drawn))], before="Configuration")
 
 
 def _of_model(folder: Path) -> Page:

@@ -1,0 +1,108 @@
+"""``gbwatt explain`` as a user meets it, and the report of a model with its explanation."""
+
+from __future__ import annotations
+
+import pytest
+
+from gbwatt.data import load
+from gbwatt.data.formats.npz import write_npz
+from tests.cli.conftest import write_recordings
+
+ALL = {
+    "attention",
+    "conditions",
+    "faithfulness",
+    "features",
+    "heatmaps",
+    "metric",
+    "patterns",
+    "spectra",
+    "topomaps",
+}
+
+
+@pytest.fixture
+def trained(run_json, recordings, tmp_path):
+    return run_json("train", "--dataset", recordings, "--max-epochs", "3", "-o", tmp_path / "m")
+
+
+def test_every_picture_is_written_twice_and_has_a_caption(run, trained, recordings, tmp_path):
+    run("train", "--dataset", recordings, "--max-epochs", "25", "-o", trained["folder"], "--force")
+    result = run("explain", trained["folder"], "--dataset", recordings, "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.exception
+    assert {file.stem for file in (tmp_path / "out").glob("*.svg")} == ALL
+    assert {file.stem for file in (tmp_path / "out").glob("*.png")} == ALL
+    captions = (tmp_path / "out" / "captions.md").read_text(encoding="utf-8")
+    for name in ALL:
+        _, _, after = captions.partition(f"![{name}]({name}.svg)\n\n")
+        assert len(after.partition("\n")[0]) > 30, name
+    assert "left: most at C" in result.stdout
+    assert "rank correlation" in result.stdout
+
+
+def test_electrodes_without_a_place_get_bars(run_json, tmp_path):
+    file = write_recordings(tmp_path / "mine.npz", channels=("one", "two", "three"))
+    run_json("train", "--dataset", file, "--max-epochs", "1", "-o", tmp_path / "m")
+    found = run_json("explain", tmp_path / "m", "--dataset", file, "-o", tmp_path / "out")
+    names = {path.rpartition("/")[2].partition(".")[0] for path in found["files"]}
+    assert names == ALL - {"topomaps", "patterns"} | {"channels", "captions"}
+
+
+def test_a_network_without_attention_has_what_any_network_has(run_json, recordings, tmp_path):
+    run_json("train", "--dataset", recordings, "--model", "mbeegse", "--max-epochs", "1", "-o", tmp_path / "m")
+    found = run_json(
+        "explain", tmp_path / "m", "--dataset", recordings, "--method", "gradient-times-input", "-o", tmp_path / "out"
+    )
+    assert {path.rpartition("/")[2] for path in found["files"] if path.endswith("svg")} == {
+        "heatmaps.svg",
+        "topomaps.svg",
+        "faithfulness.svg",
+    }
+
+
+def test_a_class_without_test_trials_is_left_out(run_json, trained, recordings, tmp_path):
+    trials = load(recordings, 2)
+    last = trials.y[-20:].copy()
+    write_npz(trials.replace(y=[*trials.y[:-20], *(0 * last)]), tmp_path / "left.npz")
+    found = run_json("explain", trained["folder"], "--dataset", tmp_path / "left.npz", "-o", tmp_path / "out")
+    assert any(text.startswith("left: most at") for text in found["findings"])
+
+
+def test_where_things_were_planted_is_said(run_json, tmp_path):
+    run_json("train", "--max-epochs", "1", "-o", tmp_path / "m")
+    found = run_json("explain", tmp_path / "m", "--dataset", "simulated-ssvep", "-o", tmp_path / "out")
+    assert any(text.startswith("Planted for 10 Hz: Oz; by magnitude number") for text in found["findings"])
+
+
+def test_pictures_are_not_replaced_unless_forced(run, refused, trained, recordings, tmp_path):
+    arguments = ("explain", trained["folder"], "--dataset", recordings, "-o", tmp_path / "out")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    assert "--force" in refused(*arguments)
+    assert run(*arguments, "--force").exit_code == 0
+    assert (tmp_path / "out" / "mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--method", "gradint"], "Did you mean 'gradient'"),
+        (["--dataset", "simulated-mi"], "was trained on ['C3', 'Cz', 'C4']"),
+        (["--split", "3"], "split=3 is not there"),
+    ],
+)
+def test_wrong_arguments_are_named(refused, trained, recordings, tmp_path, arguments, said):
+    given = [] if "--dataset" in arguments else ["--dataset", recordings]
+    assert said in refused("explain", trained["folder"], *given, *arguments, "-o", tmp_path / "out")
+
+
+def test_a_report_of_a_model_explains_it_on_recordings(run, trained, recordings, tmp_path):
+    assert run("report", trained["folder"], "-o", tmp_path / "plain.html").exit_code == 0
+    assert run("report", trained["folder"], "--dataset", recordings, "-o", tmp_path / "more.html").exit_code == 0
+    plain, more = ((tmp_path / f"{name}.html").read_text(encoding="utf-8") for name in ("plain", "more"))
+    assert "What it looks at" not in plain
+    assert "What it looks at" in more
+    assert more.count("<figure") == plain.count("<figure") + len(ALL)
+    (tmp_path / "rows.csv").write_text("")
+    refused = run("report", tmp_path / "rows.csv", "--dataset", recordings, "-o", tmp_path / "x.html")
+    assert "is for a model" in str(refused.exception)
