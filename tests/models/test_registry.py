@@ -143,3 +143,12 @@ def test_options_of_spdnet_change_the_model():
         other.load_state_dict(plain.state_dict())
         assert (plain.eval()(x) - other.eval()(x)).abs().max() > 1e-5
     assert create("spdnetbn", **signal, momentum=0.5).norm.momentum == 0.5
+
+
+@pytest.mark.parametrize("name", ["eegnet", "shallowconvnet", "sccnet", "fbcnet", "tcnetfusion", "mbeegse"])
+def test_convolutional_networks_have_no_weight_decay_and_are_trained_as_long(name):
+    for task in ("mi", "ssvep", "ern"):
+        own, ours = entry(name).training_for(task), entry("gbwatt").training_for(task)
+        assert own.weight_decay == 0 < ours.weight_decay
+        assert (own.batch_size, own.max_epochs) == (ours.batch_size, ours.max_epochs)
+    assert entry(name).training_for(None).weight_decay == 0
