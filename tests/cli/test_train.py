@@ -22,6 +22,8 @@ from gbwatt.training import EEGDecoder, GBWAttClassifier
 from tests.cli.conftest import write_recording, write_recordings
 
 FEW = ("--max-epochs", "3")
+#: In the background of a shell, tests and what they start would ignore it.
+HEED_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
 
 
 def weights(folder):
@@ -279,12 +281,25 @@ def test_an_interruption_before_the_first_epoch_leaves_nothing(run, recordings, 
 
 def test_ctrl_c_keeps_the_best_weights_so_far_and_does_not_test_them(tmp_path):
     recordings = write_recordings(tmp_path / "mine.npz")
-    command = [sys.executable, "-c", "from gbwatt.cli import main; main()", "train", "--dataset", recordings]
-    endless = ["--max-epochs", "1000000", "--threads", "1", "-o", str(tmp_path / "m"), "--json"]
+    command = [sys.executable, "-c", f"{HEED_CTRL_C}from gbwatt.cli import main; main()", "train"]
+    endless = [
+        "--dataset",
+        recordings,
+        "--max-epochs",
+        "1000000",
+        "--threads",
+        "1",
+        "-o",
+        str(tmp_path / "m"),
+        "--json",
+    ]
     with subprocess.Popen([*command, *endless], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        first = process.stderr.readline()
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        try:
+            first = process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert first.startswith("epoch 1/1000000")
     assert process.returncode == 130
     assert "Traceback" not in err
