@@ -28,13 +28,13 @@ def report(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
     experiments: Annotated[Path, typer.Option(help="Folder of experiments, whose tables are shown.")] = EXPERIMENTS,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
     dataset: Annotated[
         str | None, typer.Option(help="Recordings on which a model is explained; else only its folder is told of.")
     ] = None,
     subject: Subject = None,
     split: SplitNumber = 0,
     root: Root = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
     """Write a report that can be sent: one HTML file, which loads nothing and works offline."""
     require_free(output, force)
