@@ -1,6 +1,6 @@
-"""What a decoder of MAMEM-SSVEP-II looks at: trains it for one subject, and draws the pictures of docs/explanations.md.
+"""What a decoder of MAMEM-SSVEP-II looks at: trains it for one subject, and draws where its gradients are.
 
-GBWATT_DATA=... python examples/explain_mamem.py --subject 11 --output docs
+GBWATT_DATA=... python examples/explain_mamem.py --subject 11 --output pictures
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def main() -> None:
     """Train, test, explain, draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--subject", type=int, default=11)
-    parser.add_argument("--output", type=Path, default=Path("docs"))
+    parser.add_argument("--output", type=Path, default=Path("pictures"))
     given = parser.parse_args()
     trials = load("mamem-ssvep-ii", given.subject)
     (split,) = find_dataset("mamem-ssvep-ii").protocol.splits(trials)
@@ -32,7 +32,7 @@ def main() -> None:
     print("rank correlation with random weights:", tested.correlation.round(2))
     heat = figures.heatmaps(found.by_class(), found.class_names, found.ch_names, found.times, label)
     figures.save(heat, given.output / f"mamem_s{given.subject}_heatmaps.svg")
-    # the files do not name the channels; in the order in which the data set lists its electrodes they would be these
+    # the files do not name the channels: these are the electrodes in an order that is only assumed
     scalp = figures.topomaps(found.channels(), found.class_names, tuple(ELECTRODES), label)
     figures.save(scalp, given.output / f"mamem_s{given.subject}_topomaps.svg")
 

@@ -91,7 +91,7 @@ TASKS = MappingProxyType(
 OWN_DATA = Training(1e-3, 32, 150, 1e-2)
 
 #: How convolutional networks are trained, by task or for "own" recordings.  The paper does not say; its weight decay
-#: leaves EEGNet at chance, and their authors have none.
+#: leaves EEGNet near chance, and their authors have none.
 CONVOLUTIONAL: Mapping[str, Training] = MappingProxyType(
     {
         "mi": Training(2.5e-3, 128, 350, 0.0),
