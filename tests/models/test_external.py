@@ -222,6 +222,20 @@ def test_options_reach_braindecode_and_the_config(braindecode, name, options):
 
 
 @pytest.mark.ecosystem
+@pytest.mark.parametrize("n_times", [125, 600])
+def test_the_filter_bank_of_fbcnet_is_that_of_braindecode(braindecode, n_times):
+    torch.manual_seed(0)
+    model = registry.create("fbcnet", n_chans=8, n_outputs=5, n_times=n_times, sfreq=125.0)
+    bands = filter_bands(125.0)
+    theirs = braindecode.FBCNet(n_chans=8, n_outputs=5, n_times=n_times, sfreq=125.0, n_bands=bands).double().eval()
+    theirs.load_state_dict({**theirs.state_dict(), **model.network.state_dict()})
+    x = torch.randn(4, 8, n_times)
+    filtered = theirs.spectral_filtering(x.double()).float()
+    torch.testing.assert_close(model.network.spectral_filtering(x), filtered, rtol=0, atol=3e-6)
+    torch.testing.assert_close(model.eval()(x), theirs(x.double()).float(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.ecosystem
 @pytest.mark.parametrize("name", ["eegnet", "shallowconvnet"])
 def test_epochs_that_are_too_short_are_refused(braindecode, name):
     with pytest.raises(ParameterError, match=r"n_times=20.*too short"):

@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from importlib import import_module
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from gbwatt import checks
@@ -22,6 +23,7 @@ from gbwatt.models.signal import Signal
 
 INSTALL = "pip install 'gbwatt[braindecode]'"
 REPAIR = "python -m gbwatt.models.external"
+_LONGEST_AS_MATRIX = 512  # samples; beyond them Fourier transforms are as fast
 
 
 class PackageError(ImportError):
@@ -76,7 +78,34 @@ class BraindecodeModel(nn.Module):
         return logits
 
 
-def _build(name: str, signal: Signal, presets: Mapping[str, Any], options: Mapping[str, Any]) -> nn.Module:
+class FilterMatrix(nn.Module):
+    """Filters that are not learnt, as the one matrix that they are.
+
+    (batch, n_chans, n_times) -> (batch, n_bands, n_chans, n_times).
+
+    Parameters
+    ----------
+    filters : nn.Module
+        Linear filters of each channel, with the same shapes.
+    n_chans, n_times : int
+    """
+
+    matrix: Tensor  # (n_times, n_bands, n_times)
+
+    def __init__(self, filters: nn.Module, n_chans: int, n_times: int) -> None:
+        super().__init__()
+        pulses = torch.eye(n_times, dtype=torch.float64)[:, None].expand(-1, n_chans, -1)
+        with torch.no_grad():
+            responses: Tensor = filters.double()(pulses)
+        self.register_buffer("matrix", responses[:, :, 0].to(torch.get_default_dtype()), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Filter (batch, n_chans, n_times)."""
+        bands: Tensor = (x @ self.matrix.flatten(1)).unflatten(-1, self.matrix.shape[1:])
+        return bands.transpose(-2, -3)
+
+
+def _build(name: str, signal: Signal, presets: Mapping[str, Any], options: Mapping[str, Any]) -> BraindecodeModel:
     """Class ``name`` of braindecode with the presets of this module and the options of the caller."""
     network_class = getattr(_braindecode(), name)
     with warnings.catch_warnings():
@@ -133,7 +162,11 @@ def _sccnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
     extra="braindecode",
 )
 def _fbcnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
-    return _build("FBCNet", signal, {"n_bands": filter_bands(_sfreq(signal, "fbcnet"))}, options)
+    model = _build("FBCNet", signal, {"n_bands": filter_bands(_sfreq(signal, "fbcnet"))}, options)
+    if signal.n_times <= _LONGEST_AS_MATRIX:  # a Fourier transform for each band takes half of every step otherwise
+        filters = model.network.get_submodule("spectral_filtering")
+        model.network.spectral_filtering = FilterMatrix(filters, signal.n_chans, signal.n_times)
+    return model
 
 
 def filter_bands(sfreq: float) -> list[tuple[float, float]]:
