@@ -93,6 +93,17 @@ def test_a_page_is_filled_with_tables_and_then_stays(folder, monkeypatch, capsys
     assert page.read_text(encoding="utf-8") == filled
 
 
+def test_a_page_is_filled_with_figures_beside_it(folder, monkeypatch, capsys):
+    page = folder / "page.md"
+    page.write_text("<!-- figure: small -->\n<!-- /figure -->\n")
+    assert gbwatt(monkeypatch, "tables", "--fill", "page.md") == 0
+    assert capsys.readouterr().out.splitlines() == ["page.md: made anew", "page-small.svg: made anew"]
+    assert "](page-small.svg)\n\n*Accuracy in percent" in page.read_text(encoding="utf-8")
+    assert (folder / "page-small.svg").read_text(encoding="utf-8").startswith("<svg ")
+    assert gbwatt(monkeypatch, "tables", "--fill", "page.md") == 0
+    assert "page.md: nothing new" in capsys.readouterr().out
+
+
 def test_a_page_that_cannot_be_filled_is_left_alone(folder, monkeypatch, capsys):
     page = folder / "page.md"
     page.write_text("<!-- table: small -->\nold\n<!-- /table -->\n<!-- table: other -->\n<!-- /table -->\n")

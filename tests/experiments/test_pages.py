@@ -20,6 +20,8 @@ Between.
 old
 <!-- /table -->
 After.
+<!-- figure: theta -->
+<!-- /figure -->
 """
 
 
@@ -27,15 +29,20 @@ def made(name, reference):
     return f"{name}, {reference}\n"
 
 
+def drawn(name):
+    return f"![{name}]()\n"
+
+
 def test_tables_are_made_and_words_stay():
-    page = fill(PAGE, made)
+    page = fill(PAGE, made, drawn)
     assert "main, None\n<!-- /table -->\n\nBetween." in page
     assert "theta, GBWAtt (θ = 1.5)\n<!-- /table -->\nAfter.\n" in page
     assert "old" not in page
+    assert page.endswith("<!-- figure: theta -->\n![theta]()\n<!-- /figure -->\n")
 
 
 def test_a_page_that_is_filled_stays_as_it_is():
-    assert fill(fill(PAGE, made), made) == fill(PAGE, made)
+    assert fill(fill(PAGE, made, drawn), made, drawn) == fill(PAGE, made, drawn)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +51,8 @@ def test_a_page_that_is_filled_stays_as_it_is():
         ("nothing here", "no place for a table"),
         ("<!-- table: main -->\n<!-- /table -->\n<!-- table: theta -->\nopen", "no <!-- /table -->"),
         ("<!-- table: theta -->\nopen", "no <!-- /table -->"),
+        ("<!-- figure: theta -->\nopen\n<!-- /table -->", "no <!-- /table --> or <!-- /figure -->"),
+        ("<!-- figure: theta | reference: MAtt -->\n<!-- /figure -->", "leave out the reference"),
         ("<!-- table: main -->\n<!-- /table -->\n  <!-- table: theta -->\n  <!-- /table -->", "not at the beginning"),
         ("<!-- table: main | refernce: MAtt -->\n<!-- /table -->", "is not understood"),
         ("<!-- table: main | reference: -->\n<!-- /table -->", "is not understood"),
@@ -51,4 +60,4 @@ def test_a_page_that_is_filled_stays_as_it_is():
 )
 def test_what_is_not_understood_is_said(page, said):
     with pytest.raises(checks.ParameterError, match=said):
-        fill(page, made)
+        fill(page, made, drawn)

@@ -41,7 +41,8 @@ def tables(
     form: Annotated[str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}; by default the first.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write, instead of printing.")] = None,
     page: Annotated[
-        Path | None, typer.Option("--fill", help="Markdown file with places for tables, which are made anew.")
+        Path | None,
+        typer.Option("--fill", help="Markdown file with places for tables and figures, which are made anew."),
     ] = None,
 ) -> None:
     """Ours, the paper's, the difference, spreads over seeds and subjects, and paired tests between models."""
@@ -64,13 +65,24 @@ def _fill(page: Path, source: Source) -> None:
     def make(experiment: str, reference: str | None) -> str:
         return "\n".join(to_markdown(one) for one in source.table(experiment, reference).tables)
 
+    pictures: dict[Path, str] = {}
+
+    def draw(experiment: str) -> str:
+        lines = []
+        for number, (title, svg, caption) in enumerate(source.figures(experiment), 1):
+            file = page.with_name(f"{page.stem}-{experiment}{'' if number == 1 else f'-{number}'}.svg")
+            pictures[file] = svg + "\n"
+            lines.append(f"![{title}]({file.name})\n\n*{caption}*\n")
+        return "\n".join(lines)
+
     if not page.is_file():
         raise checks.ParameterError(f"--fill {page}: there is no such file; make one, with places for tables.")
     old = page.read_text(encoding="utf-8")
-    new = fill(old, make)
-    if new != old:
-        page.write_text(new, encoding="utf-8")
-    typer.echo(f"{page}: {'made anew' if new != old else 'nothing new'}")
+    new = {page: fill(old, make, draw), **pictures}
+    changed = [file for file, text in new.items() if not file.exists() or file.read_text(encoding="utf-8") != text]
+    for file in changed:
+        file.write_text(new[file], encoding="utf-8")
+    typer.echo("\n".join(f"{file}: made anew" for file in changed) or f"{page}: nothing new")
 
 
 def _print(table: Table, form: str, output: Path | None) -> None:
@@ -131,6 +143,20 @@ class Source(NamedTuple):
             reference=reference or found.reference,
             validation=found.validation,
         )
+
+    def figures(self, name: str) -> list[tuple[str, str, str]]:
+        """Figures of an experiment: title, SVG, and caption."""
+        from gbwatt.experiments.config import read
+        from gbwatt.report.pictures import of_study
+        from gbwatt.report.study import studies
+
+        experiment = read(experiment_file(name), self.overrides)
+        found = [one for study in studies(self.rows, [experiment]) for one in of_study(study)]
+        if not found:
+            raise checks.ParameterError(
+                f"there are no results in {self.where} of which experiment {name!r} has a figure."
+            )
+        return [(experiment.title, one.svg, one.caption) for one in found]
 
     def _claims(self, reference: str | None) -> Table:
         from gbwatt.experiments.claims import EXPERIMENTS, claims_table

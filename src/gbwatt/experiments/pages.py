@@ -1,9 +1,12 @@
-"""Pages of Markdown whose tables are made of results, and made anew when there are more.
+"""Pages of Markdown whose tables and figures are made of results, and made anew when there are more.
 
-A table stands between two comments, of which the first says what it is, and with what others are compared::
+Each stands between two comments, of which the first says what it is, and for a table with what others are compared::
 
     <!-- table: main | reference: MAtt -->
     <!-- /table -->
+
+    <!-- figure: theta -->
+    <!-- /figure -->
 """
 
 from __future__ import annotations
@@ -13,18 +16,25 @@ from collections.abc import Callable
 
 from gbwatt import checks
 
-_PLACE = re.compile(r"^<!-- table: *(?P<asked>[^\n]*?) *-->\n(?P<old>.*?)^<!-- /table -->$", re.MULTILINE | re.DOTALL)
-_START = re.compile(r"<!--\s*table:")
+_PLACE = re.compile(
+    r"^<!-- (?P<kind>table|figure): *(?P<asked>[^\n]*?) *-->\n(?P<old>.*?)^<!-- /(?P=kind) -->$",
+    re.MULTILINE | re.DOTALL,
+)
+_START = re.compile(r"<!--\s*(?:table|figure):")
 
 Make = Callable[[str, str | None], str]
+Draw = Callable[[str], str]
 
 
-def fill(page: str, make: Make) -> str:
-    r"""A page with its tables made anew by ``make(experiment, reference)``; the rest stays as it is.
+def fill(page: str, make: Make, draw: Draw) -> str:
+    r"""A page with tables made anew by ``make(experiment, reference)``, and figures by ``draw(experiment)``.
+
+    The rest stays as it is.
 
     Examples
     --------
-    >>> print(fill("Before\n<!-- table: main | reference: MAtt -->\nold\n<!-- /table -->", "{} with {}\n".format))
+    >>> page = "Before\n<!-- table: main | reference: MAtt -->\nold\n<!-- /table -->"
+    >>> print(fill(page, "{} with {}\n".format, "![{}]()".format))
     Before
     <!-- table: main | reference: MAtt -->
     main with MAtt
@@ -35,22 +45,26 @@ def fill(page: str, make: Make) -> str:
         raise checks.ParameterError("there is no place for a table, such as <!-- table: main --> and <!-- /table -->.")
     if len(places) < len(starts):
         raise checks.ParameterError(
-            "a <!-- table: … --> is not at the beginning of a line, or has no <!-- /table -->, on a line of its own, "
-            "after it."
+            "a <!-- table: … --> or <!-- figure: … --> is not at the beginning of a line, or has no <!-- /table --> or "
+            "<!-- /figure -->, on a line of its own, after it."
         )
 
     def replaced(place: re.Match[str]) -> str:
         head = place[0].partition("\n")[0]
-        return f"{head}\n{make(*_parse(place['asked']))}<!-- /table -->"
+        name, reference = _parse(place["asked"], head)
+        if place["kind"] == "figure" and reference is not None:
+            raise checks.ParameterError(f"{head}: figures compare with nothing; leave out the reference.")
+        made = make(name, reference) if place["kind"] == "table" else draw(name)
+        return f"{head}\n{made}<!-- /{place['kind']} -->"
 
     return _PLACE.sub(replaced, page)
 
 
-def _parse(asked: str) -> tuple[str, str | None]:
+def _parse(asked: str, head: str) -> tuple[str, str | None]:
     name, *rest = (part.strip() for part in asked.split("|"))
     if not rest:
         return name, None
     key, _, value = rest[0].partition(":")
     if len(rest) > 1 or key.strip() != "reference" or not value.strip():
-        raise checks.ParameterError(f"<!-- table: {asked} --> is not understood; such as: main | reference: MAtt.")
+        raise checks.ParameterError(f"{head} is not understood; such as: <!-- table: main | reference: MAtt -->.")
     return name, value.strip()
