@@ -6,6 +6,7 @@ GBWATT_DATA=... python examples/explain_mamem.py --subject 11 --output pictures
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from gbwatt import GBWAttClassifier, explain, figures
@@ -28,14 +29,20 @@ def main() -> None:
     tested = explain.randomisation(decoder, test)
     found = tested.trained
     label = f"|∂ logit / ∂ x| (1/{test.unit})"
-    print("strongest channel by class:", [found.ch_names[place] for place in found.channels().argmax(1)])
+    for method in (explain.gradient, explain.gradient_times_input, explain.integrated_gradients):
+        strongest = method(decoder, test).channels().argmax(1)
+        print(f"strongest channel by class, {method.__name__}:", [test.ch_names[place] for place in strongest])
     print("rank correlation with random weights:", tested.correlation.round(2))
     heat = figures.heatmaps(found.by_class(), found.class_names, found.ch_names, found.times, label)
-    figures.save(heat, given.output / f"mamem_s{given.subject}_heatmaps.svg")
+    figures.save(heat, given.output / "explanations-heatmaps.svg")
     # the files do not name the channels: these are the electrodes in an order that is only assumed
     scalp = figures.topomaps(found.channels(), found.class_names, tuple(ELECTRODES), label)
-    figures.save(scalp, given.output / f"mamem_s{given.subject}_topomaps.svg")
+    figures.save(scalp, given.output / "explanations-topomaps.svg")
 
+    for place, name in enumerate(test.ch_names):
+        without = test.X.copy()
+        without[:, place] = 0
+        print(f"accuracy without {name}: {decoder.score(replace(test, X=without)):.2f}")
     for curve in (explain.deletion(decoder, test, found), explain.insertion(decoder, test, found)):
         print(f"{curve.kind}: gain over a random order {curve.gain:+.3f}")
     inside = explain.look_inside(decoder, test)
