@@ -18,7 +18,7 @@ ARGS   ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test fallback slow peers ecosystem browser lint format demo bench lock ci clean
+.PHONY: help setup test fallback slow peers ecosystem browser lint format demo bench results lock ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -124,6 +124,9 @@ demo: $(VENV)/.base ## a short tour of the geometry, then a model trained, teste
 bench: $(VENV)/.base $(VENV)/.peers ## precision and speed against other libraries
 	$(BIN)/python benchmarks/precision.py
 	$(BIN)/python benchmarks/geometry.py
+
+results: $(VENV)/.base ## the tables and figures of docs/results.md, made anew from results/
+	$(BIN)/gbwatt tables --fill docs/results.md $(patsubst %,--results %,$(wildcard results/*.csv))
 
 # --- upkeep ----------------------------------------------------------------------------------------
 

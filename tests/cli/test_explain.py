@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from gbwatt.cli.tested import Asked
 from gbwatt.data import load
 from gbwatt.data.formats.npz import write_npz
-from tests.cli.conftest import write_recordings
+from tests.cli.conftest import write_recording, write_recordings
 
 ALL = {
     "attention",
@@ -74,6 +77,63 @@ def test_where_things_were_planted_is_said(run_json, tmp_path):
     assert any(text.startswith("Planted for 10 Hz: Oz; by magnitude number") for text in found["findings"])
 
 
+def test_trials_are_by_default_those_that_the_model_was_tested_on(run, run_json, recordings, tmp_path):
+    trained = run_json("train", "--dataset", recordings, "--subject", "2", "--max-epochs", "1", "-o", tmp_path / "m")
+    said = run("explain", trained["folder"], "-o", tmp_path / "one").stdout
+    assert "test trials of" in said
+    assert "subject 2" in said
+    assert "subject 1" in run("explain", trained["folder"], "--subject", "1", "-o", tmp_path / "other").stdout
+    page = tmp_path / "page.html"
+    assert run("report", trained["folder"], "--dataset", recordings, "-o", page).exit_code == 0
+    assert "(subject 2" in page.read_text(encoding="utf-8")
+
+
+def test_a_recording_is_read_as_in_training(run, run_json, tmp_path):
+    file = write_recording(tmp_path / "mine_raw.fif")
+    how = ("--read", "tmin=0", "--read", "tmax=0.9")
+    trained = run_json("train", "--dataset", file, *how, "--max-epochs", "1", "-o", tmp_path / "m")
+    assert run("explain", trained["folder"], "-o", tmp_path / "out").exit_code == 0
+    assert run("report", trained["folder"], "--dataset", file, "-o", tmp_path / "one.html").exit_code == 0
+    assert run("report", trained["folder"], "--dataset", file, *how, "-o", tmp_path / "two.html").exit_code == 0
+
+
+def test_trials_that_the_model_has_seen_are_said_to_be_so(run, run_json, trained, tmp_path):
+    record = tmp_path / "m" / "training.json"
+    content = json.loads(record.read_text())
+    content["seen"]["train"] = list(range(40))
+    record.write_text(json.dumps(content))
+    found = run_json("explain", trained["folder"], "-o", tmp_path / "out")
+    assert "were used for training" in found["findings"][0]
+    run("report", trained["folder"], "--dataset", content["dataset"], "-o", tmp_path / "page.html")
+    assert "were used for training" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_without_a_record_of_the_training_a_data_set_is_needed(refused, trained, tmp_path):
+    (tmp_path / "m" / "training.json").unlink()
+    assert "give --dataset" in refused("explain", trained["folder"], "-o", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [
+        (Asked(None, None, None, {}), ("simulated-mi", 3, 2, {"tmax": 3})),
+        (Asked("simulated-mi", 4, None, {}), ("simulated-mi", 4, 2, {"tmax": 3})),
+        (Asked("simulated-mi", 3, 0, {"tmax": 2}), ("simulated-mi", 3, 0, {"tmax": 2})),
+        (Asked("simulated-ssvep", None, None, {}), ("simulated-ssvep", None, 0, {})),
+    ],
+)
+def test_what_is_not_asked_is_as_in_training(asked, wanted):
+    record = {"dataset": "simulated-mi", "subject": 3, "split": 2, "reading": {"tmax": 3}}
+    assert asked.completed(record) == wanted
+
+
+def test_a_place_that_cannot_be_written_is_found_before_the_work(refused, trained, tmp_path):
+    (tmp_path / "file").write_text("")
+    said = refused("explain", trained["folder"], "-o", tmp_path / "file" / "out")
+    assert "cannot be written" in said
+    assert "choose another with -o" in said
+
+
 def test_pictures_are_not_replaced_unless_forced(run, refused, trained, recordings, tmp_path):
     arguments = ("explain", trained["folder"], "--dataset", recordings, "-o", tmp_path / "out")
     (tmp_path / "out").mkdir()
@@ -87,7 +147,7 @@ def test_pictures_are_not_replaced_unless_forced(run, refused, trained, recordin
     ("arguments", "said"),
     [
         (["--method", "gradint"], "Did you mean 'gradient'"),
-        (["--dataset", "simulated-mi"], "was trained on ['C3', 'Cz', 'C4']"),
+        (["--dataset", "simulated-mi"], "was trained on ['C3', 'Cz', 'C4']; the recordings of the training are needed"),
         (["--split", "3"], "split=3 is not there"),
     ],
 )

@@ -104,6 +104,21 @@ def test_a_page_is_filled_with_figures_beside_it(folder, monkeypatch, capsys):
     assert "page.md: nothing new" in capsys.readouterr().out
 
 
+def test_a_place_without_results_says_how_to_get_some(folder, monkeypatch):
+    page = folder / "page.md"
+    shutil.copy(EXPERIMENTS / "theta.yaml", folder / "experiments")
+    page.write_text("<!-- table: theta -->\n<!-- /table -->\n<!-- figure: theta -->\nold\n<!-- /figure -->\n")
+    assert gbwatt(monkeypatch, "tables", "--fill", "page.md") == 0
+    assert page.read_text().count("no results yet: `gbwatt benchmark theta`") == 2
+    assert "old" not in page.read_text()
+
+
+def test_claims_have_no_figure(folder, monkeypatch, capsys):
+    (folder / "page.md").write_text("<!-- figure: claims -->\n<!-- /figure -->\n")
+    assert gbwatt(monkeypatch, "tables", "--fill", "page.md") == 2
+    assert "--fill page.md: figure: claims has no figure" in capsys.readouterr().err
+
+
 def test_a_page_that_cannot_be_filled_is_left_alone(folder, monkeypatch, capsys):
     page = folder / "page.md"
     page.write_text("<!-- table: small -->\nold\n<!-- /table -->\n<!-- table: other -->\n<!-- /table -->\n")
@@ -170,7 +185,7 @@ def test_failed_runs_are_shown_with_their_tracebacks(monkeypatch, capsys):
         (["tables"], "give the name of an experiment, or --fill"),
         (["tables", "small", "--fill", "page.md"], "give the name of an experiment, or --fill"),
         (["tables", "claims", "--reference", "MAtt"], "leave out the reference"),
-        (["tables", "--fill", "none.md"], "none.md: there is no such file"),
+        (["tables", "--fill", "none.md"], "none.md is no file"),
         (["tables", "smal"], "small"),
         (["tables", "small", "--reference", "Matt"], "Did you mean 'MAtt'"),
         (["tables", "small", "--format", "excel"], "format"),

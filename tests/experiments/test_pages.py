@@ -49,11 +49,17 @@ def test_a_page_that_is_filled_stays_as_it_is():
     ("page", "said"),
     [
         ("nothing here", "no place for a table"),
-        ("<!-- table: main -->\n<!-- /table -->\n<!-- table: theta -->\nopen", "no <!-- /table -->"),
-        ("<!-- table: theta -->\nopen", "no <!-- /table -->"),
-        ("<!-- figure: theta -->\nopen\n<!-- /table -->", "no <!-- /table --> or <!-- /figure -->"),
+        (
+            "<!-- table: main -->\n<!-- /table -->\n<!-- table: theta -->\nopen",
+            "line 3, <!-- table: theta -->: .*follow",
+        ),
+        ("words\n<!-- table: theta -->\nopen", "line 2, .*<!-- /table --> must follow"),
+        ("<!-- figure: theta -->\nopen\n<!-- /table -->", "line 1, .*<!-- /figure --> must follow"),
         ("<!-- figure: theta | reference: MAtt -->\n<!-- /figure -->", "leave out the reference"),
-        ("<!-- table: main -->\n<!-- /table -->\n  <!-- table: theta -->\n  <!-- /table -->", "not at the beginning"),
+        (
+            "<!-- table: main -->\n<!-- /table -->\n  <!-- table: theta -->\n  <!-- /table -->",
+            "line 3, .*all of its line",
+        ),
         ("<!-- table: main | refernce: MAtt -->\n<!-- /table -->", "is not understood"),
         ("<!-- table: main | reference: -->\n<!-- /table -->", "is not understood"),
     ],

@@ -85,7 +85,7 @@ def test_equal_differences_are_ties_in_spite_of_rounding():
         ({s: [0.1] for s in range(1, 8)}, "no subject differs"),
         ({s: [0.1 + (s < 4)] for s in range(1, 8)}, "fewer than 5 subjects differ"),
         ({99: [0.1]}, "no subject in common"),
-        ({}, "no subject in common"),
+        ({}, "no runs"),
     ],
 )
 def test_without_enough_differences_there_is_a_reason_instead_of_p(ours, why):

@@ -28,6 +28,7 @@ from gbwatt.cli.options import (
     use_threads,
 )
 from gbwatt.cli.results import accuracy, kind, percent, print_scores, scored
+from gbwatt.cli.tested import open_model, uses_of
 from gbwatt.data import Trials, find_dataset
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def evaluate(
     found = find_dataset(dataset)
     how = reading(source, read)
     trials, rows, which = _chosen(found, subject, split, everything, root, how)
-    uses = _uses(record, found, trials, root, how)[rows]
+    uses = uses_of(record, found, trials, root, how)[rows]
     scores = scored(decoder, trials[rows])
     document = {
         "model": decoder.model,
@@ -73,16 +74,6 @@ def evaluate(
         _print(Console(soft_wrap=True), document)
 
 
-def open_model(folder: Path) -> EEGDecoder:
-    """The estimator in a folder, of the class that it was saved as."""
-    from gbwatt.models.files import CONFIG, read_config
-    from gbwatt.training import EEGDecoder, GBWAttClassifier
-
-    saved = read_config(folder / CONFIG)["extra"].get("estimator") or {}
-    kind = GBWAttClassifier if saved.get("class") == GBWAttClassifier.__name__ else EEGDecoder
-    return kind.from_pretrained(folder)
-
-
 def _chosen(
     dataset: Dataset, subject: int | None, number: int, everything: bool, root: Path | None, how: dict[str, Any]
 ) -> tuple[Trials, NDArray[Any], str]:
@@ -92,16 +83,6 @@ def _chosen(
         return trials, np.arange(len(trials.y)), "all trials"
     trials, split = open_split(dataset, subject, number, root, how)
     return trials, split.test, f"test trials of split {number} ({split.name})"
-
-
-def _uses(
-    record: dict[str, Any] | None, dataset: Dataset, trials: Trials, root: Path | None, how: dict[str, Any]
-) -> NDArray[Any]:
-    from gbwatt.experiments.recordings import fingerprint
-
-    subject, name = int(trials.subject[0]), dataset.name
-    content = fingerprint(name, subject, root) if Path(name).is_file() else None  # copied, or renamed
-    return records.uses(record, name, subject, content, len(trials.y), how)
 
 
 def _by_use(decoder: EEGDecoder, trials: Trials, uses: NDArray[Any]) -> dict[str, dict[str, Any]]:

@@ -11,19 +11,18 @@ from rich.console import Console
 from gbwatt import checks
 from gbwatt.cli.options import (
     AsJson,
-    DatasetName,
     Reading,
     Root,
     SourceName,
-    SplitNumber,
-    Subject,
+    TestedDataset,
+    TestedSplit,
+    TestedSubject,
     Threads,
-    open_split,
     print_json,
     reading,
+    require_writable,
     use_threads,
 )
-from gbwatt.data import find_dataset
 
 if TYPE_CHECKING:
     from gbwatt.report.explanation import Picture
@@ -33,9 +32,9 @@ CAPTIONS = "captions.md"
 
 def explain(
     folder: Annotated[Path, typer.Argument(help="Folder of a model that `gbwatt train` saved.")],
-    dataset: DatasetName,
-    subject: Subject = None,
-    split: SplitNumber = 0,
+    dataset: TestedDataset = None,
+    subject: TestedSubject = None,
+    split: TestedSplit = None,
     method: Annotated[
         str, typer.Option(help="gradient, gradient-times-input, integrated-gradients or smooth-gradient.")
     ] = "gradient",
@@ -48,25 +47,24 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Draw what a model looks at in the test trials of a subject: SVG and PNG, each with a caption."""
-    from gbwatt.cli.evaluate import open_model
+    _require_free(output, force)
+    require_writable(output)
+    from gbwatt.cli.tested import Asked, open_tested
     from gbwatt.explain import METHODS
     from gbwatt.report.explanation import findings, pictures_of
 
     checks.one_of("method", method, tuple(METHODS))
-    _require_free(output, force)
     use_threads(threads)
-    decoder, found = open_model(folder), find_dataset(dataset)
-    trials, divided = open_split(found, subject, split, root, reading(source, read))
-    tested = trials[divided.test]
-    said = findings(decoder, tested, method)
-    drawn = list(pictures_of(decoder, tested, method))
-    what = f"{decoder.model} in {folder}, on {len(tested.y)} test trials of {found.name} ({divided.name})"
+    tested = open_tested(folder, Asked(dataset, subject, split, reading(source, read)), root)
+    said = [*filter(None, [tested.warning]), *findings(tested.decoder, tested.trials, method)]
+    drawn = list(pictures_of(tested.decoder, tested.trials, method))
+    what = f"{tested.decoder.model} in {folder}, on {tested.what}, by {method}"
     files = _save(drawn, output, what, said)
     if as_json:
-        print_json({"model": decoder.model, "dataset": found.name, "findings": said, "files": files})
+        print_json({"model": tested.decoder.model, "dataset": tested.dataset, "findings": said, "files": files})
         return
     console = Console(soft_wrap=True)
-    for text in (f"{what[0].upper()}{what[1:]}, by {method}:", *said):
+    for text in (f"{what}:", *said):
         console.print(text, highlight=False, markup=False)
     console.print(f"{len(drawn)} pictures, and {CAPTIONS}, in {output}", highlight=False, markup=False)
 

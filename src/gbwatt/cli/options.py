@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,6 +43,18 @@ SourceName = Annotated[
 Reading = Annotated[
     list[str] | None,
     typer.Option("--read", help="Option of the reader, e.g. tmin=0.5 and tmax=4 for a recording; repeatable."),
+]
+TestedDataset = Annotated[
+    str | None,
+    typer.Option(
+        "--dataset", help="A data set of `gbwatt data list`, moabb:NAME, or a file; by default that of training."
+    ),
+]
+TestedSubject = Annotated[
+    int | None, typer.Option("--subject", help="Number of the subject; by default that of training, or the first.")
+]
+TestedSplit = Annotated[
+    int | None, typer.Option("--split", help="Which of the subject's splits; by default that of training.", min=0)
 ]
 SplitNumber = Annotated[int, typer.Option(help="Which of the subject's splits, where there are several.", min=0)]
 Threads = Annotated[int | None, typer.Option(help="Threads of torch; by default all cores.", min=1)]
@@ -125,6 +138,20 @@ def open_split(
         which = "only split 0" if len(splits) == 1 else f"the splits 0 to {len(splits) - 1}"
         raise checks.ParameterError(f"split={number} is not there: a subject of {dataset.name} has {which}.")
     return trials, splits[number]
+
+
+def require_writable(folder: Path) -> None:
+    """Find out now, not when the work is done, whether a folder can be written; nothing is left behind."""
+    new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+        if new:
+            folder.rmdir()
+    except OSError as error:
+        raise checks.ParameterError(
+            f"output={str(folder)!r} cannot be written ({error.strerror or error}); choose another with -o."
+        ) from error
 
 
 def kernel_note() -> str | None:

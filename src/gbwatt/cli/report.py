@@ -12,9 +12,21 @@ import typer
 
 import gbwatt
 from gbwatt import checks
-from gbwatt.cli.options import EXPERIMENTS, Root, SplitNumber, Subject
+from gbwatt.cli.options import (
+    EXPERIMENTS,
+    Reading,
+    Root,
+    SourceName,
+    TestedSplit,
+    TestedSubject,
+    Threads,
+    reading,
+    require_writable,
+    use_threads,
+)
 
 if TYPE_CHECKING:
+    from gbwatt.cli.tested import Asked
     from gbwatt.experiments.config import Experiment
     from gbwatt.experiments.runs import Row
     from gbwatt.report import Page
@@ -32,17 +44,23 @@ def report(
     dataset: Annotated[
         str | None, typer.Option(help="Recordings on which a model is explained; else only its folder is told of.")
     ] = None,
-    subject: Subject = None,
-    split: SplitNumber = 0,
+    subject: TestedSubject = None,
+    split: TestedSplit = None,
     root: Root = None,
+    form: SourceName = None,
+    read: Reading = None,
+    threads: Threads = None,
 ) -> None:
     """Write a report that can be sent: one HTML file, which loads nothing and works offline."""
     require_free(output, force)
     if dataset is not None and source.exists() and (not source.is_dir() or _tables(source)):
         raise checks.ParameterError(f"dataset={dataset!r} is for a model, and {source} has results; leave it out.")
+    use_threads(threads)
     page = _page(source, experiments)
     if dataset is not None:
-        page = _explained(page, source, dataset, subject, split, root)
+        from gbwatt.cli.tested import Asked
+
+        page = _explained(page, source, Asked(dataset, subject, split, reading(form, read)), root)
     now = datetime.now(UTC).isoformat(sep=" ", timespec="minutes").removesuffix("+00:00")
     size = _write(replace(page, created=f"Made by gbwatt {gbwatt.__version__} on {now} UTC."), output)
     typer.echo(f"{output} ({size / 1e6:.1f} MB)")
@@ -60,6 +78,7 @@ def require_free(output: Path, force: bool) -> None:
         raise checks.ParameterError(
             f"output={str(output)!r} is there already; choose another with -o, or replace it with --force."
         )
+    require_writable(output.parent)
     if output.exists() and not _is_page(output):
         raise checks.ParameterError(
             f"output={str(output)!r} is something else than a report, and --force replaces reports only; choose "
@@ -100,22 +119,18 @@ def _page(source: Path, folder: Path) -> Page:
     return report_of_rows(rows, _experiments(folder), source=source.name, folder=str(folder))
 
 
-def _explained(page: Page, folder: Path, dataset: str, subject: int | None, number: int, root: Path | None) -> Page:
+def _explained(page: Page, folder: Path, asked: Asked, root: Path | None) -> Page:
     """The page of a model with what it looks at in test trials, before its configuration."""
-    from gbwatt.cli.evaluate import open_model
-    from gbwatt.cli.options import open_split
-    from gbwatt.data import find_dataset
-    from gbwatt.report import Paragraph, Section
+    from gbwatt.cli.tested import open_tested
+    from gbwatt.report import Note, Paragraph, Section
     from gbwatt.report.explanation import findings, pictures_of
     from gbwatt.report.pictures import figure
 
-    decoder, found = open_model(folder), find_dataset(dataset)
-    trials, divided = open_split(found, subject, number, root, {})
-    tested = trials[divided.test]
-    what = f"On {len(tested.y)} test trials of {found.name}, {divided.name}."
-    said = [Paragraph(text) for text in (what, *findings(decoder, tested))]
-    drawn = [figure(picture.figure, picture.caption) for picture in pictures_of(decoder, tested)]
-    return page.with_sections([Section("What it looks at", (*said, *drawn))], before="Configuration")
+    tested = open_tested(folder, asked, root)
+    notes = [Note(tested.warning)] if tested.warning else []
+    said = [Paragraph(text) for text in (f"On {tested.what}.", *findings(tested.decoder, tested.trials))]
+    drawn = [figure(picture.figure, picture.caption) for picture in pictures_of(tested.decoder, tested.trials)]
+    return page.with_sections([Section("What it looks at", (*notes, *said, *drawn))], before="Configuration")
 
 
 def _of_model(folder: Path) -> Page:

@@ -62,10 +62,12 @@ def _fill(page: Path, source: Source) -> None:
     from gbwatt.experiments.formats import to_markdown
     from gbwatt.experiments.pages import fill
 
-    def make(experiment: str, reference: str | None) -> str:
-        return "\n".join(to_markdown(one) for one in source.table(experiment, reference).tables)
-
     pictures: dict[Path, str] = {}
+
+    def make(experiment: str, reference: str | None) -> str:
+        if not source.has(experiment):
+            return _nothing(experiment)
+        return "\n".join(to_markdown(one) for one in source.table(experiment, reference).tables)
 
     def draw(experiment: str) -> str:
         lines = []
@@ -73,16 +75,23 @@ def _fill(page: Path, source: Source) -> None:
             file = page.with_name(f"{page.stem}-{experiment}{'' if number == 1 else f'-{number}'}.svg")
             pictures[file] = svg + "\n"
             lines.append(f"![{title}]({file.name})\n\n*{caption}*\n")
-        return "\n".join(lines)
+        return "\n".join(lines) or _nothing(experiment)
 
     if not page.is_file():
-        raise checks.ParameterError(f"--fill {page}: there is no such file; make one, with places for tables.")
+        raise checks.ParameterError(f"--fill {page} is no file; make one, with places for tables.")
     old = page.read_text(encoding="utf-8")
-    new = {page: fill(old, make, draw), **pictures}
+    try:
+        new = {page: fill(old, make, draw), **pictures}
+    except checks.ParameterError as error:
+        raise checks.ParameterError(f"--fill {page}: {error}") from error
     changed = [file for file, text in new.items() if not file.exists() or file.read_text(encoding="utf-8") != text]
     for file in changed:
         file.write_text(new[file], encoding="utf-8")
     typer.echo("\n".join(f"{file}: made anew" for file in changed) or f"{page}: nothing new")
+
+
+def _nothing(experiment: str) -> str:
+    return f"*There are no results yet: `gbwatt benchmark {experiment}` makes them.*\n"
 
 
 def _print(table: Table, form: str, output: Path | None) -> None:
@@ -144,18 +153,20 @@ class Source(NamedTuple):
             validation=found.validation,
         )
 
+    def has(self, name: str) -> bool:
+        """Whether there are results of an experiment, or claims, which are there without any."""
+        return name == CLAIMS or bool(self._cells(name)[1])
+
     def figures(self, name: str) -> list[tuple[str, str, str]]:
         """Figures of an experiment: title, SVG, and caption."""
+        if name == CLAIMS:
+            raise checks.ParameterError(f"figure: {CLAIMS} has no figure, only a table.")
         from gbwatt.experiments.config import read
         from gbwatt.report.pictures import of_study
         from gbwatt.report.study import studies
 
         experiment = read(experiment_file(name), self.overrides)
         found = [one for study in studies(self.rows, [experiment]) for one in of_study(study)]
-        if not found:
-            raise checks.ParameterError(
-                f"there are no results in {self.where} of which experiment {name!r} has a figure."
-            )
         return [(experiment.title, one.svg, one.caption) for one in found]
 
     def _claims(self, reference: str | None) -> Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +28,7 @@ from gbwatt.cli.options import (
     open_split,
     print_json,
     reading,
+    require_writable,
     use_threads,
 )
 from gbwatt.cli.results import kind, percent, print_scores
@@ -171,20 +171,6 @@ def require_free(folder: Path, force: bool) -> None:
             )
 
 
-def require_writable(folder: Path) -> None:
-    """Find out now, not when the training is over, whether a model can be saved there; nothing is left behind."""
-    new = not folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-        if new:
-            folder.rmdir()
-    except OSError as error:
-        raise checks.ParameterError(
-            f"output={str(folder)!r} cannot be written ({error.strerror or error}); choose another with -o."
-        ) from error
-
-
 def holds_model(folder: Path) -> bool:
     """Whether there is a model in a folder, be it damaged."""
     from gbwatt.models.files import CONFIG, WEIGHTS, ModelFileError, read_config
@@ -222,6 +208,7 @@ def _finish(job: Job, record: dict[str, Any], folder: Path, console: Console, as
     print_scores(console, f"Test, once, on {job.split.name}", record["test"])
     console.print(f"Saved in {folder}", highlight=False, markup=False)
     console.print(f"Next: {next_command(job, folder)}", highlight=False, markup=False)
+    console.print(f"What it looks at: {shlex.join(['gbwatt', 'explain', str(folder)])}", highlight=False, markup=False)
 
 
 def _selection(record: dict[str, Any]) -> str:

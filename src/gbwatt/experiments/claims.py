@@ -332,7 +332,7 @@ def claims_table(grids: Mapping[str, Grid], datasets: Sequence[str] | None = Non
         f"Tests: how many comparisons are for the claim and how many against it by a Wilcoxon signed-rank test over "
         f"subjects, p < {LEVEL} after Holm's correction for the comparisons of the claim.",
         "Reproduced: all are for it. Reversed: some are against it, and none is for it. Not reproduced: anything else. "
-        f"Not testable here: there are no results, or of fewer than {LEAST} subjects.",
+        f"Not testable here: for one of them, or for all, there are no results, or of fewer than {LEAST} subjects.",
         "n: subjects × seeds, the fewest of all lines that are compared.",
         *dict.fromkeys(note for grid in grids.values() for note in about_training(grid)),
     )

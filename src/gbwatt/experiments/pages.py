@@ -20,7 +20,7 @@ _PLACE = re.compile(
     r"^<!-- (?P<kind>table|figure): *(?P<asked>[^\n]*?) *-->\n(?P<old>.*?)^<!-- /(?P=kind) -->$",
     re.MULTILINE | re.DOTALL,
 )
-_START = re.compile(r"<!--\s*(?:table|figure):")
+_START = re.compile(r"<!--\s*(?P<kind>table|figure):[^\n]*")
 
 Make = Callable[[str, str | None], str]
 Draw = Callable[[str], str]
@@ -40,14 +40,11 @@ def fill(page: str, make: Make, draw: Draw) -> str:
     main with MAtt
     <!-- /table -->
     """
-    places, starts = list(_PLACE.finditer(page)), _START.findall(page)
+    places, starts = list(_PLACE.finditer(page)), list(_START.finditer(page))
     if not starts:
         raise checks.ParameterError("there is no place for a table, such as <!-- table: main --> and <!-- /table -->.")
     if len(places) < len(starts):
-        raise checks.ParameterError(
-            "a <!-- table: … --> or <!-- figure: … --> is not at the beginning of a line, or has no <!-- /table --> or "
-            "<!-- /figure -->, on a line of its own, after it."
-        )
+        raise checks.ParameterError(_astray(page, [place.start() for place in places]))
 
     def replaced(place: re.Match[str]) -> str:
         head = place[0].partition("\n")[0]
@@ -58,6 +55,16 @@ def fill(page: str, make: Make, draw: Draw) -> str:
         return f"{head}\n{made}<!-- /{place['kind']} -->"
 
     return _PLACE.sub(replaced, page)
+
+
+def _astray(page: str, known: list[int]) -> str:
+    """What is wrong with the first place that is none."""
+    start = next(found for found in _START.finditer(page) if found.start() not in known)
+    line = page.count("\n", 0, start.start()) + 1
+    return (
+        f"line {line}, {start[0].strip()}: it must be all of its line, and <!-- /{start['kind']} --> must follow, on a "
+        "line of its own."
+    )
 
 
 def _parse(asked: str, head: str) -> tuple[str, str | None]:

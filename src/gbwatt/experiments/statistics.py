@@ -110,7 +110,7 @@ def compare(scores: Scores, reference: Scores) -> Comparison:
     """
     both = [s for s in scores if s in reference and len(scores[s]) and len(reference[s])]
     if not both:
-        return Comparison(0, None, None, "no subject in common")
+        return Comparison(0, None, None, "no subject in common" if scores and reference else "no runs")
     differences = np.array([np.mean(scores[s]) - np.mean(reference[s]) for s in both]).round(_DECIMALS)
     p, why = _wilcoxon(differences)
     return Comparison(len(both), float(np.median(differences)), p, why)

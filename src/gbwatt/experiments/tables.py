@@ -211,10 +211,12 @@ def comparison_table(title: str, cells: Sequence[Cell], rows: Mapping[str, Row],
         Column("p (Holm)", kind="p"),
         Column("why no p"),
     ]
+    tests = sum(pair.p is not None for pair in pairs.values())
+    same = " in the same setting" if any(place.setting for place in pairs) else ""
     notes = [
-        f"Median over subjects of the score, mean over seeds, minus that of {reference}; subjects that both have.",
+        f"Median over subjects of the score, mean over seeds, minus that of {reference}{same}; of subjects with both.",
         "p of the Wilcoxon signed-rank test, two-sided, without subjects that do not differ.",
-        f"p (Holm) is corrected for the {sum(pair.p is not None for pair in pairs.values())} tests of this table.",
+        f"p (Holm) is corrected for the {tests} test{'s' * (tests != 1)} of this table.",
     ]
     if not pairs:
         notes = [f"There is nothing to compare with {reference}."]
