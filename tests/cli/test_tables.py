@@ -60,6 +60,12 @@ def test_a_table_of_an_experiment_by_name_in_every_form(form, monkeypatch, capsy
 
 
 @pytest.mark.usefixtures("folder")
+def test_a_table_may_be_of_some_seeds(monkeypatch, capsys):
+    gbwatt(monkeypatch, "tables", "small", "--format", "markdown", "--seeds", "1")
+    assert "6 of 6 done, 0 failed, 0 missing" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.usefixtures("folder")
 def test_missing_runs_are_counted(monkeypatch, capsys):
     gbwatt(monkeypatch, "tables", "small", "--format", "markdown")
     assert "11 of 12 done, 0 failed, 1 missing" in " ".join(capsys.readouterr().out.split())

@@ -16,29 +16,29 @@ Words before.
 
 Between.
 
-<!-- table: theta | reference: GBWAtt (θ = 1.5) -->
+<!-- table: theta | reference: GBWAtt (θ = 1.5) | seeds: 3 -->
 old
 <!-- /table -->
 After.
-<!-- figure: theta -->
+<!-- figure: theta | seeds: 1 -->
 <!-- /figure -->
 """
 
 
-def made(name, reference):
-    return f"{name}, {reference}\n"
+def made(asked):
+    return f"{asked.experiment}, {asked.reference}, {asked.seeds}\n"
 
 
-def drawn(name):
-    return f"![{name}]()\n"
+def drawn(asked):
+    return f"![{asked.experiment}]({asked.seeds})\n"
 
 
 def test_tables_are_made_and_words_stay():
     page = fill(PAGE, made, drawn)
-    assert "main, None\n<!-- /table -->\n\nBetween." in page
-    assert "theta, GBWAtt (θ = 1.5)\n<!-- /table -->\nAfter.\n" in page
+    assert "main, None, None\n<!-- /table -->\n\nBetween." in page
+    assert "theta, GBWAtt (θ = 1.5), 3\n<!-- /table -->\nAfter.\n" in page
     assert "old" not in page
-    assert page.endswith("<!-- figure: theta -->\n![theta]()\n<!-- /figure -->\n")
+    assert page.endswith("<!-- figure: theta | seeds: 1 -->\n![theta](1)\n<!-- /figure -->\n")
 
 
 def test_a_page_that_is_filled_stays_as_it_is():

@@ -389,8 +389,18 @@ def test_validation_stands_beside_and_says_what_it_would_choose():
     runs.add("C", SSVEP, [[0.6], [None]], valid_accuracy=0.9)  # not all of its runs are there
     table = runs.table(validation=True)
     assert look(table, "B", "validation") == pytest.approx(70.0)
-    assert "The highest in validation on mamem-ssvep-ii: B." in table.notes
+    assert "The highest in validation on mamem-ssvep-ii (seed 0): B, 70.00 %." in table.notes
     assert "validation" not in [column.name for column in runs.table().header]
+
+
+def test_what_validation_would_choose_is_compared_on_seeds_that_all_lines_have():
+    runs = Runs()
+    runs.add("A", SSVEP, [[0.9, 0.9], [0.7, 0.7]], setting="one", valid_accuracy=0.5)
+    runs.add("A", SSVEP, [[0.9, 0.9], [0.7, 0.7]], setting="two", valid_accuracy=0.6)
+    runs.add("B", SSVEP, [[0.6], [0.6]], setting="one", valid_accuracy=0.7)
+    notes = runs.table(validation=True).notes
+    assert "The highest in validation on mamem-ssvep-ii (seed 0): B, one, 70.00 %." in notes
+    assert "The highest of each model: A, two, 60.00 %; B, one, 70.00 %." in notes
 
 
 def test_sentences_are_wrapped_in_latex_and_words_are_not():

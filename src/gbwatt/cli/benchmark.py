@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from gbwatt import checks
-from gbwatt.cli.options import AsJson, Root, experiment_file, kernel_note, numbers, print_json
+from gbwatt.cli.options import AsJson, Root, experiment_file, kernel_note, numbers, print_json, seed_numbers
 from gbwatt.cli.store import STORE
 from gbwatt.data import find_dataset
 from gbwatt.experiments.config import Experiment, read
@@ -68,7 +68,7 @@ def benchmark(
     }
     for source in experiment.sources(root, **narrow).values():
         console.print(str(source), highlight=False, markup=False)
-    cells = experiment.cells(**narrow, seeds=None if seeds is None else _seeds(seeds), root=root)
+    cells = experiment.cells(**narrow, seeds=None if seeds is None else seed_numbers(seeds), root=root)
     rows = _rows(store, dry_run)
     found = plan(cells, rows, retry_failed, here=engine == "local")
     _show_plan(console, experiment, cells, found, store)
@@ -95,14 +95,6 @@ def _rows(store: Path, dry_run: bool) -> list[Row]:
         return []
     with Store(store, create=not dry_run) as kept:
         return kept.rows(structured=False)
-
-
-def _seeds(text: str) -> list[int]:
-    """A number of seeds, or the seeds."""
-    if text.isdigit():
-        checks.at_least("seeds", int(text), 1)
-        return list(range(int(text)))
-    return numbers("seeds", text.rstrip(","))
 
 
 def _engine(name: str, scheduler: str | None, jobs: int, threads: int, root: Path | None) -> Engine:

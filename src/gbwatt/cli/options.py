@@ -110,6 +110,14 @@ def numbers(name: str, text: str) -> list[int]:
     return found
 
 
+def seed_numbers(text: str) -> list[int]:
+    """A number of seeds, or the seeds."""
+    if text.isdigit():
+        checks.at_least("seeds", int(text), 1)
+        return list(range(int(text)))
+    return numbers("seeds", text.rstrip(","))
+
+
 def reading(source: str | None, options: list[str] | None) -> dict[str, Any]:
     """How recordings are read, as arguments of :func:`gbwatt.data.load`: what is given, and nothing else."""
     return {**({} if source is None else {"source": source}), **key_values(options, "read")}

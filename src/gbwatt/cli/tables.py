@@ -10,7 +10,7 @@ from rich.console import Console
 
 from gbwatt import checks
 from gbwatt.cli.options import EXPERIMENTS as FOLDER
-from gbwatt.cli.options import experiment_file
+from gbwatt.cli.options import experiment_file, seed_numbers
 from gbwatt.cli.store import STORE
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ def tables(
         list[Path] | None, typer.Option(help="CSV file of results, instead of a store; repeatable.")
     ] = None,
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; repeatable.")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Only so many seeds, or which, as for `benchmark`; by default all.")
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Change the file, as for `benchmark`: a.b=c; repeatable.")
     ] = None,
@@ -51,7 +54,7 @@ def tables(
         raise checks.ParameterError("give the name of an experiment, or --fill and a page.")
     if page is not None and (reference or form or output or set_):
         raise checks.ParameterError("--fill makes the tables that the page names; leave out the other options.")
-    source = Source(_rows(store, results), _where(store, results), dataset, tuple(set_ or ()))
+    source = Source(_rows(store, results), _where(store, results), dataset, tuple(set_ or ())).of(seeds)
     if page is not None:
         _fill(page, source)
     elif experiment is not None:
@@ -60,18 +63,19 @@ def tables(
 
 def _fill(page: Path, source: Source) -> None:
     from gbwatt.experiments.formats import to_markdown
-    from gbwatt.experiments.pages import fill
+    from gbwatt.experiments.pages import Asked, fill
 
     pictures: dict[Path, str] = {}
 
-    def make(experiment: str, reference: str | None) -> str:
-        if not source.has(experiment):
-            return _nothing(experiment)
-        return "\n".join(to_markdown(one) for one in source.table(experiment, reference).tables)
+    def make(asked: Asked) -> str:
+        known = source.of(asked.seeds)
+        if not known.has(asked.experiment):
+            return _nothing(asked.experiment)
+        return "\n".join(to_markdown(one) for one in known.table(asked.experiment, asked.reference).tables)
 
-    def draw(experiment: str) -> str:
-        lines = []
-        for number, (title, svg, caption) in enumerate(source.figures(experiment), 1):
+    def draw(asked: Asked) -> str:
+        lines, experiment = [], asked.experiment
+        for number, (title, svg, caption) in enumerate(source.of(asked.seeds).figures(experiment), 1):
             file = page.with_name(f"{page.stem}-{experiment}{'' if number == 1 else f'-{number}'}.svg")
             pictures[file] = svg + "\n"
             lines.append(f"![{title}]({file.name})\n\n*{caption}*\n")
@@ -152,6 +156,13 @@ class Source(NamedTuple):
             reference=reference or found.reference,
             validation=found.validation,
         )
+
+    def of(self, seeds: str | None) -> Source:
+        """Only these seeds, if any are given."""
+        if seeds is None:
+            return self
+        kept = set(seed_numbers(seeds))
+        return self._replace(rows=[row for row in self.rows if row.run["seed"] in kept])
 
     def has(self, name: str) -> bool:
         """Whether there are results of an experiment, or claims, which are there without any."""

@@ -1,11 +1,12 @@
 """Pages of Markdown whose tables and figures are made of results, and made anew when there are more.
 
-Each stands between two comments, of which the first says what it is, and for a table with what others are compared::
+Each stands between two comments, of which the first says what it is, of which seeds if not of all, and for a table with
+what others are compared::
 
     <!-- table: main | reference: MAtt -->
     <!-- /table -->
 
-    <!-- figure: theta -->
+    <!-- figure: theta | seeds: 1 -->
     <!-- /figure -->
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 from gbwatt import checks
 
@@ -22,19 +24,25 @@ _PLACE = re.compile(
 )
 _START = re.compile(r"<!--\s*(?P<kind>table|figure):[^\n]*")
 
-Make = Callable[[str, str | None], str]
-Draw = Callable[[str], str]
+
+class Asked(NamedTuple):
+    """What shall stand in a place."""
+
+    experiment: str
+    reference: str | None = None
+    seeds: str | None = None
 
 
-def fill(page: str, make: Make, draw: Draw) -> str:
-    r"""A page with tables made anew by ``make(experiment, reference)``, and figures by ``draw(experiment)``.
+Make = Callable[[Asked], str]
 
-    The rest stays as it is.
+
+def fill(page: str, make: Make, draw: Make) -> str:
+    r"""A page with its tables and figures made anew; the rest stays as it is.
 
     Examples
     --------
     >>> page = "Before\n<!-- table: main | reference: MAtt -->\nold\n<!-- /table -->"
-    >>> print(fill(page, "{} with {}\n".format, "![{}]()".format))
+    >>> print(fill(page, lambda asked: f"{asked.experiment} with {asked.reference}\n", repr))
     Before
     <!-- table: main | reference: MAtt -->
     main with MAtt
@@ -48,10 +56,10 @@ def fill(page: str, make: Make, draw: Draw) -> str:
 
     def replaced(place: re.Match[str]) -> str:
         head = place[0].partition("\n")[0]
-        name, reference = _parse(place["asked"], head)
-        if place["kind"] == "figure" and reference is not None:
+        asked = _parse(place["asked"], head)
+        if place["kind"] == "figure" and asked.reference is not None:
             raise checks.ParameterError(f"{head}: figures compare with nothing; leave out the reference.")
-        made = make(name, reference) if place["kind"] == "table" else draw(name)
+        made = make(asked) if place["kind"] == "table" else draw(asked)
         return f"{head}\n{made}<!-- /{place['kind']} -->"
 
     return _PLACE.sub(replaced, page)
@@ -67,11 +75,11 @@ def _astray(page: str, known: list[int]) -> str:
     )
 
 
-def _parse(asked: str, head: str) -> tuple[str, str | None]:
+def _parse(asked: str, head: str) -> Asked:
     name, *rest = (part.strip() for part in asked.split("|"))
-    if not rest:
-        return name, None
-    key, _, value = rest[0].partition(":")
-    if len(rest) > 1 or key.strip() != "reference" or not value.strip():
-        raise checks.ParameterError(f"{head} is not understood; such as: <!-- table: main | reference: MAtt -->.")
-    return name, value.strip()
+    given = {key.strip(): value.strip() for key, _, value in (part.partition(":") for part in rest)}
+    if len(given) < len(rest) or not given.keys() <= {"reference", "seeds"} or not all(given.values()):
+        raise checks.ParameterError(
+            f"{head} is not understood; such as: <!-- table: main | reference: MAtt | seeds: 1 -->."
+        )
+    return Asked(name, **given)

@@ -23,6 +23,7 @@ from gbwatt.experiments.formats import (
 )
 from gbwatt.experiments.runs import Cell, Row
 from gbwatt.experiments.schedule import changes
+from gbwatt.experiments.selection import choices
 from gbwatt.experiments.statistics import Comparison, Scores, compare, holm, summarize
 
 __all__ = [
@@ -302,7 +303,7 @@ def _score_table(title: str, grid: Grid, paper_table: str | None, validation: bo
         Column("difference", kind="difference"),
         *_COUNTS,
     ]
-    notes = _about_validation(grid) if validation else []
+    notes = choices(grid) if validation else []
     return _build(title, grid, header, values, [*_score_notes(grid, paper_table), *notes])
 
 
@@ -361,18 +362,6 @@ def _score_notes(grid: Grid, paper_table: str | None) -> list[str]:
 
 def _valid(row: Row) -> float | None:
     return None if row.valid_accuracy is None else 100 * row.valid_accuracy
-
-
-def _about_validation(grid: Grid) -> list[str]:
-    """What validation trials would choose, of the lines that have all runs."""
-    notes = ["Validation: accuracy on validation trials at the epoch that they chose; test trials choose nothing."]
-    for dataset in grid.datasets:
-        found = {place: _mean(grid[place].of(_valid)) for place in grid if place.dataset == dataset}
-        whole = {place: mean for place, mean in found.items() if mean is not None and not grid[place].missing}
-        if whole:
-            first = max(whole, key=lambda place: whole[place] or 0)
-            notes.append(f"The highest in validation on {dataset}: {_listed(filter(None, first[:2]))}.")
-    return notes
 
 
 def _remarks(paper_table: str | None) -> list[str]:
