@@ -47,6 +47,7 @@ def test_electrodes_without_a_place_get_bars(run_json, tmp_path):
     file = write_recordings(tmp_path / "mine.npz", channels=("one", "two", "three"))
     run_json("train", "--dataset", file, "--max-epochs", "1", "-o", tmp_path / "m")
     found = run_json("explain", tmp_path / "m", "--dataset", file, "-o", tmp_path / "out")
+    assert set(found["magnitude"]["left"]) == {"one", "two", "three"}
     names = {path.rpartition("/")[2].partition(".")[0] for path in found["files"]}
     assert names == ALL - {"topomaps", "patterns"} | {"channels", "captions"}
 

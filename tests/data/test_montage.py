@@ -5,7 +5,7 @@ from __future__ import annotations
 import mne
 import pytest
 
-from gbwatt.data.montage import montage_name
+from gbwatt.data.montage import electrode_name, montage_name
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,13 @@ def test_montage_of_that_name_has_the_electrodes_of_all_sets():
     names = set(mne.channels.make_standard_montage(montage_name()).ch_names)
     for channels in (bcic2a.CHANNELS, ern.CHANNELS, tuple(mamem.ELECTRODES), physionet.CHANNELS):
         assert set(channels) <= names
+
+
+def test_what_fills_up_a_name_is_left_out_and_the_rest_stays():
+    assert [electrode_name(label) for label in ("Fc5.", "C3..", " Oz. ", "EEG.Cz", "T10")] == [
+        "Fc5",
+        "C3",
+        " Oz",
+        "EEG.Cz",
+        "T10",
+    ]

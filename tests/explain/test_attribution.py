@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from gbwatt import checks
+from gbwatt import checks, figures
 from gbwatt.explain import (
     METHODS,
     Attribution,
@@ -149,6 +149,24 @@ def test_means_are_of_magnitudes_by_class():
     np.testing.assert_array_equal(found.by_class(), [[[2.0, 4.0]], [[np.nan, np.nan]], [[2.0, 2.0]]])
     np.testing.assert_array_equal(found.channels(), [[3.0], [np.nan], [2.0]])
     np.testing.assert_allclose(found.times, [0.5, 0.51])
+
+
+def test_only_classes_that_have_trials_are_present_and_can_be_drawn():
+    values = np.array([[[1.0, -3.0]], [[-3.0, 5.0]], [[2.0, 2.0]]])
+    found = Attribution(values, np.array([0, 0, 2]), ("a", "b", "c"), ("Cz",), 100.0, 0.5, "gradient").present
+    assert found.class_names == ("a", "c")
+    np.testing.assert_array_equal(found.by_class(), [[[2.0, 4.0]], [[2.0, 2.0]]])
+    drawn = figures.heatmaps(found.by_class(), found.class_names, found.ch_names, found.times)
+    assert [axes.get_title() for axes in drawn.axes][:2] == ["a", "c"]
+
+
+def test_an_attribution_is_shown_in_a_line(decoder, trials):
+    shown = repr(gradient(decoder, trials))
+    assert "values=array (60, 6, 64)" in shown
+    assert "('left', 'right')" in shown
+    assert "method='gradient'" in shown
+    assert "\n" not in shown
+    assert len(shown) < 250
 
 
 @pytest.mark.parametrize(

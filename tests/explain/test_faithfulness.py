@@ -124,6 +124,17 @@ def test_an_attribution_of_other_trials_is_refused(decoder, trials):
         deletion(decoder, trials[:10], gradient(decoder, trials))
 
 
+def test_values_without_names_are_refused(decoder, trials):
+    with pytest.raises(checks.MismatchError, match="'attribution' is a ndarray; an Attribution is needed"):
+        deletion(decoder, trials, gradient(decoder, trials).values)
+
+
+def test_a_curve_is_shown_in_a_line():
+    long = np.zeros((30, 11))
+    shown = repr(Curve("deletion", long[0], long, long))
+    assert shown == "Curve(kind='deletion', fraction=array (11,), probability=array (30, 11), random=array (30, 11))"
+
+
 def test_a_single_trial_has_no_others(epochs):
     one = Attribution(epochs[:1], np.zeros(1, int), ("0", "1"), tuple("0123"), 1.0, 0.0, "gradient")
     with pytest.raises(checks.ParameterError, match="two trials or more"):

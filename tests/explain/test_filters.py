@@ -170,6 +170,25 @@ def test_spectrum_keeps_the_energy_of_the_filters():
     np.testing.assert_allclose((both_sides**2).mean(axis=1), energy.sum(axis=(1, 2)))
 
 
+def test_a_decoder_knows_the_sampling_rate_and_no_other_is_taken(decoder):
+    found = temporal_spectra(decoder)
+    assert found.frequencies[-1] == 32.0
+    np.testing.assert_array_equal(temporal_spectra(decoder, 64).frequencies, found.frequencies)
+    with pytest.raises(checks.MismatchError, match="sfreq=500, but 'model' was trained at 64 Hz"):
+        temporal_spectra(decoder, 500)
+
+
+def test_a_network_does_not_know_the_sampling_rate():
+    with pytest.raises(checks.ParameterError, match="sfreq=None, and 'model' does not know its own"):
+        temporal_spectra(make(n_spatial=2))
+
+
+def test_patterns_and_spectra_are_shown_in_a_line(decoder, trials):
+    for found in (feature_patterns(decoder, trials), temporal_spectra(decoder)):
+        assert "\n" not in repr(found)
+        assert len(repr(found)) < 300
+
+
 # ---- errors
 
 

@@ -140,3 +140,21 @@ def test_what_has_no_plane_is_refused(clusters):
         embed(clusters[:, 0])
     with pytest.raises(checks.ParameterError, match="Did you mean 't-sne'"):
         embed(clusters, "tsne")
+    clusters[7, 3] = np.nan
+    with pytest.raises(checks.NotFiniteError, match="1 rows, first in row 7"):
+        embed(clusters)
+    with pytest.raises(checks.MismatchError, match="no array of real numbers"):
+        embed([["a", "b"]] * 3)
+
+
+def test_what_was_seen_inside_is_no_features_but_has_them(decoder, trials):
+    inside = look_inside(decoder, trials)
+    with pytest.raises(checks.MismatchError, match=r"embed\(inside.features\)"):
+        embed(inside)
+    assert embed(inside.features).shape == (60, 2)
+
+
+def test_what_was_seen_inside_is_shown_in_a_line(decoder, trials):
+    for found in (look_inside(decoder, trials), learnt_metric(decoder)):
+        assert "\n" not in repr(found)
+        assert len(repr(found)) < 300

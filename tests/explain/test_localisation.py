@@ -99,6 +99,14 @@ def test_what_does_not_belong_together_is_refused():
         localisation(replace(values, ch_names=tuple("hgfedcba")), truth(one=(effect(),), two=()))
 
 
+@pytest.mark.parametrize("wrong", [None, {"one": ()}])
+def test_recordings_without_a_truth_are_refused_with_the_remedy(wrong):
+    with pytest.raises(checks.MismatchError, match=r"'truth' is (None|a dict); trials.truth of simulated"):
+        localisation(attribution(ramp("abcdefgh")), wrong)
+    with pytest.raises(checks.MismatchError, match="'attribution' is a ndarray"):
+        localisation(ramp("abcdefgh"), truth(one=(effect(),), two=()))
+
+
 # ---- trained decoders
 
 #: A subject of each set whom a decoder can decode after a few epochs; an explanation finds no more than was learnt.

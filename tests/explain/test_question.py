@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch import nn
 from gbwatt import checks
 from gbwatt.explain import gradient, question
 from gbwatt.explain.question import ask
+from gbwatt.models import GBWAtt
 from gbwatt.training import EEGDecoder
 
 
@@ -37,15 +40,48 @@ def test_a_class_for_each_trial(decoder, trials):
     assert ask(decoder, trials.X).labels(wanted).tolist() == wanted.tolist()
 
 
+def test_names_of_classes_for_each_trial(decoder, trials):
+    wanted = np.arange(len(trials)) % 2
+    for names in (np.array(["left", "right"])[wanted], np.array(["left", "right"], object)[wanted]):
+        assert ask(decoder, trials.X).labels(names).tolist() == wanted.tolist()
+        assert ask(decoder, trials.X).labels(names.tolist()).tolist() == wanted.tolist()
+
+
 def test_true_target_of_an_array_is_refused_with_the_remedy(decoder, trials):
-    with pytest.raises(checks.ParameterError, match=r"target='true' needs.*give Trials"):
+    with pytest.raises(checks.ParameterError, match=r"target='true' needs.*'trials', an array, .*give Trials"):
         gradient(decoder, trials.X, "true")
 
 
-@pytest.mark.parametrize("target", [2, -1, 1.0, np.zeros(3, int)])
+def test_true_target_of_epochs_is_the_name_of_the_event(decoder, trials):
+    epochs = trials.to_mne()
+    assert ask(decoder, epochs).labels("true").tolist() == trials.y.tolist()
+    epochs.event_id = {"left": 1, "rest": 2}
+    with pytest.raises(checks.ParameterError, match="trial 1 is of a class that the model was not trained on"):
+        gradient(decoder, epochs)
+
+
+def test_true_target_of_epochs_for_a_decoder_of_named_labels(trials):
+    epochs = trials.to_mne()
+    decoder = EEGDecoder("gbwatt", max_epochs=1, validation=None).fit(epochs)
+    assert ask(decoder, epochs[::2]).labels("true").tolist() == trials.y[::2].tolist()
+
+
+def test_a_bare_network_does_not_know_the_order_of_the_events(trials):
+    with pytest.raises(checks.ParameterError, match="'trials', an EpochsArray, does not tell"):
+        gradient(linear(), trials.to_mne())
+
+
+@pytest.mark.parametrize("target", [2, -1, 1.0, np.zeros(3, int), ["left"] * 3, np.array(["left"] * 59 + ["rest"])])
 def test_a_class_that_is_not_there_is_refused(decoder, trials, target):
     with pytest.raises(checks.ParameterError, match=r"from 0 to 1: one, or one for each of 60 trials"):
         gradient(decoder, trials, target)
+
+
+def test_a_long_target_is_not_printed(decoder, trials):
+    with pytest.raises(checks.ParameterError) as refused:
+        gradient(decoder, trials, np.full(5000, 7))
+    assert "(5000,)" in str(refused.value)
+    assert len(str(refused.value)) < 300
 
 
 def test_a_misspelt_class_is_suggested(decoder, trials):
@@ -104,6 +140,56 @@ def test_what_is_no_model_is_refused(trials):
         gradient(EEGDecoder(), trials)
 
 
+def test_epochs_that_a_network_was_not_made_for_are_named_and_the_cause_is_kept(trials):
+    with pytest.raises(checks.MismatchError, match=r"'trials' \(60, 6, 64\).*Sequential.*\(1, 6, 64\)") as refused:
+        gradient(linear(n_chans=5), trials)
+    assert isinstance(refused.value.__cause__, RuntimeError)
+
+
+def test_what_a_network_says_itself_of_its_input_is_left(trials):
+    with pytest.raises(checks.ShapeError, match="5"):
+        gradient(GBWAtt(n_chans=5, n_outputs=2, n_times=64), trials)
+
+
+@pytest.mark.parametrize("answer", [lambda z: z[:, 0], lambda z: (z, z), lambda z: z[None]], ids=["1-D", "two", "3-D"])
+def test_outputs_that_are_no_logits_are_refused(answer, trials):
+    class Odd(nn.Module):
+        def forward(self, x):
+            return answer(x.mean(2))
+
+    with pytest.raises(checks.ShapeError, match=r"'model', a Odd, gives .*logits \(batch, n_classes\) are needed"):
+        gradient(Odd(), trials.X, 0)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_a_network_without_gradients_is_refused(constant, trials):
+    class Hidden(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = nn.Parameter(torch.zeros(2))
+
+        def forward(self, x):
+            with torch.no_grad():
+                seen = x.mean((1, 2))[:, None] * torch.ones(2)
+            return seen + self.bias if constant else seen
+
+    with pytest.raises(checks.ParameterError, match=r"'model', a Hidden.*torch.no_grad"):
+        gradient(Hidden(), trials, 0)
+
+
+def test_trials_that_cannot_be_written_raise_no_warning(trials):
+    assert not trials.y.flags.writeable
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = gradient(linear(), trials)
+    assert found.labels.flags.writeable
+
+
+def test_a_question_is_shown_in_a_line(decoder, trials):
+    assert repr(ask(decoder, trials)).startswith("Question(module=GBWAtt(…), x=array (60, 6, 64), ")
+    assert "\n" not in repr(ask(decoder, trials))
+
+
 # ---- the network is left as it was
 
 
@@ -129,7 +215,7 @@ def test_modes_are_restored_after_an_error(trials):
             raise RuntimeError("no")
 
     model = Failing().train()
-    with pytest.raises(RuntimeError, match="no"):
+    with pytest.raises(checks.MismatchError, match="it says no"):
         ask(model, trials)
     assert model.training
 
@@ -142,8 +228,10 @@ def test_explanations_are_of_the_evaluation_mode(trials):
 
 
 def test_gradients_are_taken_where_the_caller_has_switched_them_off(decoder, trials):
-    with torch.no_grad():
-        assert abs(gradient(decoder, trials).values).sum() > 0
+    whole = gradient(decoder, trials).values
+    for off in (torch.no_grad, torch.inference_mode):
+        with off():
+            np.testing.assert_array_equal(gradient(decoder, trials).values, whole)
 
 
 def test_batches_do_not_change_the_result(decoder, trials, monkeypatch):

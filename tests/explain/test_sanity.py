@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.stats import rankdata
 from torch import nn
 
 from gbwatt import checks
@@ -87,6 +88,30 @@ def test_an_attribution_that_ignores_the_weights_is_found_out(trials):
     found = randomisation(Power(), trials, 0)
     assert found.correlation[0] > 0.99
     assert np.isnan(found.correlation[1])  # no trial was explained as that class
+
+
+@pytest.mark.parametrize("method", ["gradient-times-input", "integrated-gradients"])
+def test_the_epoch_itself_makes_no_two_maps_alike(method):
+    """Weights that are drawn anew are unrelated to the old ones, though the epoch is a factor of both maps."""
+    loud = np.exp(2 * np.random.default_rng(0).standard_normal((1, 6, 64))) * np.ones((5, 1, 1))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(6 * 64, 2)).double()
+    found = randomisation(model, loud, 0, method=method)
+    alike = np.corrcoef(rankdata(found.trained.by_class()[0]), rankdata(found.random.by_class()[0]))[0, 1]
+    assert alike > 0.5
+    assert abs(found.correlation[0]) < 0.15
+
+
+def test_a_silent_channel_is_no_division_by_zero(decoder, trials):
+    silent = trials.X.copy()
+    silent[:, 0] = 0
+    found = randomisation(decoder, trials.replace(X=silent), method="gradient-times-input")
+    assert np.isfinite(found.correlation).all()
+
+
+def test_a_comparison_is_shown_in_a_line(decoder, trials):
+    shown = repr(randomisation(decoder, trials))
+    assert shown.startswith("Randomisation(trained=Attribution(…), random=Attribution(…), correlation=[")
+    assert len(shown) < 120
 
 
 def test_both_networks_explain_the_class_that_the_trained_one_predicts(decoder, trials):

@@ -37,6 +37,14 @@ def test_time_of_heatmaps_is_in_seconds_each_sample_in_the_middle_of_its_cell():
     assert figure.get_supxlabel() == "time (s)"
 
 
+@pytest.mark.parametrize("n", [1, 4, 5])
+def test_an_epoch_of_a_second_has_three_ticks_or_more(n):
+    times = np.arange(125) / 125
+    axes = figures.heatmaps(np.ones((n, 3, 125)), list("abcde")[:n], NAMES, times).axes[0]
+    low, high = axes.get_xlim()
+    assert sum(low <= tick <= high for tick in axes.get_xticks()) >= 3
+
+
 def test_signed_heatmaps_have_zero_in_the_middle():
     values = maps(1) - 20
     assert figures.heatmaps(values, ["left"], NAMES, TIMES).axes[0].images[0].get_clim() == (-20, 20)

@@ -20,7 +20,7 @@ def test_attention_has_its_weights_above_and_their_deviation_below():
     assert cells(above) == ["55.0", "45.0", "50.0", "50.0"]
     assert cells(below) == ["+10.0", "−10.0", "+0.0", "+0.0"]
     assert first_bar.get_ylabel() == "attention weight (%)"
-    assert " ".join(second_bar.get_ylabel().split()) == "deviation from 1/2 (% of it)"
+    assert " ".join(second_bar.get_ylabel().split()) == "deviation from 1/2 = 50.0 % (% of it)"
     assert (above.get_xlabel(), above.get_ylabel()) == ("key (segment)", "query (segment)")
 
 
@@ -47,7 +47,22 @@ def test_numbers_fit_with_seven_segments_and_six_classes():
 
 def test_even_attention_deviates_nowhere():
     figure = figures.attention_maps(np.full((1, 2, 2), 0.5), ["feet"])
-    assert cells(figure.axes[2]) == ["+0.0"] * 4
+    assert cells(figure.axes[0]) == ["+0.0"] * 4
+
+
+@pytest.mark.parametrize("off, panels", [(0.009, 1), (0.011, 2)])
+def test_weights_within_a_percent_point_are_shown_by_their_deviation_alone(off, panels):
+    figure = figures.attention_maps([[[0.5 + off, 0.5 - off], [0.5, 0.5]]], ["feet"])
+    assert sum(bool(axes.images) for axes in figure.axes) == panels
+    assert cells(figure.axes[2 * panels - 2])[0] == f"+{200 * off:.1f}"
+    assert_readable(figure)
+
+
+def test_halves_of_attention_are_apart():
+    above, _, below, _ = figures.attention_maps(attention(1, 7), ["feet"]).axes
+    assert above.xaxis.label.get_text()
+    gap = above.xaxis.label.get_window_extent().y0 - below.title.get_window_extent().y1
+    assert gap > 15  # pixels, of 100 an inch
 
 
 @pytest.mark.parametrize("weights", [np.full((1, 2, 2), 0.6), np.array([[[1.5, -0.5], [0.5, 0.5]]])])
@@ -67,6 +82,19 @@ def test_legend_of_condition_numbers_has_the_shares_above_ten_thousand():
     assert before == "before attention: 50.0 % above 10⁴"
     assert after == "after attention: 0.0 % above 10⁴"
     assert line == "κ = 10⁴"
+
+
+@pytest.mark.parametrize("before, after, seen", [([4, 25], [10], False), ([4, 2e3], [10], True), ([1e7], [1e8], False)])
+def test_conditions_are_drawn_where_they_are_with_ten_thousand_only_if_near(before, after, seen):
+    figure = figures.condition_histograms(before, after)
+    low, high = figure.axes[0].get_xlim()
+    logs = np.log10([*before, *after])
+    assert low <= logs.min() < logs.max() <= high
+    assert (low <= 4 <= high) == bool(figure.axes[0].lines) == seen
+    assert low >= 0
+    if not seen:
+        assert high - low < 1.5 * np.ptp(logs) + 0.3
+    assert "above 10⁴" in figure.legends[0].get_texts()[0].get_text()
 
 
 def test_both_histograms_are_shares_of_their_own_matrices():

@@ -86,6 +86,14 @@ def test_subjects_have_a_point_for_each_seed_and_a_line_for_the_mean():
     assert figure.axes[0].get_ylabel() == "accuracy (%)"
 
 
+def test_a_single_seed_is_a_point_without_a_bar():
+    figure = figures.subjects({"a": {1: [0.5], 2: [0.4, 0.6]}, "b": {1: [0.7]}})
+    alone, two, bar, other = figure.axes[0].lines
+    assert [len(line.get_ydata()) for line in (alone, two, other)] == [1, 2, 1]
+    assert (alone.get_marker(), bar.get_marker(), other.get_marker()) == ("o", "None", "s")
+    assert [handle.get_linestyle() for handle in figure.legends[0].get_lines()] == ["-", "None"]
+
+
 def test_subjects_that_only_one_model_has_keep_their_place():
     figure = figures.subjects({"a": {1: [0.5], 3: [0.5]}, "b": {2: [0.4], 3: [0.4]}})
     assert tick_names(figure.axes[0].xaxis) == ["1", "3", "2"]
@@ -138,9 +146,30 @@ def test_without_the_paper_nothing_is_said_of_it():
 
 
 def test_band_goes_from_low_to_high():
-    (band,) = curves().axes[0].collections
+    band, _ = curves().axes[0].collections
     y = band.get_paths()[0].vertices[:, 1]
     assert (y.min(), y.max()) == (4, 7)
+
+
+def test_settings_with_names_stand_side_by_side_in_their_order():
+    names = ["0", "0.5", "oas", "learnt"]
+    line = ([5, 6, 7, np.nan],) * 3
+    figure = figures.curves(names, {"a": line}, xlabel="shrinkage", ylabel="accuracy (%)")
+    assert tick_names(figure.axes[0].xaxis) == names
+    np.testing.assert_array_equal(figure.axes[0].lines[0].get_xdata(), range(4))
+    assert_readable(figure)
+
+
+def test_long_names_of_settings_are_upright():
+    names = [f"a rather long setting {i}" for i in range(6)]
+    assert_readable(figures.curves(names, {"a": (range(6),) * 3}, xlabel="setting", ylabel="accuracy (%)"))
+
+
+def test_a_result_without_neighbours_has_a_line_from_low_to_high():
+    gaps = ([5, np.nan, 7, 8], [4, np.nan, 6, 7], [6, np.nan, 9, 9])
+    _, alone = figures.curves([1, 2, 3, 4], {"a": gaps}, xlabel="θ", ylabel="accuracy (%)").axes[0].collections
+    (line,) = alone.get_segments()
+    np.testing.assert_array_equal(line, [[1, 4], [1, 6]])
 
 
 def test_results_that_are_missing_leave_a_gap():
@@ -154,6 +183,8 @@ def test_results_that_are_missing_leave_a_gap():
     [
         ({"series": {}}, "'series' is empty"),
         ({"x": [2, 1]}, "'x' must rise"),
+        ({"x": ["a"]}, "has 2 values and 'x' 1"),
+        ({"x": ["a", 1]}, "'x' is no array of numbers"),
         ({"paper": {"a": [1, 2, 3]}}, r"'paper\['a'\]' has 3 values and 'x' 2"),
         ({"series": {"a": ([5, np.inf], [4, 5], [6, 7])}}, r"'series\['a'\]\[0\]' .* infinite"),
     ],

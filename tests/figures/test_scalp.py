@@ -29,6 +29,11 @@ def test_capitals_do_not_matter():
     np.testing.assert_array_equal(list(upper.values()), list(usual.values()))
 
 
+def test_names_are_known_however_they_are_written():
+    plain, padded = positions(["C3", "Cz", "FC5"]), positions(["C3..", "CZ ", "Fc5."])
+    assert np.array_equal([*plain.values()], [*padded.values()])
+
+
 def test_channels_without_a_position_are_named_with_a_way_out():
     names = [*NAMES[:3], "occipital 1"]
     with pytest.raises(figures.UnknownPositionError, match=r"1 of 4 channels .* 'occipital 1'\. .*channel_bars"):
@@ -77,25 +82,27 @@ def titles(figure) -> list[str]:
     return [axes.get_title() for axes in figure.axes if axes.get_title()]
 
 
-def test_patterns_show_the_strongest_filters_first():
+def test_patterns_show_the_strongest_features_first():
     maps = np.ones((4, 4)) * np.array([[1], [4], [2], [3]])
     figure = figures.patterns(maps, np.ones((4, 5)), np.arange(5), NAMES, most=2)
-    assert titles(figure) == ["filter 2", "filter 4"]
+    assert titles(figure) == ["feature 2", "feature 4"]
 
 
-def test_strength_of_a_filter_counts_its_spectrum_too():
+def test_strength_of_a_feature_counts_its_spectrum_too():
     spectra = np.ones((3, 5)) * np.array([[1], [9], [3]])
     figure = figures.patterns(np.ones((3, 4)), spectra, np.arange(5), NAMES)
-    assert titles(figure) == ["filter 2", "filter 3", "filter 1"]
+    assert titles(figure) == ["feature 2", "feature 3", "feature 1"]
     lines = [axes for axes in figure.axes if axes.get_xlabel()]
     assert [axes.lines[0].get_ydata()[0] for axes in lines] == [9, 3, 1]
     assert len({axes.get_ylim() for axes in lines}) == 1
+    low, high = lines[0].get_ylim()
+    assert (low, high > 9) == (0, True)
 
 
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"spectra": np.ones((3, 5))}, "'spectra' has 3 filters and 'patterns' 2 filters"),
+        ({"spectra": np.ones((3, 5))}, "'spectra' has 3 features and 'patterns' 2 features"),
         ({"freqs": [1, 2]}, "'spectra' has 5 frequencies and 'freqs' 2 frequencies"),
         ({"freqs": [5, 4, 3, 2, 1]}, "'freqs' must rise"),
         ({"most": 0}, "most=0"),

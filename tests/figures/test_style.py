@@ -65,6 +65,12 @@ def test_wrapped_text_is_no_wider_than_asked(text):
     assert found.split()[:1] == text.split()[:1] or found.endswith("…")
 
 
+@pytest.mark.parametrize("text", ["GBWAtt (θ = 1.5), mean", "GBWAtt (θ = 1.5): mean", "f(a b) c"])
+def test_what_follows_a_parenthesis_stays_with_it(text):
+    assert style.wrapped(text, 3) == text
+    assert style.wrapped(text, 0.6).replace("\n", " ") == text
+
+
 @pytest.mark.parametrize("n, named", [(8, 8), (22, 22), (44, 44), (200, 40)])
 def test_names_of_ticks_are_in_two_rows_or_left_out_when_they_are_many(n, named):
     figure = Figure(figsize=(4, 3.2), layout="constrained")

@@ -21,11 +21,12 @@ EACH = 11  # rows of each model
 
 
 def real_rows():
-    """Real rows of two models, few enough to be seen at once; the file may grow."""
+    """Real rows of two models, one of each subject, few enough to be seen at once; the file may grow."""
     found = read_csv(REAL)
-    own = {model: [row for row in found if row.run["model"] == model][:EACH] for model in ("eegnet", "shallowconvnet")}
-    assert {model: len(rows) for model, rows in own.items()} == {"eegnet": EACH, "shallowconvnet": EACH}
-    return [row for rows in own.values() for row in rows]
+    models = ("eegnet", "shallowconvnet")
+    own = [{row.run["subject"]: row for row in found if row.run["model"] == model} for model in models]
+    assert [len(rows) for rows in own] == [EACH, EACH]
+    return [row for rows in own for row in rows.values()]
 
 
 def start(width=1280, height=900):
@@ -294,6 +295,41 @@ def test_a_page_does_not_scroll_sideways(browser, real, width):
     assert browser.execute_script(f"return {root}.scrollWidth <= {root}.clientWidth")
     box = Runs(browser).find(".scroll")
     assert browser.execute_script("return arguments[0].scrollWidth > arguments[0].clientWidth", box)  # it does, inside
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def sized(browser, width):
+    metrics = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+@pytest.mark.parametrize("width, stay", [(390, ["model"]), (1200, ["model", "data set", "subject", "seed"])])
+def test_columns_that_say_which_run_it_is_stay_while_the_others_scroll(browser, real, width, stay):
+    sized(browser, width)
+    browser.get(real)
+    table = Runs(browser)
+    before = {name: table.head(name).rect["x"] for name in ("model", "data set", "subject", "seed", "key")}
+    table.script("arguments[0].querySelector('.scroll').scrollLeft = 600")
+    moved = [name for name, x in before.items() if abs(table.head(name).rect["x"] - x) > 2]
+    assert moved == [name for name in before if name not in stay]
+    on_top = (
+        "const box = arguments[1].getBoundingClientRect();"
+        "return document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2) === arguments[1]"
+    )
+    table.script("arguments[0].querySelector('thead').scrollIntoView()")
+    assert all(table.script(on_top, table.head(name)) for name in stay)
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_pictures_are_as_wide_as_they_can_be_and_never_cut(browser, real, width):
+    sized(browser, width)
+    browser.get(real)
+    for picture in browser.find_elements("css selector", ".picture"):
+        assert browser.execute_script("return arguments[0].scrollWidth <= arguments[0].clientWidth", picture)
+        image = picture.find_element("css selector", "img")
+        room = picture.size["width"] - 40
+        assert image.size["width"] > min(room, 450)
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 

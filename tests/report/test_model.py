@@ -6,7 +6,9 @@ import pytest
 
 from gbwatt.models import create
 from gbwatt.models.files import WEIGHTS, ModelFileError, save_pretrained
-from gbwatt.report import Facts, Note, Page, Paragraph, Section, Table, render, report_of_model
+from gbwatt.report import Code, Facts, Note, Page, Paragraph, Section, Table, render, report_of_model
+from gbwatt.training import EEGDecoder, GBWAttClassifier
+from tests.training.tiny import make_trials
 
 from .reading import beyond, read
 
@@ -41,7 +43,7 @@ RECORD = {
 def folder(tmp_path):
     """A model as the estimator saves it."""
     training = {"lr": 0.01, "epochs": 3, "best_epoch": 2, "at_best_epoch": HISTORY[1]}
-    extra = {"multiply epochs by": 0.5, "training": training, "estimator": {"history": HISTORY}}
+    extra = {"multiply epochs by": 0.5, "training": training, "estimator": {"class": "EEGDecoder", "history": HISTORY}}
     model = create("gbwatt", n_chans=4, n_outputs=2, n_times=64, sfreq=100)
     save_pretrained(model, tmp_path / "mine", class_names=["left", "<b>"], extra=extra)
     return tmp_path / "mine"
@@ -74,6 +76,50 @@ def test_with_its_record_it_also_shows_the_test(folder):
     (table,) = [block for block in test.blocks if isinstance(block, Table)]
     assert table.lines == (("left", 80.0, 60.0, "5"), ("<b>", None, None, "5"))  # no class is left out
     assert "--dataset simulated-mi --subject 2" in words
+
+
+def commands(page):
+    """What "Use it" prints: commands, and Python."""
+    return [block.text for block in page.sections[-1].blocks if isinstance(block, Code)]
+
+
+@pytest.mark.parametrize("kind", [EEGDecoder, GBWAttClassifier])
+def test_the_python_that_is_printed_opens_the_model(tmp_path, monkeypatch, kind):
+    x, y = make_trials(n=16, n_times=64)
+    kind(sfreq=64, max_epochs=1, batch_size=8).fit(x, y).save_pretrained(tmp_path / 'a "model"')
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    exec(commands(report_of_model('a "model"'))[1], scope)
+    assert type(scope["decoder"]) is kind
+    assert scope["decoder"].predict(x).shape == y.shape
+
+
+def test_of_a_network_without_an_estimator_the_network_is_opened_and_nothing_scored(tmp_path):
+    save_pretrained(create("gbwatt", n_chans=4, n_outputs=2, n_times=64, sfreq=100), tmp_path)
+    shell, python = commands(report_of_model(tmp_path))
+    scope = {}
+    exec(python, scope)
+    assert type(scope["model"]).__name__ == "GBWAtt"
+    assert shell == f"gbwatt report {tmp_path} -o report.html"
+
+
+def test_a_subclass_is_imported_from_where_only_its_author_knows(tmp_path):
+    model = create("gbwatt", n_chans=4, n_outputs=2, n_times=64, sfreq=100)
+    save_pretrained(model, tmp_path, extra={"estimator": {"class": "Mine"}})
+    assert "from your_module import Mine\n" in commands(report_of_model(tmp_path))[1]
+
+
+def test_commands_open_the_recordings_as_they_were_read_for_training(folder):
+    read_as = {"source": "raw files", "tmin": 0.5, "channels": ["C3", "C4"]}
+    record = RECORD | {"split": 3, "reading": read_as}
+    evaluate, explain, report = commands(report_of_model(folder, record))[0].splitlines()
+    options = (
+        "--dataset simulated-mi --subject 2 --split 3 --source 'raw files' --read tmin=0.5 "
+        """--read 'channels=["C3", "C4"]'"""
+    )
+    assert evaluate == f"gbwatt evaluate {folder} {options}"
+    assert explain == f"gbwatt explain {folder} {options}"
+    assert report == f"gbwatt report {folder} -o report.html"
 
 
 def test_an_interrupted_training_is_marked(folder):

@@ -118,6 +118,13 @@ def test_a_picture_is_an_image_so_that_nothing_in_it_runs():
     assert read(page).pictures == [svg]
 
 
+def test_a_picture_drawn_for_print_is_enlarged_and_another_left_as_it_is():
+    sized = SVG.replace("<svg ", '<svg width="504pt" height="90pt" ')
+    (large,), (plain,) = (read(render(Page("a", (Section("b", (Figure(s, "c"),)),)))).all("img") for s in (sized, SVG))
+    assert large["width"] == "1008"  # 504 pt are 672 pixels
+    assert "width" not in plain
+
+
 @pytest.mark.parametrize("svg", ["", "<svg/>", "<p>text</p>", "<svg xmlns='http://www.w3.org/2000/svg'><g></svg>", "a"])
 def test_what_is_no_picture_is_refused(svg):
     with pytest.raises(checks.ParameterError, match="svg="):
@@ -140,6 +147,12 @@ def test_sections_are_added_at_the_end_or_before_another():
     assert [s.title for s in page.with_sections(more, before="two").sections] == ["one", "new", "two"]
     with pytest.raises(checks.ParameterError, match="before='three' is not known"):
         page.with_sections(more, before="three")
+
+
+@pytest.mark.parametrize("frozen", [-1, 5])
+def test_only_so_many_columns_can_stay_in_sight(frozen):
+    with pytest.raises(checks.ParameterError, match=f"frozen={frozen} must be"):
+        BigTable(table(), frozen)
 
 
 def test_a_table_with_others_is_followed_by_them():

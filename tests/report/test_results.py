@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gbwatt import checks
+from gbwatt import checks, figures
+from gbwatt.cli.options import seed_numbers
+from gbwatt.experiments.matching import cells_of
 from gbwatt.experiments.runs import Run
+from gbwatt.experiments.tables import make_table
 from gbwatt.experiments.tabular import read_csv
 from gbwatt.report import (
     BigTable,
@@ -130,8 +134,19 @@ def test_data_are_described_as_rows_recorded_them(main):
 def test_lines_without_a_run_are_named_and_not_left_out_silently(main):
     rows = [row for row in results.rows(main) if row.run["model"] != "matt"]
     (fold,) = blocks(section(report_of_rows(rows, [main]), "Main table"), Fold)
-    assert fold.summary == "1 line without a run"
+    assert fold.summary == "1 line without a run, with 12 of the missing runs"
     assert fold.blocks[0].text == "MAtt on mamem-ssvep-ii"
+
+
+def test_runs_are_counted_as_in_the_table_of_the_whole_experiment(main):
+    rows = [row for row in results.rows(main) if row.run["model"] != "matt"][1:]
+    page = report_of_rows(rows, [main])
+    whole = make_table("Scores", cells_of(main, rows), {row.key: row for row in rows})
+    (count,) = [note for note in whole.notes if note.startswith("Runs: ")]
+    table = section(page, "Main table").blocks[0]
+    assert count == "Runs: 23 of 36 done, 0 failed, 13 missing."
+    assert count in table.notes
+    assert "MAtt" not in [line[0] for line in table.lines]
 
 
 def test_a_varied_experiment_is_drawn_over_its_values_beside_the_paper():
@@ -145,6 +160,46 @@ def test_a_varied_experiment_is_drawn_over_its_values_beside_the_paper():
         "Scores: compared with MAtt",
         "Scores: ill-conditioned matrices",
     ]
+
+
+REGULARISATION = {
+    **results.NOISE,
+    "name": "regularisation",
+    "title": "Regularisation",
+    "paper": None,
+    "validation": True,
+    "models": [{"label": "GBWAtt", "model": "gbwatt"}, {"label": "MAtt", "model": "matt"}],
+    "vary": {"axis": "options.shrinkage", "values": [0.2, 0, "oas"], "label": "ρ = {}"},
+}
+
+
+def test_settings_that_are_not_all_numbers_are_drawn_in_the_order_of_the_file(monkeypatch):
+    asked = []
+    monkeypatch.setattr(figures, "curves", lambda x, series, *_, **labels: asked.append((x, series, labels)))
+    found = results.experiment(REGULARISATION)
+    page = report_of_rows(results.rows(found), [found])
+    score, validation = blocks(section(page, "Regularisation"), Figure)
+    assert [x for x, *_ in asked] == [["0.2", "0", "oas"]] * 2
+    assert [set(series) for _, series, _ in asked] == [{"GBWAtt", "MAtt"}] * 2
+    assert [labels["ylabel"] for *_, labels in asked] == ["Accuracy (%)", "Validation accuracy (%)"]
+    assert {labels["xlabel"] for *_, labels in asked} == {"shrinkage"}
+    assert "by subject" not in score.caption
+    assert "validation trials" in validation.caption
+
+
+def test_with_one_seed_nothing_is_said_of_spreads_over_seeds(main):
+    noise = results.experiment(results.NOISE)
+    several, one = (
+        report_of_rows([*results.rows(main, seeds=seeds), *results.rows(noise, seeds=seeds)], [main, noise])
+        for seeds in (range(2), [3])
+    )
+    highest = [blocks(section(page, "Summary"), Table)[0].notes[0] for page in (several, one)]
+    points = [blocks(section(page, "Main table"), Figure)[0].caption for page in (several, one)]
+    bands = [blocks(section(page, "Noise in test"), Figure)[0].caption for page in (several, one)]
+    assert ["±" in note for note in highest] == [True, False]
+    assert ["a bar" in caption for caption in points] == [True, False]
+    assert ["±" in caption for caption in bands] == [True, False]
+    assert dict(blocks(section(one, "Summary"), Facts)[0].pairs)["Seeds"] == "one: seed 3"
 
 
 def test_an_experiment_with_one_value_of_what_it_varies_is_only_begun():
@@ -201,11 +256,36 @@ def test_versions_warnings_and_options_are_there(main):
 def test_commands_repeat_the_runs_in_a_new_store(page):
     repeat, again = blocks(section(page, "Repeat it"), Code)
     assert repeat.text.splitlines() == [
-        "gbwatt benchmark experiments/main.yaml --dataset mamem-ssvep-ii --subjects 1-6 --seeds 0-1 "
-        "--store again.sqlite",
+        "gbwatt benchmark experiments/main.yaml --dataset mamem-ssvep-ii --subjects 1-6 --seeds 2 --store again.sqlite",
         "gbwatt report again.sqlite --experiments experiments -o again.html",
     ]
     assert again.text == "gbwatt report results.sqlite --experiments experiments -o report.html"
+
+
+@pytest.mark.parametrize("seeds", [[0], [0, 1, 2], [5], [1, 2], [0, 2]])
+def test_the_command_has_the_seeds_of_the_runs(main, seeds):
+    page = report_of_rows(results.rows(main, subjects=[1], seeds=seeds), [main])
+    words = shlex.split(blocks(section(page, "Repeat it"), Code)[0].text.splitlines()[0])
+    given = words[words.index("--seeds") + 1]
+    assert not given.endswith(",")
+    assert seed_numbers(given) == seeds
+
+
+def test_what_the_commands_do_more_or_less_than_was_done_is_said(main):
+    rows = results.rows(main)
+    other = [results.done(Run("mamem-ssvep-ii", 1, "gbwatt", 0, "", options={"theta": 3}), 0.5)]
+    plain, more, less = (
+        blocks(section(report_of_rows(some, [main]), "Repeat it"), Paragraph)[0].text
+        for some in (rows, rows[1:], [*rows, *other])
+    )
+    assert ("missing here" in plain, "in none of these tables" in plain) == (False, False)
+    assert ("missing here" in more, "in none of these tables" in more) == (True, False)
+    assert ("missing here" in less, "in none of these tables" in less) == (False, True)
+
+
+def test_runs_of_no_experiment_have_no_command(main):
+    (again,) = blocks(section(report_of_rows(results.rows(main), []), "Repeat it"), Code)
+    assert again.text.startswith("gbwatt report results.sqlite")
 
 
 def test_names_from_users_are_escaped():

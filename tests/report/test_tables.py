@@ -74,6 +74,22 @@ def test_a_big_table_shows_its_first_rows_and_has_all():
     assert f"The first {SHOWN} of {5 * SHOWN} rows" in page
 
 
+def test_notes_stand_before_a_big_table_and_after_a_small_one():
+    noted = Table("T", (Column("name"),), (("a",),), ("What a name is.",))
+    assert searchable(noted, "t").index("What a name is.") < searchable(noted, "t").index("<table")
+    assert whole(noted, "t").index("What a name is.") > whole(noted, "t").index("</table>")
+
+
+def test_only_longer_texts_may_be_broken_into_lines():
+    page = whole(of(["x" * 20, "y" * 21, "z" * 57]), "t")
+    assert re.findall(r'<td(?: class="(\w+)")?>(\w)', page) == [("", "x"), ("wraps", "y"), ("long", "z")]
+
+
+def test_columns_that_stay_are_told_to_the_script():
+    assert read(searchable(of(["a"]), "t", 2)).all("figure")[0]["data-frozen"] == "2"
+    assert "data-frozen" not in searchable(of(["a"]), "t")
+
+
 def test_a_small_one_needs_no_script():
     page = searchable(of([1.0, 2.0], "percent"), "t")
     assert "noscript" not in page

@@ -51,17 +51,19 @@ def explain(
     require_writable(output)
     from gbwatt.cli.tested import Asked, open_tested
     from gbwatt.explain import METHODS
-    from gbwatt.report.explanation import findings, pictures_of
+    from gbwatt.report.explanation import Explanation
 
     checks.one_of("method", method, tuple(METHODS))
     use_threads(threads)
     tested = open_tested(folder, Asked(dataset, subject, split, reading(source, read)), root)
-    said = [*filter(None, [tested.warning]), *findings(tested.decoder, tested.trials, method)]
-    drawn = list(pictures_of(tested.decoder, tested.trials, method))
+    explanation = Explanation(tested.decoder, tested.trials, method)
+    said = [*filter(None, [tested.warning]), *explanation.findings()]
+    drawn = list(explanation.pictures())
     what = f"{tested.decoder.model} in {folder}, on {tested.what}, by {method}"
     files = _save(drawn, output, what, said)
     if as_json:
-        print_json({"model": tested.decoder.model, "dataset": tested.dataset, "findings": said, "files": files})
+        about = {"model": tested.decoder.model, "dataset": tested.dataset, "split": tested.split}
+        print_json({**about, **explanation.numbers, "findings": said, "files": files})
         return
     console = Console(soft_wrap=True)
     for text in (f"{what}:", *said):

@@ -116,20 +116,21 @@ def _page(source: Path, folder: Path) -> Page:
     rows = _rows(source)
     if not rows:
         raise checks.ParameterError(f"source={str(source)!r} has no row: there is nothing to report yet.")
-    return report_of_rows(rows, _experiments(folder), source=source.name, folder=str(folder))
+    return report_of_rows(rows, _experiments(folder), source=str(source), folder=str(folder))
 
 
 def _explained(page: Page, folder: Path, asked: Asked, root: Path | None) -> Page:
     """The page of a model with what it looks at in test trials, before its configuration."""
     from gbwatt.cli.tested import open_tested
     from gbwatt.report import Note, Paragraph, Section
-    from gbwatt.report.explanation import findings, pictures_of
+    from gbwatt.report.explanation import Explanation
     from gbwatt.report.pictures import figure
 
     tested = open_tested(folder, asked, root)
     notes = [Note(tested.warning)] if tested.warning else []
-    said = [Paragraph(text) for text in (f"On {tested.what}.", *findings(tested.decoder, tested.trials))]
-    drawn = [figure(picture.figure, picture.caption) for picture in pictures_of(tested.decoder, tested.trials)]
+    explanation = Explanation(tested.decoder, tested.trials)
+    said = [Paragraph(text) for text in (f"On {tested.what}.", *explanation.findings())]
+    drawn = [figure(picture.figure, picture.caption) for picture in explanation.pictures()]
     return page.with_sections([Section("What it looks at", (*notes, *said, *drawn))], before="Configuration")
 
 

@@ -1,14 +1,14 @@
 """How much each sample of each channel matters for the logit of a class.
 
-All methods take ``(model, trials, target)``: a fitted :class:`~gbwatt.training.EEGDecoder` or a torch module, trials or
-an array (n, n_chans, n_times), and the class to explain: "true", "predicted", a name, a number, or a number for each
-trial.  Values are per unit of the recording, whatever the decoder multiplies epochs by.
+All methods take ``(model, trials, target)``: a fitted :class:`~gbwatt.training.EEGDecoder` or a torch module, trials,
+mne.Epochs or an array (n, n_chans, n_times), and the class to explain: "true", "predicted", a name, a number, or one of
+these for each trial.  Values are per unit of the recording, whatever the decoder multiplies epochs by.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -19,10 +19,11 @@ from torch import Tensor
 
 from gbwatt import checks
 from gbwatt.explain.question import Array, Model, Question, Target, ask
+from gbwatt.explain.summary import Summarised
 
 
-@dataclass(frozen=True, eq=False)
-class Attribution:
+@dataclass(frozen=True, eq=False, repr=False)
+class Attribution(Summarised):
     """What mattered in each trial, with its sign.
 
     Attributes
@@ -53,12 +54,37 @@ class Attribution:
         return self.tmin + np.arange(self.values.shape[2]) / self.sfreq
 
     def by_class(self) -> Array:
-        """Mean magnitude over the trials of each class (n_classes, n_chans, n_times); NaN for a class without any."""
+        """Mean magnitude over the trials of each class (n_classes, n_chans, n_times).
+
+        NaN for a class without any: :attr:`present` has only the others, for pictures say.
+        """
         return mean_by_class(abs(self.values), self.labels, len(self.class_names))
 
     def channels(self) -> Array:
-        """Mean magnitude over trials and time (n_classes, n_chans)."""
+        """Mean magnitude over trials and time (n_classes, n_chans); NaN for a class without trials."""
         return np.asarray(self.by_class().mean(axis=2))
+
+    @property
+    def present(self) -> Attribution:
+        """The same without the names of classes that no trial was explained as.
+
+        Examples
+        --------
+        >>> found = Attribution(np.ones((2, 1, 5)), np.array([0, 2]), ("left", "feet", "right"), ("Cz",), 1.0, 0.0, "")
+        >>> found.present.class_names, found.present.labels.tolist(), found.present.channels().tolist()
+        (('left', 'right'), [0, 1], [[1.0], [1.0]])
+        """
+        there, labels = np.unique(self.labels, return_inverse=True)
+        return replace(self, labels=labels, class_names=tuple(self.class_names[place] for place in there))
+
+
+def require_attribution(attribution: object) -> None:
+    """Refuse what has no names, such as the bare values."""
+    if not isinstance(attribution, Attribution):
+        raise checks.MismatchError(
+            f"'attribution' is a {type(attribution).__name__}; an Attribution is needed, as gradient(model, trials) "
+            "and the other methods return it: not its values alone."
+        )
 
 
 def mean_by_class(values: Array, labels: Array, n_classes: int) -> Array:
@@ -95,7 +121,10 @@ def gradient(model: Model, trials: Any, target: Target = "true") -> Attribution:
 
 
 def gradient_times_input(model: Model, trials: Any, target: Target = "true") -> Attribution:
-    r"""Gradient times epoch, :math:`x ∂ z_c / ∂ x`: what a sample adds to the logit, to first order."""
+    r"""Gradient times epoch, :math:`x ∂ z_c / ∂ x`: what a sample adds to the logit, to first order.
+
+    Where the logits do not depend on the scale of an epoch, as nearly in a GBWAtt, the values of a trial sum to zero.
+    """
     question = ask(model, trials)
     labels = question.labels(target)
     return _attribution(question, labels, question.x * question.gradients(labels), "gradient-times-input")
@@ -106,7 +135,9 @@ def integrated_gradients(model: Model, trials: Any, target: Target = "true", *, 
 
     Complete: the values of a trial sum to :math:`z_c(x) - z_c(0)`, or, where the logits jump at silence, to
     :math:`z_c(x) - \lim_{a → 0} z_c(a x)`.  Covariances of trace one do jump, in windows that no offset reaches; there
-    the logits do not depend on :math:`a` at all, and the values are proportional to gradient times input.
+    the logits do not depend on :math:`a` at all, and the values are proportional to gradient times input.  A trained
+    GBWAtt is close to that: its logits hardly depend on the scale of an epoch, so that the two methods give nearly the
+    same maps.
 
     Parameters
     ----------
@@ -170,6 +201,9 @@ def _attribution(question: Question, labels: Array, values: Array, method: str) 
 
 
 Method = Callable[..., Attribution]
+
+#: Methods whose values are the epoch times something, in parts of the logit; those of the others are per unit of it.
+CONTRIBUTIONS = ("gradient-times-input", "integrated-gradients")
 
 #: The methods by name.
 METHODS: Mapping[str, Method] = MappingProxyType(

@@ -22,12 +22,13 @@ import numpy as np
 from scipy.special import softmax
 
 from gbwatt import checks
-from gbwatt.explain.attribution import Attribution
+from gbwatt.explain.attribution import Attribution, require_attribution
 from gbwatt.explain.question import Array, Model, Question, ask
+from gbwatt.explain.summary import Summarised
 
 
-@dataclass(frozen=True, eq=False)
-class Curve:
+@dataclass(frozen=True, eq=False, repr=False)
+class Curve(Summarised):
     """Probability of the explained class while cells are changed.
 
     Attributes
@@ -83,7 +84,8 @@ def deletion(
     attribution : Attribution
         A cell is as important as the mean magnitude in it.
     replacement : "others" or "silence"
-        What is put in the place of a cell: the same one of another trial, drawn once for each trial, or zeros.  Zeros
+        What is put in the place of a cell: the same one of another trial, of whatever class, drawn once for each trial
+        from those that are given; or zeros.  Zeros
         are no neutral value where a class is known by the lack of a rhythm: they are the very lack.
     windows : int
         Stretches of time that each channel is divided into.
@@ -165,6 +167,7 @@ class _Plan:
 
 
 def _require_alike(question: Question, attribution: Attribution, windows: int) -> None:
+    require_attribution(attribution)
     if attribution.values.shape != question.x.shape:
         raise checks.ShapeError(
             f"'attribution' {attribution.values.shape} is not of the trials {question.x.shape}; explain the same ones."

@@ -19,13 +19,15 @@ from torch import nn
 
 from gbwatt import checks
 from gbwatt.explain.question import Array, Model, ask, network, numbers
+from gbwatt.explain.summary import Summarised
 from gbwatt.nn.features import SpatioTemporalFeatures
+from gbwatt.training import EEGDecoder
 
 _N_FFT = 256  # filters are shorter, and zeros follow: a smooth curve to look at
 
 
-@dataclass(frozen=True, eq=False)
-class Patterns:
+@dataclass(frozen=True, eq=False, repr=False)
+class Patterns(Summarised):
     """Filters over electrodes and the patterns of what they find.
 
     Attributes
@@ -41,8 +43,8 @@ class Patterns:
     ch_names: tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Spectra:
+@dataclass(frozen=True, eq=False, repr=False)
+class Spectra(Summarised):
     """Amplitude (n, n_frequencies) of filters at frequencies (n_frequencies,) in Hz."""
 
     frequencies: Array
@@ -86,7 +88,7 @@ def feature_patterns(model: Model, trials: Any) -> Patterns:
     return Patterns(_topographies(response), _topographies(covariance), question.ch_names)
 
 
-def temporal_spectra(model: Model, sfreq: float) -> Spectra:
+def temporal_spectra(model: Model, sfreq: float | None = None) -> Spectra:
     r"""Amplitude spectrum of each temporal filter, :math:`(\sum_s |\hat w_s(f)|^2)^{1/2}` over the spatial ones.
 
     It is the spectrum that a feature would have if all spatial filters gave independent white noise of variance one,
@@ -95,8 +97,8 @@ def temporal_spectra(model: Model, sfreq: float) -> Spectra:
     Parameters
     ----------
     model : EEGDecoder or nn.Module
-    sfreq : float
-        Sampling rate in Hz.
+    sfreq : float, optional
+        Sampling rate in Hz, for a network, or for a decoder that does not know its own.
 
     Examples
     --------
@@ -105,13 +107,25 @@ def temporal_spectra(model: Model, sfreq: float) -> Spectra:
     >>> found.amplitudes.shape, found.frequencies.shape
     ((20, 129), (129,))
     """
-    checks.number("sfreq", sfreq)
-    if sfreq <= 0:
-        raise checks.ParameterError(f"sfreq={sfreq} must be positive, in Hz.")
     weights = numbers(_filters(network(model)).temporal.weight)
+    sfreq = _sampling_rate(model, sfreq)
     size = max(_N_FFT, weights.shape[2])
     amplitudes = np.sqrt((abs(np.fft.rfft(weights, size)) ** 2).sum(axis=1))
     return Spectra(np.fft.rfftfreq(size, 1 / sfreq), amplitudes)
+
+
+def _sampling_rate(model: Model, given: float | None) -> float:
+    own = model.signal_.sfreq if isinstance(model, EEGDecoder) else None
+    if given is None and own is None:
+        raise checks.ParameterError("sfreq=None, and 'model' does not know its own; give the sampling rate in Hz.")
+    rate = own if given is None else given
+    checks.number("sfreq", rate)
+    assert rate is not None  # as has been checked; said for the type checker
+    if rate <= 0:
+        raise checks.ParameterError(f"sfreq={rate} must be positive, in Hz.")
+    if own is not None and abs(rate - own) > 1e-6 * own:
+        raise checks.MismatchError(f"sfreq={rate:g}, but 'model' was trained at {own:g} Hz; leave it out.")
+    return float(rate)
 
 
 # ---- weights

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from gbwatt import checks
 from gbwatt.explain.attribution import mean_by_class
 from gbwatt.explain.question import Array, Model, Target, ask, evaluating, network, numbers
+from gbwatt.explain.summary import Summarised
 from gbwatt.geometry import AffineInvariant
 from gbwatt.models import GBWAtt
 from gbwatt.nn import SPDSelfAttention
@@ -23,8 +24,8 @@ from gbwatt.nn.metric import LearnableMetric
 # ---- a forward pass
 
 
-@dataclass(frozen=True, eq=False)
-class Inside:
+@dataclass(frozen=True, eq=False, repr=False)
+class Inside(Summarised):
     """What a forward pass of trials saw on its way.
 
     Attributes
@@ -92,8 +93,8 @@ def _attending(module: nn.Module) -> GBWAtt:
 # ---- the metric
 
 
-@dataclass(frozen=True, eq=False)
-class LearntMetric:
+@dataclass(frozen=True, eq=False, repr=False)
+class LearntMetric(Summarised):
     """M and θ of the generalised Bures-Wasserstein metric, and how far M has come from the identity, where it began.
 
     Attributes
@@ -164,9 +165,20 @@ def embed(features: Array, method: str = "pca", *, seed: int = 0) -> Array:
     """
     checks.one_of("method", method, tuple(_PLANES))
     checks.at_least("seed", seed, 0)
-    x = np.asarray(features, dtype=float)
+    if isinstance(features, Inside):
+        raise checks.MismatchError("'features' is an Inside; its array is needed: embed(inside.features).")
+    try:
+        x = np.asarray(features, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise checks.MismatchError(f"'features' is no array of real numbers ({error}); (n, d) is.") from None
     if x.ndim != 2 or len(x) < 3 or x.shape[1] < 2:
         raise checks.ShapeError(f"'features' {x.shape} is no table of 3 rows and 2 columns or more: (n, d) is needed.")
+    bad = ~np.isfinite(x).all(axis=1)
+    if bad.any():
+        raise checks.NotFiniteError(
+            f"'features' {x.shape} has NaN or infinite entries in {bad.sum()} rows, first in row {bad.argmax()}; leave "
+            "these out, or look for what made them."
+        )
     return np.asarray(_PLANES[method](x, seed), dtype=float)
 
 

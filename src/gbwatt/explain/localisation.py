@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from gbwatt import checks
 from gbwatt.data.truth import Effect, Truth
-from gbwatt.explain.attribution import Attribution
+from gbwatt.explain.attribution import Attribution, require_attribution
 from gbwatt.explain.question import Array
 
 TOP = 0.25  # share of channels among which what was planted should be
@@ -87,6 +87,12 @@ def localisation(attribution: Attribution, truth: Truth) -> tuple[Found, ...]:
     truth : Truth
         ``trials.truth`` of simulated trials of one subject.
     """
+    require_attribution(attribution)
+    if not isinstance(truth, Truth):
+        raise checks.MismatchError(
+            f"'truth' is {'None' if truth is None else f'a {type(truth).__name__}'}; trials.truth of simulated trials "
+            "of one subject is needed. Of other recordings nobody knows it: ask deletion, insertion and randomisation."
+        )
     if attribution.ch_names != truth.ch_names:
         raise checks.MismatchError(
             f"'attribution' has the channels {list(attribution.ch_names)}, but 'truth' {list(truth.ch_names)}; explain "

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -15,20 +15,21 @@ from torch import Tensor, nn
 
 from gbwatt import checks
 from gbwatt.data.trials import Trials
+from gbwatt.explain.summary import Summarised
 from gbwatt.training import EEGDecoder, inputs
 from gbwatt.training.recorded import Recorded
 
 Array = NDArray[Any]
 Model = EEGDecoder | nn.Module
 
-#: "true", "predicted", a class by name or number, or the number of a class for each trial.
+#: "true", "predicted", a class by name or number, or the name or number of a class for each trial.
 Target = str | int | Array
 
 BATCH = 64  # trials that are in memory as a graph at once
 
 
-@dataclass(frozen=True, eq=False)
-class Question:
+@dataclass(frozen=True, eq=False, repr=False)
+class Question(Summarised):
     """A network and epochs for it, with their names.
 
     Attributes
@@ -42,6 +43,8 @@ class Question:
         True classes, as places in ``class_names``; -1 for one that the network does not know.
     class_names, ch_names : tuple of str
     sfreq, tmin : float
+    given : str
+        What the epochs were given as, for messages.
     """
 
     module: nn.Module
@@ -52,6 +55,7 @@ class Question:
     ch_names: tuple[str, ...]
     sfreq: float
     tmin: float
+    given: str
 
     def __len__(self) -> int:
         return len(self.x)
@@ -78,13 +82,13 @@ class Question:
         if isinstance(target, str):
             checks.one_of("target", target, ("true", "predicted", *self.class_names))
             return np.full(len(self), self.class_names.index(target))
-        return self._numbered(np.asarray(target))
+        return self._for_each(np.asarray(target))
 
     def _true(self) -> Array:
         if self.y is None:
             raise checks.ParameterError(
-                "target='true' needs the class of each trial, which an array does not have; give Trials, the numbers "
-                "of the classes as target, or target='predicted'."
+                f"target='true' needs the class of each trial, which 'trials', {self.given}, does not tell; give "
+                "Trials, the names or numbers of the classes as target, or target='predicted'."
             )
         unknown = np.flatnonzero(self.y < 0)
         if unknown.size:
@@ -92,14 +96,19 @@ class Question:
                 f"target='true', but trial {unknown[0]} is of a class that the model was not trained on; it knows "
                 f"{', '.join(map(repr, self.class_names))}. Select trials of these."
             )
-        return self.y
+        return self.y.copy()  # those of Trials are read-only, which torch warns of
 
-    def _numbered(self, target: Array) -> Array:
-        n_classes, known = len(self.class_names), target.dtype.kind in "iu" and target.shape in ((), (len(self),))
-        if not known or target.min() < 0 or target.max() >= n_classes:
+    def _for_each(self, target: Array) -> Array:
+        """Classes (n,) of names or numbers of classes."""
+        place = {name: number for number, name in enumerate(self.class_names)}
+        if target.dtype.kind in "UO":
+            target = np.array([place.get(name, name) for name in target.ravel().tolist()]).reshape(target.shape)
+        known = target.dtype.kind in "iu" and target.shape in ((), (len(self),))
+        if not known or not np.isin(target, list(place.values())).all():
             raise checks.ParameterError(
-                f"target={target!r} must be 'true', 'predicted', a class ({', '.join(map(repr, self.class_names))}), "
-                f"or numbers from 0 to {n_classes - 1}: one, or one for each of {len(self)} trials."
+                f"target={_some(target)} must be 'true', 'predicted', a class "
+                f"({', '.join(map(repr, self.class_names))}), or numbers from 0 to {len(place) - 1}: one, or one for "
+                f"each of {len(self)} trials."
             )
         return np.broadcast_to(target, len(self)).astype(int)
 
@@ -109,13 +118,28 @@ class Question:
         It is taken at the epochs, or at what ``seen`` makes of a batch of them.  Parameters are left without gradients.
         """
         out = np.empty(self.x.shape)
-        with evaluating(self.module), torch.enable_grad():
+        with evaluating(self.module), torch.inference_mode(False), torch.enable_grad():
             for rows, batch in self.batches():
                 x = (batch if seen is None else seen(batch)).detach().requires_grad_()
                 wanted = torch.from_numpy(labels[rows]).to(x.device)
                 logit = self.module(x).gather(1, wanted[:, None]).sum()  # trials do not see each other
-                out[rows] = numbers(torch.autograd.grad(logit, x)[0])
+                out[rows] = numbers(self._gradient(logit, x))
         return np.asarray(out * self.scale)
+
+    def _gradient(self, logit: Tensor, x: Tensor) -> Tensor:
+        found = torch.autograd.grad(logit, x, allow_unused=True)[0] if logit.requires_grad else None
+        if found is None:
+            raise checks.ParameterError(
+                f"'model', a {type(self.module).__name__}, has logits without a gradient by the epoch; look in its "
+                "forward for torch.no_grad, detach or a detour through NumPy."
+            )
+        return found
+
+
+def _some(target: Array) -> str:
+    """A target in few words."""
+    text = repr(target.tolist())
+    return text if len(text) < 80 else f"{text[:60]}… {target.shape}"
 
 
 def ask(model: Model, trials: Any) -> Question:
@@ -126,8 +150,9 @@ def ask(model: Model, trials: Any) -> Question:
     model : EEGDecoder or nn.Module
         A fitted estimator, then trials are checked and scaled as it does when it predicts; or a network from
         (batch, n_chans, n_times) to logits.
-    trials : Trials or array (n, n_chans, n_times)
-        The channels of an array are numbered, unless the estimator knows their names.
+    trials : Trials, mne.Epochs or array (n, n_chans, n_times)
+        The channels of an array are numbered, unless the estimator knows their names.  The true classes of Epochs are
+        the names of their events, if the estimator has classes of these names.
     """
     if isinstance(model, EEGDecoder):
         return _of_decoder(model, trials)
@@ -168,32 +193,60 @@ def _of_decoder(decoder: EEGDecoder, trials: Any) -> Question:
         frame = known or decoder.recorded_
     inputs.same_signal(x, (decoder.signal_.n_chans, decoder.signal_.n_times), "trials")
     ch_names, sfreq = _axes(frame, x.shape[1], decoder.signal_.sfreq)
-    y = _classes(decoder, trials) if isinstance(trials, Trials) else None
-    return Question(module, x, scale, y, decoder.class_names_, ch_names, sfreq, _tmin(trials))
+    y = _classes(decoder, trials, len(x))
+    return Question(module, x, scale, y, decoder.class_names_, ch_names, sfreq, _tmin(trials), _kind(trials))
 
 
-def _classes(decoder: EEGDecoder, trials: Trials) -> Array:
-    """Place of each trial's class among those of the decoder, -1 if it has none."""
-    if decoder.recorded_ is not None:
-        decoder.recorded_.require_classes(trials, "trials")
-    labels = trials.labels if decoder.classes_.dtype.kind in "OU" else trials.y
-    place = {label: number for number, label in enumerate(decoder.classes_.tolist())}
-    return np.array([place.get(label, -1) for label in labels.tolist()])
+def _classes(decoder: EEGDecoder, trials: Any, n: int) -> Array | None:
+    """Place of each trial's class among those of the decoder, -1 if it has none; None if the trials do not tell."""
+    known: Sequence[Any] = decoder.class_names_
+    labels = inputs.own_labels(trials)
+    if isinstance(trials, Trials):
+        if decoder.recorded_ is not None:
+            decoder.recorded_.require_classes(trials, "trials")
+        known = decoder.classes_.tolist()
+        labels = trials.labels if decoder.classes_.dtype.kind in "OU" else trials.y
+    if labels is None:
+        return None
+    place = {label: number for number, label in enumerate(known)}
+    return np.array([place.get(label, -1) for label in inputs.read_labels(labels, n, "events of trials").tolist()])
 
 
 def _of_module(module: nn.Module, trials: Any) -> Question:
     x, known = inputs.read_epochs(trials, "trials"), Recorded.of(trials)
     ch_names, sfreq = _axes(known, x.shape[1], None)
     y, names = (trials.y, trials.class_names) if isinstance(trials, Trials) else (None, ())
-    question = Question(module, x, 1.0, y, names, ch_names, sfreq, _tmin(trials))
-    n_outputs = question.logits(x[:1]).shape[1]
+    question = Question(module, x, 1.0, y, names, ch_names, sfreq, _tmin(trials), _kind(trials))
+    n_outputs = _outputs(question)
     if names and len(names) != n_outputs:
         raise checks.MismatchError(
             f"'trials' have {len(names)} classes, {list(names)}, but the model has {n_outputs} outputs; select the "
             "classes that it was trained on, or give the bare array."
         )
     names = names or tuple(str(number) for number in range(n_outputs))
-    return Question(module, x, 1.0, y, names, ch_names, sfreq, question.tmin)
+    return replace(question, class_names=names)
+
+
+def _outputs(question: Question) -> int:
+    """How many classes a network has; what it cannot do with one epoch, it cannot do with more."""
+    module, (_, one) = question.module, next(question.batches(question.x[:1]))
+    try:
+        with evaluating(module), torch.no_grad():
+            out = module(one)
+    except checks.InputError:
+        raise
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        raise checks.MismatchError(
+            f"'trials' {question.x.shape} are not what 'model', a {type(module).__name__}, was made for: on an epoch "
+            f"{tuple(one.shape)} it says {error}. Give the channels and samples that it was trained on."
+        ) from error
+    if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != 1:
+        got = tuple(out.shape) if isinstance(out, Tensor) else f"a {type(out).__name__}"
+        raise checks.ShapeError(
+            f"'model', a {type(module).__name__}, gives {got} for an epoch {tuple(one.shape)}; logits (batch, "
+            "n_classes) are needed: wrap it in a module that returns them."
+        )
+    return out.shape[1]
 
 
 def _axes(known: Recorded | None, n_chans: int, sfreq: float | None) -> tuple[tuple[str, ...], float]:
@@ -205,6 +258,14 @@ def _axes(known: Recorded | None, n_chans: int, sfreq: float | None) -> tuple[tu
 
 def _tmin(trials: Any) -> float:
     return float(getattr(trials, "tmin", 0.0))
+
+
+def _kind(trials: Any) -> str:
+    """What was given, with its article."""
+    if isinstance(trials, np.ndarray):
+        return "an array"
+    name = type(trials).__name__
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
 
 def _parameter(module: nn.Module) -> Tensor:

@@ -16,14 +16,15 @@ from scipy.stats import rankdata
 from torch import nn
 
 from gbwatt import checks
-from gbwatt.explain.attribution import METHODS, Attribution
+from gbwatt.explain.attribution import CONTRIBUTIONS, METHODS, Attribution, mean_by_class
 from gbwatt.explain.question import Array, Model, Target, ask, network
+from gbwatt.explain.summary import Summarised
 from gbwatt.models import create
-from gbwatt.training import EEGDecoder, randomness
+from gbwatt.training import EEGDecoder, inputs, randomness
 
 
-@dataclass(frozen=True, eq=False)
-class Randomisation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Randomisation(Summarised):
     """Attributions of a trained network and of one with random weights, to the same classes.
 
     Attributes
@@ -31,7 +32,9 @@ class Randomisation:
     trained, random : Attribution
     correlation : array (n_classes,)
         Rank correlation (Spearman) of the two mean magnitudes over channels and times, by class: about 0 where the
-        attribution depends on what was learnt, and near 1 where it does not.  NaN for a class without trials.
+        attribution depends on what was learnt, and near 1 where it does not.  NaN for a class without trials.  Where
+        the method multiplies by the epoch, both are divided by the mean magnitude of the epochs before: whatever the
+        weights are, it is in both, and would make them alike.
     """
 
     trained: Attribution
@@ -56,8 +59,21 @@ def randomisation(
     checks.one_of("method", method, tuple(METHODS))
     labels = ask(model, trials).labels(target)
     trained, random = (METHODS[method](m, trials, labels) for m in (model, randomised(model, seed)))
-    pairs = zip(trained.by_class(), random.by_class(), strict=True)
-    return Randomisation(trained, random, np.array([_rank_correlation(a, b) for a, b in pairs]))
+    return Randomisation(trained, random, rank_correlations(trained, random, inputs.read_epochs(trials, "trials")))
+
+
+def rank_correlations(trained: Attribution, random: Attribution, x: Array) -> Array:
+    """``correlation`` of a :class:`Randomisation` (n_classes,), of attributions of the epochs x to the same classes."""
+    pairs = zip(_gains(trained, x), _gains(random, x), strict=True)
+    return np.array([_rank_correlation(a, b) for a, b in pairs])
+
+
+def _gains(found: Attribution, x: Array) -> Array:
+    """Mean magnitudes by class, without that of the epochs."""
+    if found.method not in CONTRIBUTIONS:
+        return found.by_class()
+    size = mean_by_class(abs(x), found.labels, len(found.class_names))
+    return np.asarray(found.by_class() / np.where(size == 0, 1, size))
 
 
 def _rank_correlation(a: Array, b: Array) -> float:

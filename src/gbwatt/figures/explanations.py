@@ -61,7 +61,7 @@ def heatmaps(
     for place, (axes, name, map_) in enumerate(zip(grid, classes, array, strict=True)):
         image = axes.imshow(map_, aspect="auto", interpolation="none", extent=extent, **style.shades(array))
         axes.set_title(style.wrapped(name, (width - 1.4) / columns))
-        axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+        axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
         axes.spines[:].set_visible(False)
         axes.tick_params(which="both", left=place % columns == 0)
     style.name_ticks(grid[0].yaxis, channels, height, style.widest(channels, SMALL) + 0.03)

@@ -19,12 +19,15 @@ from gbwatt.figures.inputs import Array
 from gbwatt.figures.style import DOUBLE, SINGLE, TINY, picture
 
 _NUMBERS = 7  # matrices up to this size have numbers in their cells
+_EVEN = 0.01  # weights that are all as close to 1/m are shown by how far they are from it alone
 _ILL = 4  # log10 of the condition number from which on a matrix is ill-conditioned in the paper
 
 
 @picture
 def attention_maps(weights: ArrayLike, class_names: Sequence[str]) -> Figure:
     """Attention for each class, and below how far it is from even: 100 (m w - 1) per cent of 1/m.
+
+    Where no weight is a percent point from 1/m, the weights would all look alike, and there is the second half alone.
 
     Parameters
     ----------
@@ -46,17 +49,27 @@ def attention_maps(weights: ArrayLike, class_names: Sequence[str]) -> Figure:
     width = SINGLE if n == 1 or (n == 2 and m <= 3) else DOUBLE
     side = min(1.5 if m <= 4 else 2.1, (width - 1.1) / columns)
     rows = math.ceil(n / columns)
-    figure = style.canvas(width, 2 * (rows * (side + 0.25) + 0.4))
-    halves = figure.add_gridspec(2, 1)
-    off = 100 * (m * array - 1)
-    for place, (values, label, form) in enumerate(
-        (
-            (100 * array, "attention weight (%)", "{:.1f}"),
-            (off, f"deviation from 1/{m} (% of it)", "{:+.1f}"),
-        )
-    ):
-        _matrices(figure, halves[place].subgridspec(rows, columns), values, classes, side, form, label)
+    halves = [(100 * (m * array - 1), f"deviation from 1/{m} = {100 / m:.1f} % (% of it)", "{:+.1f}")]
+    if not nearly_equal(array):
+        halves.insert(0, (100 * array, "attention weight (%)", "{:.1f}"))
+    height = rows * (side + 0.25) + 0.4
+    heights = [height, 0.15, height][-2 * len(halves) + 1 :]  # apart, or what is below one would be the other's title
+    figure = style.canvas(width, sum(heights))
+    grid = figure.add_gridspec(len(heights), 1, height_ratios=heights)
+    for place, (values, label, form) in enumerate(halves):
+        _matrices(figure, grid[2 * place].subgridspec(rows, columns), values, classes, side, form, label)
     return figure
+
+
+def nearly_equal(weights: Array) -> bool:
+    """Whether all weights (..., m) are within a percent point of 1/m.
+
+    Examples
+    --------
+    >>> nearly_equal(np.array([0.505, 0.495])), nearly_equal(np.array([0.6, 0.4]))
+    (True, False)
+    """
+    return bool(np.abs(weights - 1 / weights.shape[-1]).max() <= _EVEN)
 
 
 def _attention(weights: ArrayLike) -> Array:
@@ -121,7 +134,7 @@ def condition_histograms(before: ArrayLike, after: ArrayLike) -> Figure:
         np.log10(inputs.positive(name, inputs.flat(name, values), remedy))
         for name, values in (("before", before), ("after", after))
     ]
-    low, high = min(0.0, *(x.min() for x in logs)), max(_ILL + 1.0, *(x.max() for x in logs))
+    low, high, ill = _range_of_logs(np.concatenate(logs))
     figure = style.canvas(SINGLE, 2.6)
     axes = figure.subplots()
     for number, (name, x) in enumerate(zip(("before", "after"), logs, strict=True)):
@@ -136,11 +149,21 @@ def condition_histograms(before: ArrayLike, after: ArrayLike) -> Figure:
             hatch=("", "////")[number],
             label=f"{name} attention: {100 * np.mean(x > _ILL):.1f} % above 10⁴",
         )
-    axes.axvline(_ILL, color="black", linewidth=0.8, linestyle=":", label="κ = 10⁴")
+    if ill:
+        axes.axvline(_ILL, color="black", linewidth=0.8, linestyle=":", label="κ = 10⁴")
     axes.set(xlabel="condition number, log₁₀ κ", ylabel="matrices (%)", xlim=(low, high))
     handles, labels = axes.get_legend_handles_labels()
     style.legend(figure, handles, labels)
     return figure
+
+
+def _range_of_logs(logs: Array) -> tuple[float, float, bool]:
+    """Limits that fit the data, and whether what is ill-conditioned is within, or nearer than a decade."""
+    low, high = float(logs.min()), float(logs.max())
+    near = low - 1 <= _ILL <= high + 1
+    low, high = (min(low, _ILL), max(high, _ILL)) if near else (low, high)
+    margin = max(0.05 * (high - low), 0.1)
+    return (low - margin if low < 0 else max(0.0, low - margin)), high + margin, near
 
 
 @picture

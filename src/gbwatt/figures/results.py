@@ -139,7 +139,7 @@ def confusion(matrix: ArrayLike, class_names: Sequence[str]) -> Figure:
 def subjects(
     scores: Mapping[str, Mapping[Any, Sequence[float]]], chance: float | None = None, score: str = "accuracy"
 ) -> Figure:
-    """Scores of each subject: a point for each seed and a line for their mean.
+    """Scores of each subject: a point for each seed and, where there are several, a bar for their mean.
 
     The mean over subjects is in the legend.
 
@@ -169,14 +169,14 @@ def subjects(
     handles = []
     for number, (label, of) in enumerate(scores.items()):
         means = _columns_of_points(axes, of, everyone, number, len(scores), label)
-        looks = style.line(number) | {"linestyle": "-"}
+        looks = style.line(number) | {"linestyle": "-" if any(len(seeds) > 1 for seeds in of.values()) else "none"}
         handles.append(Line2D([], [], label=f"{label}: mean {100 * np.mean(means):.1f} %", **looks))
     if chance is not None:
         level = 100 * float(_fractions("chance", inputs.flat("chance", chance))[0])
         looks = {"color": style.GREY, "linewidth": 0.8, "linestyle": ":"}
         axes.axhline(level, **looks)
         handles.append(Line2D([], [], label=f"chance: {level:.1f} %", **looks))
-    _name_subjects(axes, everyone, figure.get_figwidth() - 0.7)
+    _name_places(axes, list(map(str, everyone)), figure.get_figwidth() - 0.7)
     axes.set(xlabel="subject", ylabel=f"{score} (%)", xlim=(-0.6, len(everyone) - 0.4))
     style.legend(figure, handles, [str(handle.get_label()) for handle in handles])
     return figure
@@ -193,15 +193,17 @@ def _columns_of_points(
         name = f"scores[{label!r}][{subject!r}]"
         y = 100 * _fractions(name, inputs.numbers(name, seeds, "n_seeds"))
         x = everyone.index(subject) + step * (number - (n - 1) / 2)
-        axes.plot(np.full(len(y), x), y, looks["marker"], color=looks["color"], alpha=0.45, markersize=3, mew=0)
-        axes.plot([x - 0.42 * step, x + 0.42 * step], [y.mean()] * 2, color=looks["color"], linewidth=1.6)
+        several = len(y) > 1  # else a bar would hide the point
+        alpha, size = (0.45, 3) if several else (1.0, 4)
+        axes.plot(np.full(len(y), x), y, looks["marker"], color=looks["color"], alpha=alpha, markersize=size, mew=0)
+        if several:
+            axes.plot([x - 0.42 * step, x + 0.42 * step], [y.mean()] * 2, color=looks["color"], linewidth=1.6)
         means.append(float(y.mean()) / 100)
     return means
 
 
-def _name_subjects(axes: Axes, everyone: list[Any], length: float) -> None:
-    """Names below, upright where they are too wide for their place."""
-    names = [str(subject) for subject in everyone]
+def _name_places(axes: Axes, names: list[str], length: float) -> None:
+    """Names below the places 0, 1, …, upright where they are too wide for their place."""
     width = style.widest(names, SMALL)
     if len(names) * (width + 0.05) <= length:
         axes.set_xticks(range(len(names)), names)
@@ -212,7 +214,7 @@ def _name_subjects(axes: Axes, everyone: list[Any], length: float) -> None:
 
 @picture
 def curves(
-    x: ArrayLike,
+    x: ArrayLike | Sequence[str],
     series: Mapping[str, tuple[ArrayLike, ArrayLike, ArrayLike]],
     paper: Mapping[str, ArrayLike] | None = None,
     *,
@@ -223,8 +225,8 @@ def curves(
 
     Parameters
     ----------
-    x : array (n,)
-        The setting, rising.
+    x : array (n,), or sequence of str
+        The setting, rising; or names of settings, which stand side by side in their order.
     series : mapping from label to (mean (n,), low (n,), high (n,))
         NaN where there is no result.
     paper : mapping from label to array (n,), optional
@@ -240,7 +242,8 @@ def curves(
     ['GBWAtt', 'dashed: the paper']
     """
     inputs.filled("series", series)
-    setting = inputs.rising("x", inputs.numbers("x", x, "n"))
+    names = _names(x)
+    setting = np.arange(len(names)) if names else inputs.rising("x", inputs.numbers("x", x, "n"))
     order = list(dict.fromkeys((*series, *(paper or {}))))
     figure = style.canvas(SINGLE, 2.5 + 0.13 * len(order))
     axes = figure.subplots()
@@ -248,6 +251,8 @@ def curves(
         mean, low, high = (_along(setting, f"series[{label!r}][{i}]", band) for i, band in enumerate(bands))
         looks = style.line(order.index(label)) | {"linestyle": "-"}
         axes.fill_between(setting, low, high, color=looks["color"], alpha=0.15, linewidth=0)
+        alone = _alone(mean)
+        axes.vlines(setting[alone], low[alone], high[alone], color=looks["color"], alpha=0.4)
         axes.plot(setting, mean, label=label, **looks)
     for label, given in (paper or {}).items():
         looks = style.line(order.index(label)) | _HOLLOW
@@ -256,9 +261,25 @@ def curves(
     if paper:
         axes.plot([], [], "o", color=style.GREY, **_HOLLOW, label="dashed: the paper")
     axes.set(xlabel=xlabel, ylabel=ylabel)
-    style.at(axes.xaxis, setting.tolist())
+    if names:
+        _name_places(axes, names, SINGLE - 0.7)
+        axes.set_xlim(-0.4, len(names) - 0.6)
+    else:
+        style.at(axes.xaxis, setting.tolist())
     style.legend(figure, *axes.get_legend_handles_labels())
     return figure
+
+
+def _names(x: object) -> list[str]:
+    """The names of settings; none if they are numbers."""
+    given = list(x) if isinstance(x, Sequence) and not isinstance(x, str) else []
+    return given if all(isinstance(one, str) for one in given) else []
+
+
+def _alone(values: Array) -> Array:
+    """Which values have no neighbour: a band has no width there."""
+    known = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
+    return np.asarray(known[1:-1] & ~known[:-2] & ~known[2:])
 
 
 def _along(x: Array, name: str, values: ArrayLike) -> Array:

@@ -16,7 +16,7 @@ from matplotlib.patches import Circle
 from numpy.typing import ArrayLike
 
 from gbwatt import checks
-from gbwatt.data.montage import montage_name
+from gbwatt.data.montage import electrode_name, montage_name
 from gbwatt.figures import inputs, style
 from gbwatt.figures.inputs import Array
 from gbwatt.figures.style import DOUBLE, TINY, picture
@@ -92,21 +92,21 @@ def patterns(
     most: int = 6,
     ylabel: str = "gain (a.u.)",
 ) -> Figure:
-    """Spatial patterns of the strongest filters, each with its spectrum below.
+    """Spatial patterns of the strongest features, each with its spectrum below.
 
-    The strength of a filter is ‖pattern‖ ‖spectrum‖.  The sign of a pattern means nothing, that of its parts relative
+    The strength of a feature is ‖pattern‖ ‖spectrum‖.  The sign of a pattern means nothing, that of its parts relative
     to each other does; each map has its largest value at 1 or -1.
 
     Parameters
     ----------
-    patterns : array (n_filters, n_chans)
-    spectra : array (n_filters, n_freqs)
+    patterns : array (n_features, n_chans)
+    spectra : array (n_features, n_freqs)
     freqs : array (n_freqs,)
         In hertz, rising.
     ch_names : sequence of str
         Names of the 10-05 system, three or more.
     most : int
-        How many filters are shown at most.
+        How many features are shown at most.
     ylabel : str
         What the spectra are, and their unit.
 
@@ -119,18 +119,18 @@ def patterns(
     --------
     >>> figure = patterns([[1, 2, 3], [9, 5, 1]], [[0, 1], [1, 0]], [8, 12], ["C3", "Cz", "C4"])
     >>> [axes.get_title() for axes in figure.axes]
-    ['filter 2', '', 'filter 1', '', '']
+    ['feature 2', '', 'feature 1', '', '']
     """
-    maps = inputs.numbers("patterns", patterns, "n_filters", "n_chans")
-    lines = inputs.numbers("spectra", spectra, "n_filters", "n_freqs")
-    inputs.same_length(patterns=(maps, "filters"), spectra=(lines, "filters"))
+    maps = inputs.numbers("patterns", patterns, "n_features", "n_chans")
+    lines = inputs.numbers("spectra", spectra, "n_features", "n_freqs")
+    inputs.same_length(patterns=(maps, "features"), spectra=(lines, "features"))
     hertz = inputs.rising("freqs", inputs.numbers("freqs", freqs, "n_freqs"))
     inputs.same_length(freqs=(hertz, "frequencies"), spectra=(lines[0], "frequencies"))
     places = positions(inputs.names("ch_names", ch_names, maps.shape[1], "channels in 'patterns'"))
     checks.at_least("most", most, 1)
     strongest = np.argsort(-_lengths(maps) * _lengths(lines), kind="stable")[:most]
     return _draw_patterns(
-        maps[strongest], lines[strongest], hertz, places, [f"filter {i + 1}" for i in strongest], ylabel
+        maps[strongest], lines[strongest], hertz, places, [f"feature {i + 1}" for i in strongest], ylabel
     )
 
 
@@ -160,6 +160,8 @@ def _draw_patterns(
             below.set_ylabel(ylabel)
         first = first or below
         tops.append(top)
+    if first is not None:  # all share its limits
+        first.set_ylim(min(0.0, float(lines.min())), 1.05 * float(lines.max()) or 1.0)
     colours = ScalarMappable(Normalize(-1, 1), style.DIVERGING)
     style.colour_bar(figure, colours, tops, "pattern (largest = 1)", 2.3 * rows - 1.1, shrink=0.8)
     return figure
@@ -218,7 +220,8 @@ def _diagram_size(places: Mapping[str, Array]) -> float:
 def positions(ch_names: Sequence[str]) -> dict[str, Array]:
     """Place (2,) of each electrode on a head of radius 1 seen from above: x to the right, y to the nose.
 
-    Distances from the vertex are kept (azimuthal equidistant projection).  Capitals do not matter.
+    Distances from the vertex are kept (azimuthal equidistant projection).  Capitals, and dots that fill up a name, do not
+    matter.
 
     Examples
     --------
@@ -226,13 +229,13 @@ def positions(ch_names: Sequence[str]) -> dict[str, Array]:
     ['C3']
     """
     known = _montage()
-    unknown = [name for name in ch_names if name.casefold() not in known]
+    unknown = [name for name in ch_names if electrode_name(name).casefold() not in known]
     if unknown:
         raise UnknownPositionError(
             f"'ch_names' has {len(unknown)} of {len(ch_names)} channels whose position is not known: {_some(unknown)}. "
             "Use names of the 10-05 system (Fz, C3, Oz), leave these channels out, or draw channel_bars()."
         )
-    found = {name: known[name.casefold()] for name in ch_names}
+    found = {name: known[electrode_name(name).casefold()] for name in ch_names}
     distinct = {tuple(np.round(place, 6)) for place in found.values()}
     if len(distinct) < len(ch_names) or len(ch_names) < 3:
         raise checks.ParameterError(

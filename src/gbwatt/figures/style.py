@@ -185,8 +185,8 @@ def wrapped(text: str, width: float, size: float = NORMAL) -> str:
 
     Examples
     --------
-    >>> wrapped("right hand", 0.5), wrapped("deviation (% of it)", 0.9)
-    ('right\nhand', 'deviation\n(% of it)')
+    >>> wrapped("right hand", 0.5), wrapped("deviation (% of it), mean", 0.9)
+    ('right\nhand', 'deviation\n(% of it), mean')
     """
     lines = [""]
     for word in _words(text, width, size):
@@ -199,7 +199,7 @@ def wrapped(text: str, width: float, size: float = NORMAL) -> str:
 
 
 def _words(text: str, width: float, size: float) -> list[str]:
-    groups: list[str] = re.findall(r"\([^()]*\)|\S+", text)
+    groups: list[str] = re.findall(r"(?:\([^()]*\)|\S)+", text)  # with the comma or colon that follows
     return [word for group in groups for word in ([group] if text_width(group, size) <= width else group.split())]
 
 

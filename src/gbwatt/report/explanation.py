@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbwatt import checks, explain, figures
+from gbwatt import explain, figures
 from gbwatt.data import Trials
+from gbwatt.explain.attribution import CONTRIBUTIONS
+from gbwatt.figures.network import nearly_equal
+from gbwatt.report.evidence import Evidence, attribute
+from gbwatt.report.sentences import curves_in, numbers_in, say_curves, sentences
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from gbwatt.explain import Attribution
+    from gbwatt.figures.inputs import Array
     from gbwatt.training import EEGDecoder
 
-_CURVE_TRIALS = 100  # at most, for deletion and insertion: each takes a hundred forward passes
-_MOST = 3  # channels that are named
+__all__ = ["Explanation", "Picture", "attribute", "findings", "numbers_of", "pictures_of"]
+
+_FREE = 0.05  # change of the logits below which they hardly depend on the scale of an epoch
 
 
 class Picture(NamedTuple):
@@ -28,8 +34,8 @@ class Picture(NamedTuple):
     caption: str
 
 
-def pictures_of(decoder: EEGDecoder, trials: Trials, method: str = "gradient") -> Iterator[Picture]:
-    """All pictures that a decoder has: those of any network, and those of attention if there is some.
+class Explanation(Evidence):
+    """Pictures, sentences and numbers of a decoder on some trials, of one computation.
 
     Parameters
     ----------
@@ -40,68 +46,114 @@ def pictures_of(decoder: EEGDecoder, trials: Trials, method: str = "gradient") -
     method : str
         Of the attribution, a key of :data:`gbwatt.explain.METHODS`.
     """
-    attribution = attribute(decoder, trials, method)
-    yield from _of_attribution(attribution, trials.unit)
-    yield from _of_filters(decoder, trials)
-    yield from _of_attention(decoder, trials)
-    yield _faithful(decoder, trials, method)
+
+    @cached_property
+    def numbers(self) -> dict[str, Any]:
+        """See :func:`numbers_of`."""
+        return numbers_in(self)
+
+    def findings(self) -> list[str]:
+        """See :func:`findings`."""
+        return sentences(self.numbers)
+
+    def pictures(self) -> Iterator[Picture]:
+        """See :func:`pictures_of`."""
+        yield from _of_attribution(self)
+        yield from _of_filters(self)
+        yield from _of_attention(self)
+        yield from _of_metric(self)
+        yield from _of_curves(self)
 
 
-def attribute(decoder: EEGDecoder, trials: Trials, method: str) -> Attribution:
-    """The attribution of the true classes."""
-    checks.one_of("method", method, tuple(explain.METHODS))
-    return explain.METHODS[method](decoder, trials)
+def pictures_of(decoder: EEGDecoder, trials: Trials, method: str = "gradient") -> Iterator[Picture]:
+    """All pictures that a decoder has: those of any network, and those of attention if there is some."""
+    yield from Explanation(decoder, trials, method).pictures()
+
+
+def findings(decoder: EEGDecoder, trials: Trials, method: str = "gradient") -> list[str]:
+    """What an explanation comes to, in sentences.
+
+    First the accuracy, then the strongest channels, random weights, deletion and insertion, attention and metric, the
+    truth if it is known, and which pictures there are none of.
+    """
+    return Explanation(decoder, trials, method).findings()
+
+
+def numbers_of(decoder: EEGDecoder, trials: Trials, method: str = "gradient") -> dict[str, Any]:
+    """The same as numbers, in values that JSON has; None for what a decoder or a recording does not have.
+
+    Returns
+    -------
+    dict
+        - method, and the unit of its values: "1/µV", say, or "logit"
+        - trials: number by class, of the classes that have some
+        - accuracy: value, correct, trials; chance, the share of the most frequent class; p of the one-sided binomial
+          test against it, None if there is one class only
+        - magnitude: mean by class and channel
+        - random_weights: seeds; rank_correlation by class, one for each seed
+        - deletion, insertion: gain; trials; first, after_10_percent and last, the mean probabilities of the true class
+          where no cell, a tenth and all are changed; after_10_percent_random, the same in random order; or None
+        - attention: m; smallest and largest weight; or None
+        - metric: theta; smallest and largest eigenvalue of M; distance from the identity; or None
+        - localisation: for each class the fields of :class:`gbwatt.explain.Found`, and found; None if not simulated
+        - left_out: sentences
+    """
+    return Explanation(decoder, trials, method).numbers
 
 
 # ---- what matters in an epoch
 
 
-def _of_attribution(found: Attribution, unit: str) -> Iterator[Picture]:
-    values, names = _present(found)
-    label = _quantity(found.method, unit)
+def _of_attribution(given: Evidence) -> Iterator[Picture]:
+    found, label = given.attribution, _quantity(given)
     what = f"Mean magnitude over trials of the {found.method.replace('-', ' ')} of the logit of the true class"
-    heat = figures.heatmaps(values, names, found.ch_names, found.times, label)
-    yield Picture("heatmaps", heat, f"{what}, for each channel and time; one panel a class, {_counts(found)}.")
-    over_time = f"{what}, averaged over time."
-    try:
-        scalp = figures.topomaps(values.mean(axis=2), names, found.ch_names, label)
+    heat = figures.heatmaps(found.by_class(), found.class_names, found.ch_names, found.times, label)
+    caption = f"{what}, for each channel and time; one panel a class, {_counts(given)}.{_scale(given)}"
+    yield Picture("heatmaps", heat, caption)
+    over_time, values = f"{what}, averaged over time.", found.channels()
+    if given.without_places is None:
+        scalp = figures.topomaps(values, found.class_names, given.electrodes, label)
         yield Picture("topomaps", scalp, f"{over_time} Between electrodes it is interpolated.")
-    except figures.UnknownPositionError:
-        bars = figures.channel_bars(values.mean(axis=2), names, found.ch_names, label)
-        yield Picture("channels", bars, f"{over_time} It is not known where these electrodes are.")
+    else:
+        bars = figures.channel_bars(values, found.class_names, found.ch_names, label)
+        yield Picture("channels", bars, f"{over_time} There is no map of the scalp: {given.without_places}.")
 
 
-def _present(found: Attribution) -> tuple[np.ndarray, list[str]]:
-    """Mean magnitudes of the classes that have trials, and their names."""
-    values = found.by_class()
-    there = [place for place in range(len(values)) if not np.isnan(values[place]).any()]
-    return values[there], [found.class_names[place] for place in there]
+def _quantity(given: Evidence) -> str:
+    if given.method in CONTRIBUTIONS:
+        return "|contribution to the logit|"
+    return f"|∂ logit / ∂ x| (1/{given.trials.unit})"
 
 
-def _quantity(method: str, unit: str) -> str:
-    if method in ("gradient", "smooth-gradient"):
-        return f"|∂ logit / ∂ x| (1/{unit})"
-    return "contribution to the logit"
+def _counts(given: Evidence) -> str:
+    found = given.attribution
+    counted = zip(found.class_names, np.bincount(found.labels), strict=True)
+    return ", ".join(f"{n} trials of {name}" for name, n in counted)
 
 
-def _counts(found: Attribution) -> str:
-    numbers = np.bincount(found.labels, minlength=len(found.class_names))
-    return ", ".join(f"{n} trials of {name}" for name, n in zip(found.class_names, numbers, strict=True) if n)
+def _scale(given: Evidence) -> str:
+    """What follows for a method with the epoch as a factor, if the logits do not depend on its scale."""
+    if given.method not in CONTRIBUTIONS or given.scale_change > _FREE:
+        return ""
+    return (
+        f" The logits of this network hardly depend on the scale of an epoch (at a tenth of it they change by "
+        f"{100 * given.scale_change:.1f} % of their standard deviation), so that integrated gradients are nearly "
+        "proportional to gradient times input."
+    )
 
 
 # ---- filters
 
 
-def _of_filters(decoder: EEGDecoder, trials: Trials) -> Iterator[Picture]:
-    try:
-        found = explain.feature_patterns(decoder, trials)
-        spectra = explain.temporal_spectra(decoder, trials.sfreq)
-        drawn = figures.patterns(found.patterns, spectra.amplitudes, spectra.frequencies, found.ch_names)
-    except (checks.ParameterError, figures.UnknownPositionError):  # no filters of our kind, or nowhere to draw them
+def _of_filters(given: Evidence) -> Iterator[Picture]:
+    if given.filters is None or given.without_places is not None:
         return
+    found, spectra = given.filters
+    drawn = figures.patterns(found.patterns, spectra.amplitudes, spectra.frequencies, given.electrodes)
     caption = (
-        "Patterns of the strongest learnt features: the topography of what a feature finds in these trials (after "
-        "Haufe et al. 2014), not its weights; below, the amplitude spectrum of its temporal filters."
+        "Patterns of the strongest learnt features, by the length of the pattern times that of the spectrum: the "
+        "topography of what a feature finds in these trials (after Haufe et al. 2014), not its weights; below, the "
+        "amplitude spectrum of its temporal filters."
     )
     yield Picture("patterns", drawn, caption)
 
@@ -109,32 +161,41 @@ def _of_filters(decoder: EEGDecoder, trials: Trials) -> Iterator[Picture]:
 # ---- inside the network
 
 
-def _of_attention(decoder: EEGDecoder, trials: Trials) -> Iterator[Picture]:
-    try:
-        inside = explain.look_inside(decoder, trials)
-    except checks.ParameterError:  # no attention of matrices
+def _of_attention(given: Evidence) -> Iterator[Picture]:
+    if given.inside is None:
         return
-    there = np.unique(inside.labels)
-    names = [inside.class_names[label] for label in there]
-    attention = figures.attention_maps(inside.attention_by_class()[there], names)
-    yield Picture("attention", attention, "Attention weights, mean over the trials of each class; rows are queries.")
+    inside, names = given.inside, given.attribution.class_names
+    weights = inside.attention_by_class()[np.unique(inside.labels)]
+    yield Picture("attention", figures.attention_maps(weights, names), _about_attention(weights))
     histograms = figures.condition_histograms(*(numbers.ravel() for numbers in inside.condition_numbers()))
     yield Picture(
         "conditions", histograms, "Condition numbers of the matrices of all trials, before attention and after it."
     )
     spectra = figures.spectra(*(values.reshape(-1, values.shape[-1]) for values in (inside.before, inside.after)))
-    yield Picture("spectra", spectra, "Eigenvalues of the same matrices, from the largest: median and spread.")
-    plane = figures.embedding(explain.embed(inside.features), inside.labels.tolist(), inside.class_names, "PCA")
-    yield Picture(
-        "features", plane, "Features that enter the last layer, in the plane of their first two principal components."
+    caption = (
+        "Eigenvalues of the same matrices, from the largest: the line is their median, the darker band has the middle "
+        "half of the matrices, the paler one 5 to 95 % of them."
     )
-    yield from _of_metric(decoder)
+    yield Picture("spectra", spectra, caption)
+    if given.without_plane is None:
+        plane = figures.embedding(explain.embed(inside.features), inside.labels.tolist(), inside.class_names, "PCA")
+        caption = "Features that enter the last layer, in the plane of their first two principal components."
+        yield Picture("features", plane, caption)
 
 
-def _of_metric(decoder: EEGDecoder) -> Iterator[Picture]:
-    try:
-        metric = explain.learnt_metric(decoder)
-    except checks.ParameterError:  # a metric without parameters
+def _about_attention(weights: Array) -> str:
+    m, means = weights.shape[-1], "mean over the trials of each class; rows are queries, columns keys."
+    if nearly_equal(weights):
+        return (
+            f"All attention weights are within a percent point of 1/{m}, which equal ones would be: how far they are "
+            f"from it, in percent of it, {means}"
+        )
+    return f"Attention weights, and below them how far they are from 1/{m}, which equal ones would be, {means}"
+
+
+def _of_metric(given: Evidence) -> Iterator[Picture]:
+    metric = given.metric
+    if metric is None:
         return
     caption = (
         f"Eigenvalues of the learnt M, which began as the identity; θ = {metric.theta:g}. Its affine-invariant "
@@ -147,49 +208,17 @@ def _of_metric(decoder: EEGDecoder) -> Iterator[Picture]:
 # ---- whether to believe it
 
 
-def _faithful(decoder: EEGDecoder, trials: Trials, method: str) -> Picture:
-    some = trials if len(trials.y) <= _CURVE_TRIALS else trials[_spread(trials)]
-    attribution = attribute(decoder, some, method)
-    removed, given = (curve(decoder, some, attribution) for curve in (explain.deletion, explain.insertion))
+def _of_curves(given: Evidence) -> Iterator[Picture]:
+    if given.curves is None:
+        return
+    removed, back = given.curves
     lines = {
-        method.replace("-", " "): (removed.probability.mean(0), given.probability.mean(0)),
-        "random order": (removed.random.mean(0), given.random.mean(0)),
+        given.method.replace("-", " "): (removed.probability.mean(0), back.probability.mean(0)),
+        "random order": (removed.random.mean(0), back.random.mean(0)),
     }
     caption = (
-        f"Probability of the true class, mean over {len(some.y)} trials, while cells of a channel and an eighth of the "
-        "epoch are replaced by those of another trial (deletion), or given back (insertion), the most important first. "
-        f"Deletion gains {removed.gain:+.2f} over a random order, insertion {given.gain:+.2f}."
+        f"Probability of the true class, mean over {len(removed.probability)} trials, while cells of a channel and an "
+        "eighth of the epoch are replaced by the same cells of another of these trials, which is drawn at random and "
+        f"may be of the same class (deletion), or given back (insertion). {' '.join(say_curves(curves_in(given)))}"
     )
-    return Picture("faithfulness", figures.deletion_insertion(removed.fraction, lines), caption)
-
-
-def _spread(trials: Trials) -> np.ndarray:
-    return np.unique(np.linspace(0, len(trials.y) - 1, _CURVE_TRIALS).round().astype(int))
-
-
-def findings(decoder: EEGDecoder, trials: Trials, method: str = "gradient") -> list[str]:
-    """What an explanation comes to, in sentences: the strongest channels, random weights, the truth if it is known."""
-    tested = explain.randomisation(decoder, trials, method=method)
-    values, names = _present(tested.trained)
-    said = []
-    for name, channels in zip(names, values.mean(axis=2), strict=True):
-        first = [tested.trained.ch_names[place] for place in np.argsort(-channels)[:_MOST]]
-        said.append(f"{name}: most at {', '.join(first)}.")
-    known = tested.correlation[~np.isnan(tested.correlation)]
-    said.append(
-        f"Random weights give another picture if this is near 0, the same if near 1: rank correlation "
-        f"{known.min():.2f} to {known.max():.2f} over classes."
-    )
-    return said + _planted(tested.trained, trials)
-
-
-def _planted(found: Attribution, trials: Trials) -> list[str]:
-    """For simulated trials of one subject, where the planted electrodes stand."""
-    truth = trials.truth if len(trials.truths) == 1 else None
-    if truth is None:
-        return []
-    return [
-        f"Planted for {one.class_name}: {', '.join(one.planted)}; by magnitude "
-        f"{', '.join(f'number {rank}' for rank in one.ranks)} of {one.n_channels} channels."
-        for one in explain.localisation(found, truth)
-    ]
+    yield Picture("faithfulness", figures.deletion_insertion(removed.fraction, lines), caption)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gbwatt
 from gbwatt.experiments.formats import Column, Table, show
 from gbwatt.experiments.statistics import wilson
 from gbwatt.report import pictures
@@ -46,7 +48,7 @@ def report_of_model(folder: str | Path, record: Record | None = None) -> Page:
         *_test(record),
         *_training(found),
         Section("Configuration", tuple(_configuration(found, versions))),
-        Section("Use it", tuple(_commands(folder.name, record))),
+        Section("Use it", tuple(_commands(str(folder), found.extra.get("estimator"), record))),
     ]
     return Page(f"{found.name}, a trained model", tuple(sections), _lead(record))
 
@@ -165,8 +167,36 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _commands(name: str, record: Record | None) -> Iterator[Block]:
-    dataset, subject = (record or {}).get("dataset", "DATASET"), (record or {}).get("subject", 1)
-    yield Code(f"gbwatt evaluate {name} --dataset {dataset} --subject {subject}\ngbwatt report {name} -o report.html")
+# ---------------------------------------------------------------------------------------------------------------- use
+
+
+def _commands(folder: str, estimator: Record | None, record: Record | None) -> Iterator[Block]:
+    """How the model is opened again; a network without an estimator knows no labels, and cannot be scored."""
+    commands = (
+        [] if estimator is None else [["gbwatt", verb, folder, *_given(record)] for verb in ("evaluate", "explain")]
+    )
+    yield Code("\n".join(map(shlex.join, [*commands, ["gbwatt", "report", folder, "-o", "report.html"]])))
     yield Paragraph("In Python:")
-    yield Code(f'from gbwatt.training import EEGDecoder\n\ndecoder = EEGDecoder.from_pretrained("{name}")')
+    yield Code(_snippet(folder, estimator))
+
+
+def _given(record: Record | None) -> list[str]:
+    """Options that open the recordings of the training, as they were read then."""
+    if record is None:
+        return ["--dataset", "DATASET"]
+    words = ["--dataset", record["dataset"], "--subject", str(record["subject"])]
+    words += ["--split", str(record["split"])] if record.get("split") else []
+    for name, value in (record.get("reading") or {}).items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        words += ["--source", text] if name == "source" else ["--read", f"{name}={text}"]
+    return words
+
+
+def _snippet(folder: str, estimator: Record | None) -> str:
+    """Python that loads what the folder holds, by the class that it was saved as."""
+    path = json.dumps(folder, ensure_ascii=False)
+    if estimator is None:
+        return f"from gbwatt.models.files import load_pretrained\n\nmodel = load_pretrained({path}).model"
+    name = estimator.get("class", "EEGDecoder")
+    home = "gbwatt" if name in gbwatt.__all__ else "your_module"  # a subclass of somebody's own
+    return f"from {home} import {name}\n\ndecoder = {name}.from_pretrained({path})"

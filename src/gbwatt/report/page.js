@@ -40,9 +40,12 @@ function sorted(lines, column, direction) {
 
 class SearchTable {
   constructor(figure) {
+    this.figure = figure;
     this.columns = JSON.parse(figure.querySelector("script").textContent);
     this.size = Number(figure.dataset.shown);
     this.long = Number(figure.dataset.long);
+    this.wraps = Number(figure.dataset.wraps);
+    this.frozen = Number(figure.dataset.frozen || 0);
     this.heads = [...figure.querySelectorAll("thead th")];
     this.body = figure.querySelector("tbody");
     this.controls = figure.querySelector(".controls");
@@ -60,6 +63,7 @@ class SearchTable {
   }
 
   listen() {
+    addEventListener("resize", () => this.freeze());
     this.filter.addEventListener("input", () => this.update());
     this.heads.forEach((head, place) => {
       head.querySelector("button").addEventListener("click", () => this.sort(place));
@@ -98,6 +102,18 @@ class SearchTable {
     const lines = this.kept.slice(start, start + this.size);
     this.body.replaceChildren(...lines.map((line) => this.row(line)));
     this.say(start, start + lines.length);
+    this.freeze();
+  }
+
+  // Columns that stay in sight each begin where the one before ends; on a phone only the first stays.
+  freeze() {
+    const count = matchMedia("(max-width: 40rem)").matches ? Math.min(1, this.frozen) : this.frozen;
+    let left = 0;
+    this.heads.slice(0, this.frozen).forEach((head, place) => {
+      this.figure.style.setProperty(`--left-${place + 1}`, place < count ? `${left}px` : "auto");
+      if (place < count) left += head.getBoundingClientRect().width;
+    });
+    this.figure.style.setProperty("--frozen", `${left}px`);
   }
 
   say(start, end) {
@@ -118,6 +134,7 @@ class SearchTable {
       if (!place) cell.scope = "row";
       if (this.columns[place].number) cell.className = "number";
       else if (text.length > this.long) cell.className = "long";
+      else if (text.length > this.wraps) cell.className = "wraps";
       cell.textContent = text;
       row.append(cell);
     });

@@ -39,9 +39,21 @@ class Facts:
 
 @dataclass(frozen=True)
 class BigTable:
-    """A table of any number of lines, which the reader sorts and filters."""
+    """A table of any number of lines, which the reader sorts and filters.
+
+    Attributes
+    ----------
+    table : Table
+    frozen : int
+        The first columns that stay in sight while the others scroll, up to four; on a phone it is one at most.
+    """
 
     table: Table
+    frozen: int = 0
+
+    def __post_init__(self) -> None:
+        if self.frozen not in range(5):
+            raise checks.ParameterError(f"frozen={self.frozen!r} must be how many columns stay in sight, 0 to 4.")
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median_low
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gbwatt.experiments import paper
+from gbwatt.experiments.config import Vary
 from gbwatt.experiments.runs import Row, Run
 from gbwatt.experiments.statistics import summarize
 from gbwatt.experiments.tables import WORDS, Grid, Place, is_simulated, measure, score_of, share_of
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 Pick = Callable[[Row], float | None]
 
 _MOST = 24  # lines in a figure
-_AXES = {"fraction": "Part of the training trials", "noise": "Variance of the noise"}
+_AXES = {"fraction": "Part of the training trials", "noise": "Variance of the noise", "options.theta": "θ"}
 
 
 def figure(drawn: matplotlib.figure.Figure, caption: str) -> Figure:
@@ -40,7 +41,7 @@ def of_study(study: Study) -> Iterator[Figure]:
     if study.quantity == "seconds":
         return
     for dataset in study.grid.datasets:
-        if _values(study):
+        if study.experiment.vary is not None:
             yield from _curves(study, dataset)
         else:
             yield from by_subject(study.grid, dataset)
@@ -56,10 +57,12 @@ def by_subject(grid: Grid, dataset: str) -> Iterator[Figure]:
     if 0 < len(scores) <= _MOST:
         name = _word(dataset)
         chance = _chance([row for one in places.values() for row in one.done], dataset)
+        several = any(len(seeds) > 1 for of in scores.values() for seeds in of.values())
+        points = ": a point for each seed, a bar for the mean of several" if several else ", of one seed"
         yield figure(
             subjects(scores, chance, name),
-            f"{name} in percent on {dataset}{_simulated(dataset)}, by subject: a point for each seed, a bar for their "
-            "mean; means over subjects are beside the names.",
+            f"{name} in percent on {dataset}{_simulated(dataset)}, by subject{points}; means over subjects are beside "
+            "the names.",
         )
 
 
@@ -87,26 +90,35 @@ def _chance(rows: Sequence[Row], dataset: str) -> float | None:
     return float(np.mean([max(size) / sum(size) for size in known]))
 
 
-def _values(study: Study) -> dict[str, float]:
-    """Settings of an experiment with their numbers; none if nothing is varied, or not by numbers."""
-    vary = study.experiment.vary
-    if vary is None or not all(isinstance(value, int | float) for value in vary.values):
-        return {}
-    return {vary.label.format(value): float(value) for value in sorted(vary.values)}
+def _values(vary: Vary) -> dict[str, Any]:
+    """Settings with their numbers or, if not all are numbers, with their names, in the order of the file."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in vary.values):
+        return {vary.label.format(value): float(value) for value in sorted(vary.values)}
+    return {vary.label.format(value): str(value) for value in vary.values}
 
 
 def _curves(study: Study, dataset: str) -> Iterator[Figure]:
     """Means over what is varied, for lines that have more than one value of it."""
     word = _word(dataset)
     where = f"on {dataset}{_simulated(dataset)}"
+    means = "mean over subjects of their means over seeds"
     yield from _curve(
         study,
         dataset,
         score_of(dataset),
         study.experiment.paper if study.quantity == "score" else None,
         f"{word} (%)",
-        f"{word} in percent {where}: mean over subjects of their means over seeds",
+        f"{word} in percent {where}: {means}",
     )
+    if study.experiment.validation:
+        yield from _curve(
+            study,
+            dataset,
+            _valid,
+            None,
+            "Validation accuracy (%)",
+            f"Accuracy on validation trials at the epoch that they chose, in percent, {where}: {means}",
+        )
     if study.experiment.vary and study.experiment.vary.axis == "noise":
         yield from _curve(
             study,
@@ -114,27 +126,33 @@ def _curves(study: Study, dataset: str) -> Iterator[Figure]:
             share_of("after"),
             "conditions-after",
             "Ill-conditioned (%)",
-            f"Matrices with a condition number above 10⁴ after attention, in percent, {where}: mean over subjects of "
-            "their means over seeds",
+            f"Matrices with a condition number above 10⁴ after attention, in percent, {where}: {means}",
         )
 
 
 def _curve(study: Study, dataset: str, pick: Pick, table: str | None, ylabel: str, caption: str) -> Iterator[Figure]:
     from gbwatt.figures import curves
 
-    values, labels = _values(study), dict.fromkeys(place.label for place in study.grid)
+    vary = study.experiment.vary
+    if vary is None:
+        return
+    values, labels = _values(vary), dict.fromkeys(place.label for place in study.grid)
     ours = {label: [_band(study.grid, Place(label, setting, dataset), pick) for setting in values] for label in labels}
     series = {label: tuple(np.array(bands).T) for label, bands in ours.items() if np.isfinite(bands).all(1).sum() > 1}
     if not series:
         return
     theirs = {label: [_printed(table, Place(label, setting, dataset)) for setting in values] for label in series}
     printed = {label: numbers for label, numbers in theirs.items() if np.isfinite(numbers).any()}
-    axis = study.experiment.vary.axis if study.experiment.vary else ""
-    drawn = curves(
-        list(values.values()), series, printed, xlabel=_AXES.get(axis, axis.partition(".")[2]), ylabel=ylabel
-    )
+    xlabel = _AXES.get(vary.axis, vary.axis.partition(".")[2])
+    drawn = curves(list(values.values()), series, printed, xlabel=xlabel, ylabel=ylabel)
+    spread = any((high > low).any() for _, low, high in series.values())
+    band = "; the band is ± one standard deviation over seeds, averaged over subjects" if spread else ""
     beside = " Dashed: the numbers that the paper prints." if printed else ""
-    yield figure(drawn, f"{caption}; the band is ± one standard deviation over seeds, averaged over subjects.{beside}")
+    yield figure(drawn, f"{caption}{band}.{beside}")
+
+
+def _valid(row: Row) -> float | None:
+    return None if row.valid_accuracy is None else 100 * row.valid_accuracy
 
 
 def _band(grid: Grid, place: Place, pick: Pick) -> tuple[float, float, float]:

@@ -25,6 +25,8 @@ from gbwatt.report.page import (
     Table,
 )
 
+_ENLARGED = 1.5  # pictures of two columns then fill the page
+
 
 def render(page: Page) -> str:
     """The HTML of a page: the same page, the same text.
@@ -115,7 +117,7 @@ def _block(block: Block, ids: _Ids) -> Html:
         case Table():
             return join(tables.whole(table, ids.of(table.title)) for table in block.tables)
         case BigTable():
-            return tables.searchable(block.table, ids.of(block.table.title))
+            return tables.searchable(block.table, ids.of(block.table.title), block.frozen)
         case Figure():
             return _figure(block)
         case Code():
@@ -133,5 +135,11 @@ def _facts(block: Facts) -> Iterator[Html]:
 def _figure(block: Figure) -> Html:
     """A picture as an image, so that its names, its style and whatever is in it stay its own."""
     source = f"data:image/svg+xml;base64,{base64.b64encode(block.svg.encode()).decode()}"
-    image = element("img", src=source, alt=block.caption)
+    image = element("img", src=source, alt=block.caption, width=_width(block.svg))
     return element("figure", element("div", image, class_="picture"), element("figcaption", block.caption))
+
+
+def _width(svg: str) -> str | None:
+    """Pixels of a picture that was drawn for print: larger, as screens are read from further away than paper."""
+    found = re.search(r'<svg\b[^>]*?\swidth="([\d.]+)pt"', svg)
+    return None if found is None else f"{_ENLARGED * float(found[1]) / 0.75:.0f}"

@@ -49,7 +49,7 @@ def report_of_rows(
         runs.all_runs(rows),
         *runs.failures(rows),
         Section("Configuration", tuple(_configuration(rows, shown))),
-        Section("Repeat it", tuple(_commands(shown, source, folder))),
+        Section("Repeat it", tuple(_commands(shown, source, folder, whole=not rest and len(shown) == len(every)))),
     ]
     return Page(_title(rows), tuple(sections), _lead(rows))
 
@@ -72,7 +72,8 @@ def _lead(rows: Sequence[Row]) -> str:
 def _experiment(study: Study) -> Section:
     blocks: list[Block] = [study.table()]
     if study.empty:
-        blocks.append(Fold(f"{counted(len(study.empty), 'line')} without a run", (Paragraph("; ".join(study.empty)),)))
+        said = f"{counted(len(study.empty), 'line')} without a run, with {study.to_come} of the missing runs"
+        blocks.append(Fold(said, (Paragraph("; ".join(study.empty)),)))
     return Section(study.experiment.title, (*blocks, *pictures.of_study(study)))
 
 
@@ -143,16 +144,28 @@ def _pairs(mapping: Mapping[str, object]) -> str:
 _AGAIN = "again.sqlite"  # a new store: in the old one all is done
 
 
-def _commands(found: Sequence[Study], source: str, folder: str) -> Iterator[Block]:
-    yield Paragraph("The same runs in a new store, and their report; recordings that are not simulated must be there:")
+def _commands(found: Sequence[Study], source: str, folder: str, whole: bool) -> Iterator[Block]:
+    """The commands; ``whole`` if all runs are of the experiments found."""
     benchmarks = [
         _benchmark(f"{folder}/{study.experiment.name}.yaml", dataset, study)
         for study in found
         for dataset in study.grid.datasets
     ]
-    yield Code("\n".join([*benchmarks, _report(_AGAIN, folder, "again.html")]))
+    if benchmarks:
+        yield Paragraph(" ".join(_said(found, whole)))
+        yield Code("\n".join([*benchmarks, _report(_AGAIN, folder, "again.html")]))
     yield Paragraph("This page from the same rows:")
     yield Code(_report(source, folder, "report.html"))
+
+
+def _said(found: Sequence[Study], whole: bool) -> Iterator[str]:
+    """What the commands do, as far as it is not what was done here."""
+    yield "The experiments that have a table, for the same subjects and seeds in a new store, and their report."
+    if any(cell.run.key not in study.rows for study in found for cell in study.every):
+        yield "Runs that are missing here are done, too, also of lines without a run."
+    if not whole:
+        yield "Runs that are in none of these tables are not."
+    yield "Recordings that are not simulated must be there:"
 
 
 def _report(source: str, folder: str, output: str) -> str:
@@ -160,12 +173,24 @@ def _report(source: str, folder: str, output: str) -> str:
 
 
 def _benchmark(file: str, dataset: str, study: Study) -> str:
-    """The command that does the runs of a data set; seeds of one number end in a comma."""
+    """The command that does the runs of a data set."""
     own = [cell.run for cell in study.cells if cell.run.dataset == dataset]
-    subjects, seeds = (_numbers({getattr(run, name) for run in own}) for name in ("subject", "seed"))
-    words = ["gbwatt", "benchmark", file, "--dataset", dataset, "--subjects", subjects]
-    seeds = seeds if "-" in seeds or "," in seeds else f"{seeds},"
-    return shlex.join([*words, "--seeds", seeds, "--store", _AGAIN])
+    subjects, seeds = ({getattr(run, name) for run in own} for name in ("subject", "seed"))
+    words = ["gbwatt", "benchmark", file, "--dataset", dataset, "--subjects", _numbers(subjects)]
+    return shlex.join([*words, "--seeds", _seeds(seeds), "--store", _AGAIN])
+
+
+def _seeds(seeds: set[int]) -> str:
+    """How many, if they are the first ones, or which: a single number would be read as how many.
+
+    Examples
+    --------
+    >>> _seeds({0}), _seeds({0, 1, 2}), _seeds({5}), _seeds({1, 2})
+    ('1', '3', '5-5', '1-2')
+    """
+    if seeds == set(range(len(seeds))):
+        return str(len(seeds))
+    return "{0}-{0}".format(*seeds) if len(seeds) == 1 else _numbers(seeds)
 
 
 def _numbers(numbers: set[int]) -> str:

@@ -17,11 +17,11 @@ TRACEBACKS = 40
 _NAMED = 20  # runs below a traceback
 
 _HEADER = (
-    Column("data set"),
     Column("model"),
-    Column("changed"),
+    Column("data set"),
     Column("subject"),
     Column("seed"),
+    Column("changed"),
     Column("status"),
     Column("accuracy", kind="percent"),
     Column("balanced", kind="percent"),
@@ -40,6 +40,8 @@ _HEADER = (
     Column("key"),
 )
 
+_OWN = 4  # columns that say which run it is
+
 
 def all_runs(rows: Sequence[Row]) -> Section:
     """Every run in a table that is sorted and filtered."""
@@ -48,17 +50,17 @@ def all_runs(rows: Sequence[Row]) -> Section:
         "Scores of test trials, and accuracy of validation trials at the epoch that they chose, in percent. "
         "Ill before, ill after: percent of matrices with a condition number above 10⁴ before and after attention.",
         "Changed: what a run has otherwise than its model by default.",
-        "The key is the beginning of that in the store. A filter keeps rows that have all its words.",
+        "The key is the beginning of that in the store.",
     )
     table = without_empty(
         Table("A row for each run", _HEADER, lines, notes), frozenset(column.name for column in _HEADER)
     )
-    return Section("All runs", (BigTable(table),))
+    return Section("All runs", (BigTable(table, frozen=_OWN),))
 
 
 def _line(row: Row) -> Iterator[Value]:
     run = Run.from_dict(row.run)
-    yield from (run.dataset, run.model, changes(run), run.subject, run.seed, row.status)
+    yield from (run.model, run.dataset, run.subject, run.seed, changes(run), row.status)
     yield from map(_percent, (row.accuracy, row.balanced_accuracy, row.auc))
     yield from (None if value is None else f"{value:.3f}" for value in (row.kappa, row.loss))
     yield _percent(row.valid_accuracy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from gbwatt import checks
@@ -41,6 +41,8 @@ class Study:
         The same, sorted into places.
     empty : tuple of str
         Lines without a run.
+    every : tuple of Cell
+        All runs of the experiment, those of lines without a run as well.
     """
 
     experiment: Experiment
@@ -48,6 +50,7 @@ class Study:
     rows: Mapping[str, Row]
     grid: Grid
     empty: tuple[str, ...]
+    every: tuple[Cell, ...]
 
     @property
     def quantity(self) -> paper.Quantity:
@@ -74,11 +77,21 @@ class Study:
         vary = self.experiment.vary
         return self.quantity == "score" and (vary is None or vary.axis.startswith("options"))
 
+    @property
+    def to_come(self) -> int:
+        """How many runs the lines have that have none."""
+        return len({cell.run.key for cell in self.every if _place(cell) not in self.grid})
+
     def table(self) -> Table:
-        """Ours beside the paper's, with paired tests."""
+        """Ours beside the paper's, with paired tests: lines that have runs, and notes that count those of all."""
+        whole = {table.title: table.notes for table in self._table(self.every).tables} if self.empty else {}
+        first, *more = (replace(one, notes=whole.get(one.title, one.notes)) for one in self._table(self.cells).tables)
+        return replace(first, more=tuple(more))
+
+    def _table(self, cells: Sequence[Cell]) -> Table:
         return make_table(
             _CAPTIONS[self.quantity],
-            self.cells,
+            cells,
             self.rows,
             paper_table=self.experiment.paper,
             reference=self.reference,
@@ -111,7 +124,8 @@ def _study(experiment: Experiment, rows: Sequence[Row], by_key: Mapping[str, Row
     every = gather(cells, by_key)
     grid = Grid({place: found for place, found in every.items() if found.done or found.failed})
     kept = tuple(cell for cell in cells if _place(cell) in grid)
-    return Study(experiment, kept, by_key, grid, tuple(_name(place) for place in every if place not in grid))
+    empty = tuple(_name(place) for place in every if place not in grid)
+    return Study(experiment, kept, by_key, grid, empty, tuple(cells))
 
 
 def _place(cell: Cell) -> Place:

@@ -14,6 +14,8 @@ from gbwatt.report.page import BigTable, Block, Facts, Note, Paragraph, Section
 from gbwatt.report.ranges import counted, ranges, span
 from gbwatt.report.study import Study, best_line
 
+_SPREAD = 4  # place of the ± in a line of the highest
+_ABOUT_SPREAD = " ± is the standard deviation over the seeds of a subject, averaged over subjects."
 _UNTESTED = "not testable here"
 
 
@@ -52,10 +54,14 @@ def _facts(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
     yield "Recordings", "\n".join(f"{name} ({kind(name)})" for name in sets)
     yield "Subjects", "\n".join(f"{len(_subjects(own))} of {name}" for name, own in sets.items())
     yield "Models", ", ".join(models)
-    yield "Seeds", ranges(row.run["seed"] for row in rows)
+    yield "Seeds", _seeds({int(row.run["seed"]) for row in rows})
     yield "Runs", f"{len(rows)}, of which {failed} failed" if failed else f"{len(rows)}, none failed"
     if finished:
         yield "Done", finished[0] if finished[0] == finished[-1] else f"{finished[0]} to {finished[-1]}"
+
+
+def _seeds(seeds: set[int]) -> str:
+    return f"one: seed {min(seeds)}" if len(seeds) == 1 else ranges(seeds)
 
 
 def _subjects(rows: Sequence[Row]) -> set[int]:
@@ -77,12 +83,13 @@ def best_lines(found: Sequence[Study]) -> Table:
         Column("subjects × seeds"),
         Column("of lines"),
     )
+    lines = tuple(_best_lines(found))
+    spread = any(line[_SPREAD] is not None for line in lines)
     notes = (
-        "Highest mean test score in percent, among the lines with the most runs. ± is the standard deviation over the "
-        "seeds of a subject, averaged over subjects.",
+        f"Highest mean test score in percent, among the lines with the most runs.{_ABOUT_SPREAD if spread else ''}",
         "The highest of many is high by luck, too: this describes the tables below and chooses nothing.",
     )
-    return Table("Highest lines", header, tuple(_best_lines(found)), notes)
+    return Table("Highest lines", header, lines, notes)
 
 
 def _best_lines(found: Sequence[Study]) -> Iterator[tuple[Value, ...]]:

@@ -11,7 +11,8 @@ from gbwatt.experiments.formats import Column, Table, Value, show
 from gbwatt.report.html import Html, clean, element, join
 
 SHOWN = 50  # lines of a big table at a time; page.js has it from the page
-LONG = 56  # letters from which on a text is broken into lines, there as well
+LONG = 56  # letters from which on a text takes a wide column, there as well
+WRAPS = 20  # letters from which on it may be broken into lines at all
 
 _NUMBER = re.compile(r"< [\d.]+|[-+]?[\d.]+(e[-+]?\d+)?|[-+]?inf|nan")
 _JSON = str.maketrans({"<": r"\u003c", ">": r"\u003e", "&": r"\u0026", "\u2028": r"\u2028", "\u2029": r"\u2029"})
@@ -24,11 +25,12 @@ def whole(table: Table, name: str) -> Html:
     numbers = _numeric([line for _, part in sections for line in _texts(part)], len(header))
     bodies = (_body(title, part, numbers) for title, part in sections)
     head = _head(header, numbers, [column.name for column in header])
-    return _framed(table, name, element("table", head, *bodies, aria_labelledby=name))
+    box = _box(element("table", head, *bodies, aria_labelledby=name), name)
+    return element("figure", _caption(table, name), box, _notes(table), class_="table")
 
 
-def searchable(table: Table, name: str) -> Html:
-    """A table that can be sorted and filtered; without scripts, its first lines."""
+def searchable(table: Table, name: str, frozen: int = 0) -> Html:
+    """A table that can be sorted and filtered; without scripts, its first lines.  ``frozen`` columns do not scroll."""
     table = table.stacked() if table.groups else table
     table = replace(table, header=tuple(replace(column, spread=False) for column in table.header))  # each ± its own
     texts = list(_texts(table))
@@ -37,19 +39,34 @@ def searchable(table: Table, name: str) -> Html:
     rows = (_row([(text, "") for text in line], numbers) for line in texts[:SHOWN])
     drawn = element("table", _head(table.header, numbers, buttons), element("tbody", *rows), aria_labelledby=name)
     data = element("script", _data(texts, numbers), type="application/json")
-    return _framed(table, name, drawn, _controls(name, len(texts)), join([_without_script(len(texts)), data]))
+    after = join([_without_script(len(texts)), data])
+    limits = {"data_shown": str(SHOWN), "data_long": str(LONG), "data_wraps": str(WRAPS)}
+    return element(
+        "figure",
+        *(_caption(table, name), _notes(table), _controls(name, len(texts)), _box(drawn, name), after),
+        class_="table",
+        **limits,
+        data_frozen=str(frozen) if frozen else None,
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- parts
 
 
-def _framed(table: Table, name: str, drawn: Html, before: str = "", after: str = "") -> Html:
-    """A table in a box of its own, in which it scrolls if it is wide, between its caption and its notes."""
-    box = element("div", drawn, class_="scroll", role="region", aria_labelledby=name, tabindex="0")
-    notes = element("ul", *(element("li", note) for note in table.notes), class_="notes") if table.notes else ""
-    caption = element("figcaption", table.title, id=name)
-    big = {"data_shown": str(SHOWN), "data_long": str(LONG)} if before else {}
-    return element("figure", caption, before, box, after, notes, class_="table", **big)
+def _caption(table: Table, name: str) -> Html:
+    return element("figcaption", table.title, id=name)
+
+
+def _notes(table: Table) -> str:
+    return element("ul", *(element("li", note) for note in table.notes), class_="notes") if table.notes else ""
+
+
+def _box(drawn: Html, name: str) -> Html:
+    """A table in a box of its own, in which it scrolls if it is wide."""
+    return element("div", drawn, class_="scroll", role="region", aria_labelledby=name, tabindex="0")
+
+
+_FILTER = "rows that have all these words"
 
 
 def _controls(name: str, count: int) -> Html:
@@ -58,7 +75,7 @@ def _controls(name: str, count: int) -> Html:
     return element(
         "div",
         element("label", "Filter", for_=field),
-        element("input", type="search", id=field, autocomplete="off", spellcheck="false", placeholder="words of a row"),
+        element("input", type="search", id=field, autocomplete="off", spellcheck="false", placeholder=_FILTER),
         element("output", f"{count} of {count} rows", for_=field),
         element("span", "", class_="range"),
         element("button", "Previous", type="button", data_step="-1"),
@@ -104,8 +121,8 @@ def _row(cells: Sequence[tuple[str, str]], numbers: Sequence[bool]) -> Html:
 
 
 def _class(number: bool, text: str = "") -> str | None:
-    """Numbers to the right; only long texts are broken into lines."""
-    return "number" if number else "long" if len(text) > LONG else None
+    """Numbers to the right; only longer texts are broken into lines."""
+    return "number" if number else "long" if len(text) > LONG else "wraps" if len(text) > WRAPS else None
 
 
 # --------------------------------------------------------------------------------------------------------------- values
