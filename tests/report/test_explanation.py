@@ -185,7 +185,8 @@ def test_the_beginning_of_a_curve_is_said_beside_its_area(explanation, captions)
 
 def test_every_picture_has_a_caption_that_defines_what_is_in_it(captions):
     assert set(captions) == ALL
-    assert "deviation" in captions["attention"]
+    assert "how far they are from" in captions["attention"]
+    assert "rows are queries, columns keys" in captions["attention"]
     assert "5 to 95 %" in captions["spectra"]
     assert "by the length of the pattern times that of the spectrum" in captions["patterns"]
 

@@ -220,8 +220,8 @@ def _diagram_size(places: Mapping[str, Array]) -> float:
 def positions(ch_names: Sequence[str]) -> dict[str, Array]:
     """Place (2,) of each electrode on a head of radius 1 seen from above: x to the right, y to the nose.
 
-    Distances from the vertex are kept (azimuthal equidistant projection).  Capitals, and dots that fill up a name, do not
-    matter.
+    Distances from the vertex are kept (azimuthal equidistant projection).  Capitals do not matter, nor dots that fill
+    up a name.
 
     Examples
     --------
