@@ -35,17 +35,7 @@ class Picture(NamedTuple):
 
 
 class Explanation(Evidence):
-    """Pictures, sentences and numbers of a decoder on some trials, of one computation.
-
-    Parameters
-    ----------
-    decoder : EEGDecoder
-        Fitted.
-    trials : Trials
-        That the decoder has not been trained on, say.
-    method : str
-        Of the attribution, a key of :data:`gbwatt.explain.METHODS`.
-    """
+    """Pictures, sentences and numbers of a decoder on some trials, of one computation."""
 
     @cached_property
     def numbers(self) -> dict[str, Any]:
