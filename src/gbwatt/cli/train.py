@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -208,7 +207,7 @@ def _finish(job: Job, record: dict[str, Any], folder: Path, console: Console, as
     print_scores(console, f"Test, once, on {job.split.name}", record["test"])
     console.print(f"Saved in {folder}", highlight=False, markup=False)
     console.print(f"Next: {next_command(job, folder)}", highlight=False, markup=False)
-    console.print(f"What it looks at: {shlex.join(['gbwatt', 'explain', str(folder)])}", highlight=False, markup=False)
+    console.print(f"What it looks at: {next_command(job, folder, 'explain')}", highlight=False, markup=False)
 
 
 def _selection(record: dict[str, Any]) -> str:
@@ -233,12 +232,10 @@ def interruption(job: Job, record: dict[str, Any]) -> str:
     )
 
 
-def next_command(job: Job, folder: Path) -> str:
-    """The command that opens the model again."""
-    words = ["gbwatt", "evaluate", str(folder), "--dataset", job.dataset, "--subject", str(job.subject)]
-    words += ["--split", str(job.number)] * (job.number != 0)
-    words += [] if job.root is None else ["--root", str(job.root)]
-    for name, value in job.reading.items():
-        text = value if isinstance(value, str) else json.dumps(value)
-        words += ["--source", text] if name == "source" else ["--read", f"{name}={text}"]
-    return shlex.join(words)
+def next_command(job: Job, folder: Path, verb: str = "evaluate") -> str:
+    """The command that opens the model again, on the recordings of the training."""
+    from gbwatt.report.commands import recording_options
+
+    trained = {"dataset": job.dataset, "subject": job.subject, "split": job.number, "reading": job.reading}
+    root = [] if job.root is None else ["--root", str(job.root)]
+    return shlex.join(["gbwatt", verb, str(folder), *recording_options(trained), *root])

@@ -12,6 +12,7 @@ import gbwatt
 from gbwatt.experiments.formats import Column, Table, show
 from gbwatt.experiments.statistics import wilson
 from gbwatt.report import pictures
+from gbwatt.report.commands import recording_options
 from gbwatt.report.page import Block, Code, Facts, Figure, Fold, Note, Page, Paragraph, Section
 
 if TYPE_CHECKING:
@@ -172,24 +173,11 @@ def _text(value: Any) -> str:
 
 def _commands(folder: str, estimator: Record | None, record: Record | None) -> Iterator[Block]:
     """How the model is opened again; a network without an estimator knows no labels, and cannot be scored."""
-    commands = (
-        [] if estimator is None else [["gbwatt", verb, folder, *_given(record)] for verb in ("evaluate", "explain")]
-    )
+    given = ["--dataset", "DATASET"] if record is None else recording_options(record)
+    commands = [] if estimator is None else [["gbwatt", verb, folder, *given] for verb in ("evaluate", "explain")]
     yield Code("\n".join(map(shlex.join, [*commands, ["gbwatt", "report", folder, "-o", "report.html"]])))
     yield Paragraph("In Python:")
     yield Code(_snippet(folder, estimator))
-
-
-def _given(record: Record | None) -> list[str]:
-    """Options that open the recordings of the training, as they were read then."""
-    if record is None:
-        return ["--dataset", "DATASET"]
-    words = ["--dataset", record["dataset"], "--subject", str(record["subject"])]
-    words += ["--split", str(record["split"])] if record.get("split") else []
-    for name, value in (record.get("reading") or {}).items():
-        text = value if isinstance(value, str) else json.dumps(value)
-        words += ["--source", text] if name == "source" else ["--read", f"{name}={text}"]
-    return words
 
 
 def _snippet(folder: str, estimator: Record | None) -> str:
