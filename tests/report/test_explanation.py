@@ -10,7 +10,7 @@ import pytest
 from gbwatt import checks, explain
 from gbwatt.data.truth import Effect, Truth
 from gbwatt.report import evidence
-from gbwatt.report.explanation import Explanation, findings, numbers_of, pictures_of
+from gbwatt.report.explanation import Explanation
 from gbwatt.report.sentences import sentences
 from gbwatt.training import EEGDecoder
 from tests.explain.planted import CHANNELS, make_trials
@@ -81,7 +81,7 @@ def test_numbers_are_those_of_the_functions_and_json_keeps_them(decoder, trials,
 
 
 def test_a_network_without_attention_has_none_of_its_numbers_and_says_so(trials):
-    numbers = numbers_of(trained(trials, "mbeegse"), trials[:10], "gradient-times-input")
+    numbers = Explanation(trained(trials, "mbeegse"), trials[:10], "gradient-times-input").numbers
     assert set(numbers) == KEYS
     assert numbers["attention"] is None
     assert numbers["metric"] is None
@@ -136,13 +136,13 @@ def test_findings_begin_with_the_accuracy(explanation):
 
 def test_a_decoder_that_is_not_better_than_chance_explains_nothing(decoder, trials):
     mixed = trials.replace(y=np.arange(len(trials)) // 2 % 2)
-    first = findings(decoder, mixed)[0]
+    first = Explanation(decoder, mixed).findings()[0]
     assert first.startswith("The decoder is not better than chance")
     assert first.endswith("The explanation of a decoder that has learnt nothing shows nothing.")
 
 
 def test_trials_of_one_class_have_no_chance_to_compare_with(decoder, trials):
-    numbers = numbers_of(decoder, trials[trials.y == 1])
+    numbers = Explanation(decoder, trials[trials.y == 1]).numbers
     assert numbers["accuracy"]["p"] is None
     assert list(numbers["magnitude"]) == list(numbers["trials"]) == ["right"]
     assert "all of one class" in sentences(numbers)[0]
@@ -238,6 +238,5 @@ def test_one_trial_has_none_to_be_replaced_with(decoder, trials):
 
 
 def test_an_unknown_method_is_refused_before_anything_is_computed(decoder, trials):
-    for ask in (findings, numbers_of, lambda *given: list(pictures_of(*given))):
-        with pytest.raises(checks.ParameterError, match="Did you mean 'gradient'"):
-            ask(decoder, trials, "gradint")
+    with pytest.raises(checks.ParameterError, match="Did you mean 'gradient'"):
+        Explanation(decoder, trials, "gradint")

@@ -9,19 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbwatt import explain, figures
-from gbwatt.data import Trials
 from gbwatt.explain.attribution import CONTRIBUTIONS
 from gbwatt.figures.network import nearly_equal
-from gbwatt.report.evidence import Evidence, attribute
+from gbwatt.report.evidence import Evidence
 from gbwatt.report.sentences import curves_in, numbers_in, say_curves, sentences
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from gbwatt.figures.inputs import Array
-    from gbwatt.training import EEGDecoder
-
-__all__ = ["Explanation", "Picture", "attribute", "findings", "numbers_of", "pictures_of"]
 
 _FREE = 0.05  # change of the logits below which they hardly depend on the scale of an epoch
 
@@ -39,56 +35,42 @@ class Explanation(Evidence):
 
     @cached_property
     def numbers(self) -> dict[str, Any]:
-        """See :func:`numbers_of`."""
+        """All of it as numbers, in values that JSON has; None for what a decoder or a recording does not have.
+
+        Returns
+        -------
+        dict
+            - method, and the unit of its values: "1/µV", say, or "logit"
+            - trials: number by class, of the classes that have some
+            - accuracy: value, correct, trials; chance, the share of the most frequent class; p of the one-sided
+              binomial test against it, None if there is one class only
+            - magnitude: mean by class and channel
+            - random_weights: seeds; rank_correlation by class, one for each seed
+            - deletion, insertion: gain; trials; first, after_10_percent and last, the mean probabilities of the true
+              class where no cell, a tenth and all are changed; after_10_percent_random, the same in random order; or
+              None
+            - attention: m; smallest and largest weight; or None
+            - metric: theta; smallest and largest eigenvalue of M; distance from the identity; or None
+            - localisation: for each class the fields of :class:`gbwatt.explain.Found`, and found; None if not simulated
+            - left_out: sentences
+        """
         return numbers_in(self)
 
     def findings(self) -> list[str]:
-        """See :func:`findings`."""
+        """What it comes to, in sentences.
+
+        First the accuracy, then the strongest channels, random weights, deletion and insertion, attention and metric,
+        the truth if it is known, and which pictures there are none of.
+        """
         return sentences(self.numbers)
 
     def pictures(self) -> Iterator[Picture]:
-        """See :func:`pictures_of`."""
+        """All pictures that a decoder has: those of any network, and those of attention if there is some."""
         yield from _of_attribution(self)
         yield from _of_filters(self)
         yield from _of_attention(self)
         yield from _of_metric(self)
         yield from _of_curves(self)
-
-
-def pictures_of(decoder: EEGDecoder, trials: Trials, method: str = "gradient") -> Iterator[Picture]:
-    """All pictures that a decoder has: those of any network, and those of attention if there is some."""
-    yield from Explanation(decoder, trials, method).pictures()
-
-
-def findings(decoder: EEGDecoder, trials: Trials, method: str = "gradient") -> list[str]:
-    """What an explanation comes to, in sentences.
-
-    First the accuracy, then the strongest channels, random weights, deletion and insertion, attention and metric, the
-    truth if it is known, and which pictures there are none of.
-    """
-    return Explanation(decoder, trials, method).findings()
-
-
-def numbers_of(decoder: EEGDecoder, trials: Trials, method: str = "gradient") -> dict[str, Any]:
-    """The same as numbers, in values that JSON has; None for what a decoder or a recording does not have.
-
-    Returns
-    -------
-    dict
-        - method, and the unit of its values: "1/µV", say, or "logit"
-        - trials: number by class, of the classes that have some
-        - accuracy: value, correct, trials; chance, the share of the most frequent class; p of the one-sided binomial
-          test against it, None if there is one class only
-        - magnitude: mean by class and channel
-        - random_weights: seeds; rank_correlation by class, one for each seed
-        - deletion, insertion: gain; trials; first, after_10_percent and last, the mean probabilities of the true class
-          where no cell, a tenth and all are changed; after_10_percent_random, the same in random order; or None
-        - attention: m; smallest and largest weight; or None
-        - metric: theta; smallest and largest eigenvalue of M; distance from the identity; or None
-        - localisation: for each class the fields of :class:`gbwatt.explain.Found`, and found; None if not simulated
-        - left_out: sentences
-    """
-    return Explanation(decoder, trials, method).numbers
 
 
 # ---- what matters in an epoch

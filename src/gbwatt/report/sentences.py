@@ -27,7 +27,7 @@ _OTHER, _SAME = 0.3, 0.7  # rank correlations below which two maps are different
 
 
 def numbers_in(evidence: Evidence) -> Numbers:
-    """All numbers as plain values; the keys are those of :func:`gbwatt.report.explanation.numbers_of`."""
+    """All numbers as plain values; the keys are those of ``Explanation.numbers``."""
     found = evidence.attribution
     counts = np.bincount(found.labels)
     return {
