@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gbwatt import checks
 from gbwatt.geometry._autograd import apply, differentiable_once
-from gbwatt.geometry.flows import FLOWS, Flow, Found, each_query
+from gbwatt.geometry.flows import COMMON, FLOWS, Flow, Found, each_query
 from gbwatt.geometry.linalg import svd
 from gbwatt.geometry.symmetry import require_symmetric
 
@@ -221,6 +221,8 @@ def _solve(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> tuple[Found, Ten
     n, start = flow.start(b, w)
     n = n.flatten(0, 1)
     if start is None:
+        if queries > 1 and b.shape[1] > 2:
+            n = _common(flow, b, solver).repeat_interleave(queries, 0)
         return _iterate(flow, n, None, each_query(b, rows), rows, solver), b, None
     found = flow.walk(n, rows, start, solver.tol, solver.max_steps)
     if found is None:
@@ -235,6 +237,13 @@ def _solve(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> tuple[Found, Ten
         for whole, part in zip(found, again, strict=True):
             whole[rest] = part
     return found, start.turned, start.v
+
+
+def _common(flow: Flow, b: Tensor, solver: Solver) -> Tensor:
+    """About the means of points (i, m, k, k) for equal weights: most of the way is the same for all queries."""
+    equal = b.new_full(b.shape[:2], 1 / b.shape[1])
+    n, _ = flow.start(b, equal[:, None])
+    return _iterate(flow, n.squeeze(1), None, b, equal, replace(solver, tol=max(COMMON, solver.tol))).n
 
 
 def _iterate(flow: Flow, n: Tensor, base: Tensor | None, b: Tensor, w: Tensor, solver: Solver) -> Found:

@@ -43,11 +43,15 @@ def _weighted(w: Tensor, x: Tensor) -> Tensor:
     return (w[..., None, None] * x).sum(-3)
 
 
+def _side_by_side(b: Tensor) -> Tensor:
+    """Points in one matrix: (..., m, k, k) -> (..., k, m k)."""
+    return b.transpose(-3, -2).flatten(-2)
+
+
 def _mean_square(b: Tensor) -> Tensor:
     """Mean of ``b_j b_jᵀ`` over the points: (..., m, k, k) -> (..., k, k)."""
-    m, k = b.shape[-3], b.shape[-1]
-    wide = b.transpose(-3, -2).reshape(*b.shape[:-3], k, m * k)
-    return sym(wide @ wide.mT) / m
+    wide = _side_by_side(b)
+    return sym(wide @ wide.mT) / b.shape[-3]
 
 
 def each_query(b: Tensor, w: Tensor) -> Tensor:
@@ -334,7 +338,8 @@ class KarcherFlow(Flow):
         return first @ spectral(across, POWER, w[..., -1] / 2, gram=True), None
 
     def relative(self, n: Tensor, b: Tensor) -> Tensor:
-        return solve(n[..., None, :, :], b)
+        wide: Tensor = torch.linalg.solve(n, _side_by_side(b))  # n is decomposed once for all points
+        return wide.unflatten(-1, b.shape[-3::2]).transpose(-3, -2)
 
     def advance(self, n: Tensor, b: Tensor, w: Tensor, frame: SVD) -> tuple[Tensor, Tensor]:
         gradient = _weighted(w, (frame.u * self.values(frame.s)[..., None, :]) @ frame.u.mT)
