@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gbwatt.geometry import BuresWasserstein, _native, barycenter, linalg
+from gbwatt.geometry import AffineInvariant, BuresWasserstein, _native, barycenter, linalg
 from gbwatt.geometry.procrustes import _by_lapack
 from tests.geometry.conftest import DTYPES, assert_close
 
@@ -15,17 +15,21 @@ def without_kernel(monkeypatch):
     monkeypatch.setattr(_native, "_jacobi", None)
 
 
+@pytest.mark.parametrize("metric", [BuresWasserstein(), AffineInvariant()], ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("k", [1, 2, 7, 18])
-def test_both_paths_give_the_same_distances_means_and_gradients(spd, softmax_weights, monkeypatch, k, dtype):
+def test_both_paths_give_the_same_distances_means_and_gradients(spd, softmax_weights, monkeypatch, metric, k, dtype):
     x = spd(4, 3, k=k, cond=1e3, dtype=dtype) * torch.tensor([1, 2, 3], dtype=dtype)[:, None, None]
     w = softmax_weights(4, 2, 3, dtype=dtype)
+    towards = spd(4, 2, k=k, seed=5, dtype=dtype)  # not the points: at the mean their distances have no slope
 
     def run():
-        points = x.clone().requires_grad_()
-        found = barycenter(BuresWasserstein(), points, w)
-        d = BuresWasserstein().dist(points[:, :, None], found.value[:, None])
-        return found.value.detach(), d.detach(), *torch.autograd.grad((d**2).sum(), points)
+        points, weights = x.clone().requires_grad_(), w.clone().requires_grad_()
+        found = barycenter(metric, points, weights)
+        d = metric.dist(points[:, :, None], towards[:, None])
+        loss = (d**2).sum() + (found.value * towards).sum()
+        in_points, in_weights = torch.autograd.grad(loss, (points, weights))
+        return found.value.detach(), d.detach(), in_points, in_weights.diag_embed()  # relative to the largest of a row
 
     native = run()
     monkeypatch.setattr(_native, "_jacobi", None)

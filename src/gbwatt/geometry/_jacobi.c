@@ -47,8 +47,9 @@ typedef struct {
     double tolerance;       /* step: cosine of two columns that counts as orthogonal, if above rounding; walk: residual
                                of a mean; adjoint: relative residual of the linear equation */
     const void *a, *b;      /* svd: f; charts: matrices or factors, and c, one for all; pairs: factors; the others:
-                               iterates or means, and points (item, m) */
-    int function;           /* derive: which one; charts: whether a must be definite */
+                               iterates or means, of affine-invariant ones the inverse, transposed, and points (item, m) */
+    int function;           /* derive: which one; charts: whether a must be definite; adjoint: LOGARITHM, if the mean is
+                               affine-invariant */
     double parameter;       /* derive: of the function; charts: p */
     const void *w, *grad;   /* weights (item, m), or, for frames, what the points were turned by before*; the derivative
                                in the values, the factors, the means; walk: what iterates are a step from* (item / q) */
@@ -60,6 +61,7 @@ typedef struct {
                                pairs: b - a q^T* */
     void *out, *value;      /* compose, charts: values; derive, charts: derivatives in the matrices, and in p; pairs:
                                a - b q*, squared distances; frames: points times v u^T; step, walk: iterates, residuals;
+                               slope: itself, and how far to go along it;
                                adjoint: derivatives in points (item, m) and weights (item, m) */
     int64_t *steps;         /* walk: how many */
     unsigned char *failed;  /* (item)*: 1 where a matrix was singular or not finite, or an iteration did not converge */
@@ -70,13 +72,13 @@ typedef struct {
 #include "_threads.h"
 typedef struct {
     worker symmetries, svd, eigen, maps, map_adjoints, composites, derivatives, charts, chart_adjoints, uncharts, unchart_adjoints,
-        pairs, starts, frames, steps, walks, adjoints;
+        pairs, starts, frames, steps, walks, slopes, adjoints;
 } workers;
 #define WORKERS(x)                                                                                                   \
     {                                                                                                                \
         symmetries_##x, svd_##x, eigen_##x, maps_##x, map_adjoints_##x, composites_##x, derivatives_##x, charts_##x, \
             chart_adjoints_##x, uncharts_##x, unchart_adjoints_##x, pairs_##x, starts_##x, frames_##x, steps_##x,    \
-            walks_##x, adjoints_##x                                                                                  \
+            walks_##x, slopes_##x, adjoints_##x                                                                      \
     }
 #define ALGORITHMS "_jacobi.h"
 #include "_dispatch.h"
@@ -305,17 +307,30 @@ static PyObject *bures_walk(PyObject *self, PyObject *args)
     return finish(WORKER(walks), &whole, items, threads);
 }
 
-static PyObject *bures_adjoint(PyObject *self, PyObject *args)
+static PyObject *affine_slope(PyObject *self, PyObject *args)
+{
+    address n, b, w, out, value, failed;
+    Py_ssize_t items, m, k;
+    int itemsize, threads;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKKKKnnnii", &n, &b, &w, &out, &value, &failed, &items, &m, &k, &itemsize, &threads))
+        return NULL;
+    task whole = {.k = (size_t)k, .m = (size_t)m, .a = POINTER(n), .b = POINTER(b), .w = POINTER(w), .out = POINTER(out),
+                  .value = POINTER(value), .failed = POINTER(failed)};
+    return finish(WORKER(slopes), &whole, items, threads);
+}
+
+static PyObject *adjoint(PyObject *self, PyObject *args)
 {
     address n, b, w, grad, out, value, failed;
     double tolerance;
     Py_ssize_t items, q, m, k;
-    int itemsize, threads;
+    int function, itemsize, threads;
     (void)self;
-    if (!PyArg_ParseTuple(args, "KKKKKKKdnnnnii", &n, &b, &w, &grad, &out, &value, &failed, &tolerance, &items, &q, &m,
-                          &k, &itemsize, &threads))
+    if (!PyArg_ParseTuple(args, "KKKKKKKidnnnnii", &n, &b, &w, &grad, &out, &value, &failed, &function, &tolerance, &items,
+                          &q, &m, &k, &itemsize, &threads))
         return NULL;
-    task whole = {.k = (size_t)k, .m = (size_t)m, .q = (size_t)q, .tolerance = tolerance, .a = POINTER(n),
+    task whole = {.k = (size_t)k, .m = (size_t)m, .q = (size_t)q, .function = function, .tolerance = tolerance, .a = POINTER(n),
                   .b = POINTER(b), .w = POINTER(w), .grad = POINTER(grad), .out = POINTER(out),
                   .value = POINTER(value), .failed = POINTER(failed)};
     return finish(WORKER(adjoints), &whole, items, threads);
@@ -338,7 +353,8 @@ static PyMethodDef methods[] = {
     {"bures_frames", bures_frames, METH_VARARGS, "nT b = u diag(s) vT"},
     {"bures_step", bures_step, METH_VARARGS, "n <- sum of w b q"},
     {"bures_walk", bures_walk, METH_VARARGS, "the fixed point of bures_step"},
-    {"bures_adjoint", bures_adjoint, METH_VARARGS, "derivative of the fixed point of bures_step"},
+    {"affine_slope", affine_slope, METH_VARARGS, "sum of w log(nT b bT n)"},
+    {"adjoint", adjoint, METH_VARARGS, "derivative of the fixed point of bures_step, or of where affine_slope is 0"},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_jacobi", NULL, -1, methods, NULL, NULL, NULL, NULL};

@@ -12,6 +12,7 @@
 #define LOG log
 #define EXP exp
 #define POW pow
+#define TANH tanh
 #define NAME(x) ARCHITECTURE(x##_f64)
 #define TINY DBL_MIN
 #define UNIT 1.0        /* largest entry of a matrix that is decomposed: room for products of squared lengths */
@@ -25,6 +26,7 @@
 #define LOG logf
 #define EXP expf
 #define POW powf
+#define TANH tanhf
 #define NAME(x) ARCHITECTURE(x##_f32)
 #define TINY FLT_MIN
 #define UNIT 0x1p24f
@@ -58,6 +60,7 @@ typedef INTEGER mask __attribute__((vector_size(BYTES), may_alias));
 #undef LOG
 #undef EXP
 #undef POW
+#undef TANH
 #undef NAME
 #undef UNIT
 #undef TINY

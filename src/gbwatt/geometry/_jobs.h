@@ -439,20 +439,53 @@ BEGIN(walks, 9 + 2 * m + 2 * PARTS, m * k + 2 * m + PARTS * k)
     }
 END
 
+/* sum of w u diag(log(s^2)) u^T over n^T b = u diag(s) v^T, and the step along it that is best for a linear equation */
+BEGIN(slopes, 4 * PARTS + 1, PARTS * k)
+    vec *n = BLOCK(0), *b = BLOCK(1), *f = BLOCK(2), *sum = BLOCK(3), *spare = BLOCK(4), weight[PARTS], steep[PARTS];
+    LOAD(t->a, ITEM(l), n);
+    memset(sum, 0, sizeof(vec) * size);
+    memset(steep, 0, sizeof(steep));
+    for (size_t j = 0; j < m; j++) {
+        EACH_LANE ((REAL *)weight)[l] = ((const REAL *)t->w)[ITEM(l) * m + j];
+        LOAD(t->b, ITEM(l) * m + j, b);
+        NAME(inner)(n, b, f, k, PARTS);
+        NAME(decompose)(f, NULL, s, NULL, k, FRESH, 0, good);
+        for (size_t h = 0; h < PARTS; h++) {
+            vec *u = f + h * square, *x = b + h * square;
+            vec most = NAME(all)(-INFINITY), least = NAME(all)(INFINITY);
+            for (size_t p = 0; p < k; p++) {
+                const vec log = NAME(logs)(s[h * k + p]);
+                most = NAME(larger)(log, most), least = -NAME(larger)(-log, -least);
+                for (size_t i = 0; i < k; i++) x[p * k + i] = 2 * log * u[p * k + i];
+            }
+            for (size_t l = 0; l < VEC; l++) {
+                const REAL half = most[l] - least[l];
+                steep[h][l] += weight[h][l] * (half > 0 ? half / TANH(half) : 1);
+            }
+            NAME(symmetric_outer)(x, u, spare, k);
+            NAME(add)(spare, weight + h, sum + h * square, k, 1);
+        }
+    }
+    STORE(sum, ITEM(l), t->out);
+    for (size_t l = 0; l < count; l++) ((REAL *)t->value)[start + l] = 2 / (1 + steep[l / VEC][l % VEC]);
+END
+
 /* The derivative of a mean, for a factor with nearly orthogonal columns, in which the equation is nearly diagonal: N turned
- * by an orthogonal matrix is a factor of the same mean.  The frame of the first point is a good start. */
-BEGIN(adjoints, PARTS * (4 + 2 * m) + 8 + m, PARTS * (m + 1) * k + m)
+ * by an orthogonal matrix is a factor of the same mean.  The frame of the first point is a good start.  Of affine-invariant
+ * means: n is the inverse of the factor, transposed, and the equation, whose right side is given, nearly the identity. */
+BEGIN(adjoints, PARTS * (4 + 2 * m) + 8 + m, PARTS * (m + 1) * k + m + 2 * k)
     vec *n = BLOCK(0), *b = BLOCK(1), *turn = BLOCK(2), *grad = BLOCK(3), *u = BLOCK(4), *v = BLOCK(4 + m);
     vec *h = BLOCK(4 + 2 * m), *right = h + m * square, *z = right + square, *scale = z + square, *spare = scale + square;
     vec *x = spare + square, *y = x + square, *p = y + square, *q = p + square;
-    vec *values = s + PARTS * k, *weights = values + PARTS * m * k;
+    vec *values = s + PARTS * k, *weights = values + PARTS * m * k, *logs = weights + m;
+    const int affine = t->function == LOGARITHM;
     const REAL exactness = (REAL)t->tolerance / 100; /* of frames: ill-conditioned points multiply its effect */
     LOAD(t->a, ITEM(l), n);
     for (size_t j = 0; j < m; j++) {
         LOAD(t->b, ITEM(l) / t->q * m + j, b);
         NAME(inner)(n, b, u + j * size, k, PARTS);
         NAME(decompose)(u + j * size, v + j * size, values + j * PARTS * k, h, k, ROUGH, exactness, good);
-        if (j > 0) continue;
+        if (j > 0 || affine) continue;
         memcpy(turn, u, sizeof(vec) * size);
         NAME(multiply)(n, turn, b, k, PARTS);
         NAME(decompose)(b, turn, s, NULL, k, COMPANION, (REAL)0.01, good);
@@ -462,17 +495,25 @@ BEGIN(adjoints, PARTS * (4 + 2 * m) + 8 + m, PARTS * (m + 1) * k + m)
         LOAD(t->grad, ITEM(l), b); /* the derivative in the mean */
         NAME(multiply)(b, turn, grad, k, PARTS);
     }
+    if (affine) LOAD(t->grad, ITEM(l), grad);
     for (size_t part = 0; part * VEC < count; part++) {
         const size_t at = part * square, lanes = count - part * VEC < VEC ? count - part * VEC : VEC;
         vec *squares = s + part * k;
-        NAME(inner)(n + at, grad + at, right, k, 1);
-        NAME(symmetrise)(right, k, (REAL)0.25);
-        for (size_t i = 0; i < k; i++) squares[i] *= squares[i];
-        NAME(harmonic)(squares, scale, k, 0);
-        for (size_t i = 0; i < square * VEC; i++) ((REAL *)scale)[i] = 1 / SQRT(((REAL *)scale)[i]);
+        if (affine) {
+            memcpy(right, grad + at, sizeof(vec) * square);
+            for (size_t i = 0; i < square; i++) scale[i] = NAME(all)(1);
+        } else {
+            NAME(inner)(n + at, grad + at, right, k, 1);
+            NAME(symmetrise)(right, k, (REAL)0.25);
+            for (size_t i = 0; i < k; i++) squares[i] *= squares[i];
+            NAME(harmonic)(squares, scale, k, 0);
+            for (size_t i = 0; i < square * VEC; i++) ((REAL *)scale)[i] = 1 / SQRT(((REAL *)scale)[i]);
+        }
         for (size_t j = 0; j < m; j++) {
             for (size_t l = 0; l < VEC; l++) weights[j][l] = ((const REAL *)t->w)[ITEM(part * VEC + l) * m + j];
-            NAME(harmonic)(values + (j * PARTS + part) * k, h + j * square, k, 0);
+            const vec *value = values + (j * PARTS + part) * k;
+            if (affine) NAME(logarithmic)(value, logs, h + j * square, k, 0);
+            else NAME(harmonic)(value, h + j * square, k, 0);
         }
         NAME(equation) system = {.u = u + at, .h = h, .w = weights, .scale = scale, .p = p, .q = q, .x = x, .y = y,
                                  .k = k, .m = m, .stride = size};
@@ -483,8 +524,12 @@ BEGIN(adjoints, PARTS * (4 + 2 * m) + 8 + m, PARTS * (m + 1) * k + m)
             vec sum = {0};
             NAME(multiply)(z, uj, x, k, 1);
             NAME(symmetric_inner)(uj, x, y, k);
-            for (size_t i = 0; i < k; i++) sum += y[i * k + i] * value[i];
-            NAME(harmonic)(value, h, k, 1);
+            for (size_t i = 0; i < k; i++) {
+                if (affine) sum += y[i * k + i] * 2 * NAME(logs)(value[i]);
+                else sum += y[i * k + i] * value[i];
+            }
+            if (affine) NAME(logarithmic)(value, logs, h, k, 1);
+            else NAME(harmonic)(value, h, k, 1);
             for (size_t i = 0; i < square; i++) x[i] = twice * y[i] * h[i];
             NAME(multiply)(n + at, uj, y, k, 1);
             NAME(multiply)(y, x, spare, k, 1);

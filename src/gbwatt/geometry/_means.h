@@ -228,3 +228,23 @@ static void NAME(harmonic)(const vec *a, vec *out, size_t k, int response)
             if (!response) out[p * k + i] *= a[i], out[i * k + p] = out[p * k + i]; /* a_i a_j may leave the range */
         }
 }
+
+/* The same of affine-invariant means: with the first difference d_ij of the logarithm at the squares of a, the curvature is
+ * d_ij (a_i^2 + a_j^2) / 2, and the response d_ij a_j.  x: 2 k vectors of scratch. */
+static void NAME(logarithmic)(const vec *a, vec *x, vec *out, size_t k, int response)
+{
+    for (size_t i = 0; i < k; i++) x[i] = a[i] * a[i];
+    NAME(log_quotients)(x, 0, x + k, out, k);
+    for (size_t p = 0; p < k; p++)
+        for (size_t i = 0; i < k; i++) {
+            if (response) out[p * k + i] *= a[p];
+            else out[p * k + i] *= (x[i] + x[p]) / 2;
+        }
+}
+
+/* log(a) */
+INLINE vec NAME(logs)(vec a)
+{
+    for (size_t l = 0; l < VEC; l++) a[l] = LOG(a[l]);
+    return a;
+}

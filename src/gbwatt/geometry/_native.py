@@ -293,6 +293,25 @@ def bures_walk(
     return mean, residual, steps, ~failed
 
 
+def affine_slope(p: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """``Σ_j w_j log(pᵀ b_j b_jᵀ p)``, the step from ``n`` to the affine-invariant mean, for ``p = n⁻ᵀ``.
+
+    Parameters
+    ----------
+    p, b, w : Tensors, shape (r, k, k), (r, m, k, k), (r, m)
+
+    Returns
+    -------
+    slope, tau, failed : Tensors of shape (r, k, k), (r,), (r,)
+        ``tau`` is how much of it to go.  ``failed`` is None if nothing did.
+    """
+    p, b, w = p.contiguous(), b.contiguous(), w.contiguous()
+    slope, tau, failed = _results(p)
+    arrays = map(_address, (p, b, w, slope, tau, failed))
+    sizes = (len(p), *b.shape[1:3], b.element_size(), torch.get_num_threads())
+    return slope, tau, failed if _jacobi.affine_slope(*arrays, *sizes) else None
+
+
 def bures_adjoint(
     n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float
 ) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -309,12 +328,25 @@ def bures_adjoint(
     grad_b, grad_w, failed : Tensors of shape (r, m, k, k), (r, m), (r,)
         ``failed`` is None if nothing did.
     """
+    return _adjoint(n, b, w, grad, POWER, tolerance)
+
+
+def affine_adjoint(
+    p: Tensor, b: Tensor, w: Tensor, right: Tensor, tolerance: float
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The same of means where :func:`affine_slope` is zero; ``right`` is the symmetric part of ``nᵀ grad / 2``."""
+    return _adjoint(p, b, w, right, LOGARITHM, tolerance)
+
+
+def _adjoint(
+    n: Tensor, b: Tensor, w: Tensor, grad: Tensor, function: int, tolerance: float
+) -> tuple[Tensor, Tensor, Tensor | None]:
     n, b, w, grad = n.contiguous(), b.contiguous(), w.contiguous(), grad.contiguous()
     grad_b, grad_w = b.new_empty(*w.shape, *n.shape[-2:]), torch.empty_like(w)
     failed = torch.empty(len(n), dtype=torch.bool)
     arrays = map(_address, (n, b, w, grad, grad_b, grad_w, failed))
     sizes = (len(n), len(n) // max(len(b), 1), *b.shape[1:3], b.element_size(), torch.get_num_threads())
-    return grad_b, grad_w, failed if _jacobi.bures_adjoint(*arrays, tolerance, *sizes) else None
+    return grad_b, grad_w, failed if _jacobi.adjoint(*arrays, function, tolerance, *sizes) else None
 
 
 def _results(n: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -32,6 +32,7 @@ from gbwatt.geometry.symmetry import sym
 
 COMMON = 1e-3  # residual of the mean that queries start from, and how many steps to it
 COMMON_STEPS = 20
+SMALL = 0.25  # norm of a matrix whose exponential is a few terms
 
 
 def _pairs(s: Tensor) -> tuple[Tensor, Tensor]:
@@ -62,6 +63,14 @@ def each_query(b: Tensor, w: Tensor) -> Tensor:
 def _condition(n: Tensor) -> Tensor:
     s = svd(n).s
     return s.amax(-1) / s.amin(-1).clamp_min(torch.finfo(s.dtype).tiny)
+
+
+def _exponential(x: Tensor) -> Tensor:
+    """``exp(x)`` of symmetric matrices, of small ones to the fourth order, which is enough for a step."""
+    if float(x.square().sum((-2, -1)).amax()) > SMALL**2:
+        return spectral(x, EXP)
+    square = x @ x
+    return torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) + x + square / 2 + square @ (x / 6 + square / 24)
 
 
 def _dot(x: Tensor, y: Tensor) -> Tensor:
@@ -165,6 +174,21 @@ class Flow(ABC):
         :math:`dG = N E N^⊤` the linearised equation is :math:`Σ w_j U_j (h_j ∘ U_j^⊤ E U_j) U_j^⊤ = r`, self-adjoint
         and positive definite: one solve by conjugate gradients, in the frames of the mean.
         """
+        if not _fits(n, b) or len(n) < 4:  # the kernel works on sixteen problems at a time, or pretends to
+            return self._gradients(n, b, w, grad, tolerance)
+        in_points, in_weights, failed = self.compiled_gradients(n, b, w, grad, tolerance)
+        if failed is not None:
+            again = self._gradients(n[failed], each_query(b, w)[failed], w[failed], grad[failed], tolerance)
+            in_points[failed], in_weights[failed] = again
+        return in_points, in_weights
+
+    @abstractmethod
+    def compiled_gradients(
+        self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The same by the kernel, and where it failed."""
+
+    def _gradients(self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
         frame = svd(self.relative(n, each_query(b, w)))
         turn = svd(n)  # N turned by an orthogonal matrix is a factor of the same mean; take orthogonal columns
         n, u, w_ = n @ turn.v, turn.v.mT[..., None, :, :] @ frame.u, w[..., None, None]
@@ -281,14 +305,10 @@ class BuresFlow(Flow):
         enough = max(tolerance, self._noise(n))
         return Found(*_native.bures_walk(n, start.turned, w, start.u, enough, max_steps, start.base))
 
-    def gradients(self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
-        if not _fits(n, b) or len(n) < 4:  # the kernel works on sixteen problems at a time, or pretends to
-            return super().gradients(n, b, w, grad, tolerance)
-        in_points, in_weights, failed = _native.bures_adjoint(n, b, w, grad, tolerance)
-        if failed is not None:
-            again = super().gradients(n[failed], each_query(b, w)[failed], w[failed], grad[failed], tolerance)
-            in_points[failed], in_weights[failed] = again
-        return in_points, in_weights
+    def compiled_gradients(
+        self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        return _native.bures_adjoint(n, b, w, grad, tolerance)
 
     def step(self, n: Tensor, b: Tensor, w: Tensor) -> Tensor:
         return _weighted(w, b @ polar(self.relative(n, b)).mT)
@@ -339,12 +359,29 @@ class KarcherFlow(Flow):
 
     def relative(self, n: Tensor, b: Tensor) -> Tensor:
         wide: Tensor = torch.linalg.solve(n, _side_by_side(b))  # n is decomposed once for all points
-        return wide.unflatten(-1, b.shape[-3::2]).transpose(-3, -2)
+        return wide.reshape(*b.shape[:-3], b.shape[-1], b.shape[-3], b.shape[-1]).transpose(-3, -2)
 
     def advance(self, n: Tensor, b: Tensor, w: Tensor, frame: SVD) -> tuple[Tensor, Tensor]:
-        gradient = _weighted(w, (frame.u * self.values(frame.s)[..., None, :]) @ frame.u.mT)
-        new = n @ spectral(gradient * (self._tau(w, frame.s) / 2)[..., None, None], EXP)
-        return new, torch.linalg.matrix_norm(gradient)
+        slope = _weighted(w, (frame.u * self.values(frame.s)[..., None, :]) @ frame.u.mT)
+        return self._along(n, slope, self._tau(w, frame.s))
+
+    def _along(self, n: Tensor, slope: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
+        """The next iterate, so far along the slope, and the norm of the slope."""
+        return n @ _exponential(slope * (tau / 2)[..., None, None]), torch.linalg.matrix_norm(slope)
+
+    def evaluate(self, n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
+        if not _native.supports(n):
+            return super().evaluate(n, b, w, tolerance)
+        slope, tau, failed = _native.affine_slope(self.adjoint(n), b, w)
+        new, residual = self._along(n, slope, tau)
+        if failed is not None:
+            new[failed], residual[failed], _ = super().evaluate(n[failed], b[failed], w[failed], tolerance)
+        return new, residual, b
+
+    def compiled_gradients(
+        self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        return _native.affine_adjoint(self.adjoint(n), b, w, sym(n.mT @ grad) / 2, tolerance)
 
     def _tau(self, w: Tensor, s: Tensor) -> Tensor:
         half = s.amax(-1).log() - s.amin(-1).log()  # half the log of the condition number
