@@ -29,7 +29,8 @@
 
 #define MAX_SWEEPS 40
 #define MAX_POLYNOMIALS 12 /* for a polar factor */
-#define SLOW 0.5 /* a walk whose residual falls by less in two steps is given up */
+#define SLOW 0.5 /* a walk whose residual falls by less in two steps needs new frames */
+#define MAX_FRAMES 8 /* so many times at the most, unless they last; steps without a kernel cost more than all of them */
 #define LANES 16 /* matrices that are decomposed together: enough independent chains */
 #define ALIGNMENT 64
 #define INLINE static inline __attribute__((always_inline))

@@ -370,8 +370,8 @@ BEGIN(steps, 5 * PARTS, PARTS * k)
 END
 
 /* All steps to a mean, in frames of a common start: the points are turned so that u^T n^T b is nearly diagonal, and stay so;
- * u follows n.  Where that does not lead to the mean fast, frames are made anew, and if it still does not, the lane is given
- * up. */
+ * u follows n.  Where that does not lead to the mean fast, frames are made anew, and if that does not help for long, the lane
+ * is given up. */
 BEGIN(walks, 9 + 2 * m + 2 * PARTS, m * k + 2 * m + PARTS * k)
     NAME(way) a = {.n = buffer, .next = buffer + square, .move = buffer + 2 * square, .new = buffer + 4 * square,
                    .x = buffer + 6 * square, .y = buffer + 7 * square, .z = buffer + 8 * square, .u = buffer + 9 * square,
@@ -418,8 +418,8 @@ BEGIN(walks, 9 + 2 * m + 2 * PARTS, m * k + 2 * m + PARTS * k)
                 good[first + l] = fit[l] && residual <= (REAL)t->tolerance && crooked[l] <= a.enough;
                 if (!good[first + l] && taken < t->max_steps) {
                     if (fit[l] && residual <= slow) continue;
-                    if (!tried[l] || past[l] > 2) { /* the step is in doubt: take it again, in new frames */
-                        stuck[l] = -1, fit[l] = tried[l] = 1, past[l] = -1;
+                    if (tried[l] < MAX_FRAMES || past[l] > 2) { /* the step is in doubt: take it again, in new frames */
+                        stuck[l] = -1, fit[l] = 1, past[l] = -1, tried[l]++;
                         last[l] = before[l] = doubt[l] = INFINITY;
                         continue;
                     }
