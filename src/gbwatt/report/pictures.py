@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 Pick = Callable[[Row], float | None]
 
 _MOST = 24  # lines in a figure
-_AXES = {"fraction": "Part of the training trials", "noise": "Variance of the noise", "options.theta": "θ"}
+_AXES = {
+    "fraction": "Part of the training trials",
+    "noise": "Variance of the noise (unit of the recordings, squared)",
+    "options.theta": "θ",
+}
 
 
 def figure(drawn: matplotlib.figure.Figure, caption: str) -> Figure:
