@@ -130,6 +130,8 @@ def test_number_of_threads_does_not_change_the_result(spd):
 def test_empty_batches_pass_through():
     assert linalg.svd(torch.empty(0, 4, 4)).s.shape == (0, 4)
     assert BuresWasserstein().dist(torch.empty(0, 4, 4), torch.eye(4)).shape == (0,)
+    for metric in (BuresWasserstein(), AffineInvariant()):
+        assert metric.mean(torch.empty(0, 3, 4, 4), torch.empty(0, 2, 3)).shape == (0, 2, 4, 4)
 
 
 def test_infinite_input_of_the_kernel_is_marked_as_failed():

@@ -67,10 +67,13 @@ def _condition(n: Tensor) -> Tensor:
 
 def _exponential(x: Tensor) -> Tensor:
     """``exp(x)`` of symmetric matrices, of small ones to the fourth order, which is enough for a step."""
-    if float(x.square().sum((-2, -1)).amax()) > SMALL**2:
-        return spectral(x, EXP)
     square = x @ x
-    return torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) + x + square / 2 + square @ (x / 6 + square / 24)
+    eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+    found = eye + x + square / 2 + square @ (x / 6 + square / 24)
+    large = torch.linalg.matrix_norm(x) > SMALL  # matrix by matrix: none depends on the others of its batch
+    if bool(large.any()):
+        found[large] = spectral(x[large], EXP)
+    return found
 
 
 def _dot(x: Tensor, y: Tensor) -> Tensor:
