@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from gbwatt import checks
-from gbwatt.data import load
+from gbwatt.data import find_dataset, load
+from gbwatt.experiments import recordings
 from gbwatt.experiments.engines import Local, grouped
 from gbwatt.experiments.execution import attempt, execute, scores
 from gbwatt.experiments.recordings import fingerprint, noisy, parts_of
@@ -127,6 +128,14 @@ def test_a_fingerprint_follows_the_files(tmp_path):
     assert fingerprint(str(file), 1) == before
     write_npz(trials[np.arange(400)], file)
     assert fingerprint(str(file), 1) != before
+
+
+def test_a_fingerprint_follows_the_revision_of_what_is_read(monkeypatch):
+    before = fingerprint("simulated-ssvep", 1)
+    dataset = find_dataset("simulated-ssvep")
+    newer = replace(dataset, sources=(replace(dataset.sources[0], revision=2),))
+    monkeypatch.setattr(recordings, "find_dataset", lambda _name: newer)
+    assert fingerprint("simulated-ssvep", 1) != before
 
 
 def test_processes_are_at_most_as_many_as_runs():

@@ -45,6 +45,9 @@ class Source:
         Whether reading may fetch files; such a source is used only when it is asked for by name.
     options : tuple of str
         What ``read`` takes besides.
+    revision : int
+        Goes up when ``read`` gives something else for the same files, or for none; results of before are then not
+        those of now.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Source:
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
     downloads: bool = False
     options: tuple[str, ...] = ()
+    revision: int = 1
 
 
 @dataclass(frozen=True)

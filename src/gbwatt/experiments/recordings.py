@@ -24,7 +24,7 @@ class Parts(NamedTuple):
 
 
 def fingerprint(name: str, subject: int, root: str | Path | None = None) -> str:
-    """Hash of a subject's files and of what is done to them; simulated recordings are what their name says.
+    """Hash of a subject's files and of what is done to them; of simulated recordings, of which revision they are.
 
     Examples
     --------
@@ -32,7 +32,8 @@ def fingerprint(name: str, subject: int, root: str | Path | None = None) -> str:
     True
     """
     source, files = _files(name, subject, data_root(root))
-    steps = json.dumps([source.name, *source.preprocessing.records()], sort_keys=True)
+    name_and_revision = source.name if source.revision == 1 else f"{source.name} {source.revision}"
+    steps = json.dumps([name_and_revision, *source.preprocessing.records()], sort_keys=True)
     digest = hashlib.sha256(steps.encode())
     for file in _contents(name, files):
         digest.update(_digest(file, file.stat().st_size, file.stat().st_mtime_ns))

@@ -61,7 +61,7 @@ def _read(_files: Sequence[Path], subject: int, difficulty: float = 0.5, seed: i
 
 def _dataset(paradigm: Paradigm) -> Dataset:
     read = partial(_read, name=paradigm.name)
-    source = Source("simulated", read=read, options=("difficulty", "seed"))
+    source = Source("simulated", read=read, options=("difficulty", "seed"), revision=paradigm.revision)
     title = f"{paradigm.title}, in the shapes of {paradigm.like.name}"
     like = paradigm.like
     return Dataset(paradigm.name, title, like.subjects, (source,), like.protocol, like.task, like.pipeline)

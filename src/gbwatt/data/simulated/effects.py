@@ -16,8 +16,11 @@ Array = NDArray[Any]
 
 # ---- motor imagery
 
-#: Areas of :data:`gbwatt.data.simulated.sets.MI` that desynchronise for each class: the hand's is on the other side.
-MOTOR_AREAS = ((1,), (0,), (2,), (3, 4))
+#: Area of :data:`gbwatt.data.simulated.sets.MI` that desynchronises for each class: the hand's is on the other side.
+#: One for each, so that a decoder can spare none and an explanation of it has no reason to miss one.  Tongue's is on
+#: the left; the one on the right has its rhythm, and keeps it.
+MOTOR_AREAS = (1, 0, 2, 3)
+_N_MOTOR_AREAS = 5
 _MU, _BETA = 5.0, 2.5  # µV at rest
 _DEPTH = 1.1  # share of amplitude that is lost in an easy recording
 _ONSET, _RISE, _END = 0.45, 0.06, 4.0  # seconds after the cue
@@ -26,7 +29,7 @@ _ONSET, _RISE, _END = 0.45, 0.06, 4.0  # seconds after the cue
 def desynchronise(stimulation: Stimulation) -> tuple[Array, tuple[Planted, ...]]:
     """Mu and beta rhythms at all areas, less of them at the areas of the class while it is imagined."""
     s, person = stimulation, stimulation.person
-    n, n_areas = len(s.labels), 1 + max(area for areas in MOTOR_AREAS for area in areas)
+    n, n_areas = len(s.labels), _N_MOTOR_AREAS
     depth = _loss(s)  # (n, n_areas)
     onset = s.rng.normal(_ONSET, 0.08, n)
     course = scipy.special.expit((s.times - onset[:, None]) / _RISE).astype(np.float32)
@@ -38,17 +41,15 @@ def desynchronise(stimulation: Stimulation) -> tuple[Array, tuple[Planted, ...]]
     signals *= 1 - depth[..., None] * course[:, None]
     return signals, tuple(
         Planted(label, "desynchronisation", area, band, (_ONSET, _END))
-        for label, areas in enumerate(MOTOR_AREAS)
-        for area in areas
+        for label, area in enumerate(MOTOR_AREAS)
         for band in ((person.mu - 2.0, person.mu + 2.0), (person.beta - 4.0, person.beta + 4.0))
     )
 
 
 def _loss(s: Stimulation) -> Array:
     """Share of the rhythm (n, n_areas) that each area loses in each stretch; imagery succeeds now more, now less."""
-    active = np.zeros((len(MOTOR_AREAS), 1 + max(map(max, MOTOR_AREAS))))
-    for label, areas in enumerate(MOTOR_AREAS):
-        active[label, list(areas)] = s.person.responses[label]
+    active = np.zeros((len(MOTOR_AREAS), _N_MOTOR_AREAS))
+    active[np.arange(len(MOTOR_AREAS)), MOTOR_AREAS] = s.person.responses[: len(MOTOR_AREAS)]
     success = s.rng.normal(1.0, 0.3, len(s.labels)).clip(0.0, 1.6)
     loss = _DEPTH * s.ease * s.person.strength * success[:, None] * active[s.labels]
     return np.asarray(loss.clip(0.0, 0.95), np.float32)

@@ -147,6 +147,8 @@ class Paradigm:
     areas : tuple of Area
     plant : callable
         Signals (n, n_areas, n_times) in µV at the electrode that is nearest, and what was planted.
+    revision : int
+        Goes up when the same subject gets other recordings.
     """
 
     name: str
@@ -165,3 +167,4 @@ class Paradigm:
     order: Callable[[int, float, np.random.Generator], tuple[Array, Array]]
     areas: tuple[Area, ...]
     plant: Callable[[Stimulation], tuple[Array, tuple[Planted, ...]]]
+    revision: int = 1

@@ -58,6 +58,7 @@ MI = Paradigm(
         Area(("C6", "C6", "T8"), ("C6", "C4", "FC4"), radius=0.72),
     ),
     plant=desynchronise,
+    revision=2,
 )
 
 SSVEP = Paradigm(
