@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import gbwatt
-from gbwatt.cli import benchmark, data, evaluate, explain, models, report, store, tables, train
+from gbwatt.cli import benchmark, corpus, data, evaluate, explain, finetune, models, report, store, tables, train
 
 app = typer.Typer(
     name="gbwatt",
@@ -24,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(train.train)
+app.command()(finetune.finetune)
 app.command()(evaluate.evaluate)
 app.command()(explain.explain)
 app.command()(benchmark.benchmark)
@@ -31,6 +32,7 @@ app.command()(tables.tables)
 app.command()(report.report)
 app.command()(models.models)
 app.add_typer(data.app, name="data")
+app.add_typer(corpus.app, name="corpus")
 app.add_typer(store.app, name="store")
 
 

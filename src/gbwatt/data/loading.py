@@ -18,14 +18,14 @@ from gbwatt.data.formats.moabb import open_dataset, read_moabb
 from gbwatt.data.formats.npz import read_npz
 from gbwatt.data.formats.recordings import read_file
 from gbwatt.data.preprocessing import Preprocessing
-from gbwatt.data.sets import bcic2a, ern, mamem, physionet
+from gbwatt.data.sets import bcic2a, ern, mamem, physionet, tuh
 from gbwatt.data.splits import InOrder
 from gbwatt.data.trials import UNITS, Trials, concatenate
 
 #: All data sets by name, those of the paper first.
 DATASETS: dict[str, Dataset] = {
     dataset.name: dataset
-    for dataset in (bcic2a.DATASET, mamem.DATASET, ern.DATASET, physionet.DATASET, *simulated.DATASETS)
+    for dataset in (bcic2a.DATASET, mamem.DATASET, ern.DATASET, *tuh.DATASETS, physionet.DATASET, *simulated.DATASETS)
 }
 
 _MOABB = "moabb:"

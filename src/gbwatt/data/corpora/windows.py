@@ -1,0 +1,156 @@
+"""From an EDF file to windows: montage, preprocessing, and where to cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbwatt import checks
+from gbwatt.data.corpora import edf
+from gbwatt.data.corpora.annotations import Event, read_events
+from gbwatt.data.corpora.layout import Layout
+from gbwatt.data.corpora.montages import Montage, places
+from gbwatt.data.corpora.problems import Unusable
+from gbwatt.data.preprocessing import BandPass, Notch, Preprocessing, Resample
+from gbwatt.data.trials import Frame
+
+#: Sampling rate of the windows, and the band that recordings are filtered to, in Hz.
+SFREQ, BAND = 200.0, (0.1, 75.0)
+
+Array = NDArray[Any]
+
+
+def preprocessing(notch: float = 60.0) -> Preprocessing:
+    """What is done to whole recordings; ``notch`` is the frequency of the mains."""
+    checks.number("notch", notch)
+    if not BAND[0] < notch < BAND[1]:
+        raise checks.ParameterError(f"notch={notch} must be in the band of {BAND[0]:g} to {BAND[1]:g} Hz: 60 or 50.")
+    return Preprocessing(BandPass(*BAND), Notch(notch), Resample(SFREQ))
+
+
+def n_times(layout: Layout) -> int:
+    """Samples of a window."""
+    return round(layout.window_seconds * SFREQ)
+
+
+def rule(layout: Layout) -> str:
+    """Where windows are cut, in words."""
+    if layout.folders:
+        return f"{layout.window_seconds:g} s, one after the other"
+    return f"{layout.window_seconds:g} s about each annotated event"
+
+
+# ---- continuous recordings
+
+
+def read_continuous(file: Path, header: edf.Header, montage: Montage, steps: Preprocessing) -> NDArray[np.float32]:
+    """A recording (n_chans, n) in µV in a montage, after all steps; channel by channel, to spare memory."""
+    where = places(montage, [signal.label for signal in header.signals])
+    _require_volts(header, where)
+    rate = _rate(header, where)
+    digital = dict(zip(where, edf.read_samples(file, header, list(where.values())), strict=True))
+    out = np.empty((len(montage.ch_names), 0), dtype=np.float32)
+    for place, (name, pair) in enumerate(zip(montage.ch_names, montage.pairs, strict=True)):
+        with np.errstate(invalid="ignore"):  # ranges of nothing are found below
+            first, *second = (header.signals[where[electrode]].microvolts(digital[electrode]) for electrode in pair)
+            x = first - second[0] if second else first
+        _require_signal(name, x)
+        row = _processed(name, x, rate, steps)
+        if not place:
+            out = np.empty((len(out), len(row)), dtype=np.float32)
+        out[place] = row
+    return out
+
+
+def _require_volts(header: edf.Header, where: dict[str, int]) -> None:
+    strange = {name: header.signals[at].unit for name, at in where.items()}
+    strange = {name: unit for name, unit in strange.items() if unit.casefold() not in edf.UNITS}
+    if strange:
+        name, unit = next(iter(strange.items()))
+        raise Unusable("wrong-unit", f"{name} is in {unit!r}; uV, mV, V or nV is needed")
+
+
+def _rate(header: edf.Header, where: dict[str, int]) -> float:
+    """The rate that all electrodes have, high enough for the band."""
+    rates = {name: header.rate(at) for name, at in where.items()}
+    (first, rate), *others = rates.items()
+    other = next(((name, own) for name, own in others if own != rate), None)
+    if other is not None:
+        raise Unusable("wrong-rate", f"{first} has {rate:g} Hz and {other[0]} {other[1]:g} Hz; one rate is needed")
+    if rate <= 2 * BAND[1]:
+        raise Unusable("wrong-rate", f"{rate:g} Hz; more than {2 * BAND[1]:g} Hz hold the band up to {BAND[1]:g} Hz")
+    return rate
+
+
+def _require_signal(name: str, x: NDArray[np.float64]) -> None:
+    if not np.isfinite(x).all():
+        raise Unusable("not-finite", f"{name} has NaN or infinite samples; look at the ranges in the EDF header")
+    if np.ptp(x) == 0:
+        raise Unusable("flat", f"{name} is {x[0]:g} µV from beginning to end")
+
+
+def _processed(name: str, x: NDArray[np.float64], rate: float, steps: Preprocessing) -> Array:
+    try:
+        processed, _ = steps.transform(x[None], Frame((name,), rate))
+    except checks.NotFiniteError as error:
+        raise Unusable("not-finite", f"{name}: {error}") from error
+    except checks.ParameterError as error:  # a rate that is in no ratio to ours
+        raise Unusable("wrong-rate", f"{rate:.9g} Hz: {error}") from error
+    return processed.reshape(-1)
+
+
+# ---- windows
+
+
+def read_windows(
+    file: Path, annotations: Path | None, label: int | None, layout: Layout, montage: Montage, steps: Preprocessing
+) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+    """A recording (n_chans, n), the first samples (n_windows,) of its windows, and their labels.
+
+    Damage is looked for in the order of what it costs to find it.
+    """
+    header = edf.read_header(file)
+    if header.seconds < layout.window_seconds:
+        raise Unusable("too-short", f"{header.seconds:g} s; a window has {layout.window_seconds:g} s")
+    events = None if label is not None else _events(annotations, layout, header.seconds)
+    x = read_continuous(file, header, montage, steps)
+    starts = window_starts(x.shape[1], n_times(layout), events)
+    labels = [label] * len(starts) if events is None else [event.label for event in events]
+    return x, starts, np.array(labels, dtype=np.int64)
+
+
+def _events(file: Path | None, layout: Layout, seconds: float) -> list[Event]:
+    if file is None:
+        raise Unusable("missing-annotations", "there is neither a .rec nor a .csv file beside it")
+    return read_events(file, layout.class_names, seconds)
+
+
+def window_starts(n_samples: int, size: int, events: list[Event] | None) -> NDArray[np.int64]:
+    """First samples of the windows.
+
+    Without events, one after the other, and what is left over is dropped.  With events, the middle of the window is
+    that of the event; near the ends of the recording the window is moved inside, and still has all of the event that
+    fits.
+
+    Examples
+    --------
+    >>> window_starts(4500, 2000, None).tolist()
+    [0, 2000]
+    >>> window_starts(4500, 1000, [Event(0.0, 1.0, 5, 1), Event(10.0, 11.0, 5, 2), Event(21.0, 22.0, 5, 3)]).tolist()
+    [0, 1600, 3500]
+    """
+    if events is None:
+        return np.arange(n_samples // size, dtype=np.int64) * size
+    middles = np.array([(event.start + event.stop) / 2 for event in events])
+    starts = np.round(middles * SFREQ).astype(np.int64) - size // 2
+    return starts.clip(0, n_samples - size)
+
+
+def cut(x: NDArray[np.float32], starts: NDArray[np.int64], size: int) -> Iterator[NDArray[np.float32]]:
+    """The windows (n_chans, size), one by one."""
+    for start in starts.tolist():
+        yield x[:, start : start + size]
