@@ -70,7 +70,7 @@ $(VENV)/.lint: $(DECLARED) | $(VENV)/.base
 $(ECOVENV)/.ecosystem: $(DECLARED) $(NATIVE)
 	$(call create_venv,$(ECOVENV))
 	$(ECOVENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet $(TORCH) 'setuptools>=77'
-	$(ECOVENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --no-build-isolation --editable '.[test,braindecode,moabb,dask]'
+	$(ECOVENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --no-build-isolation --editable '.[test,foundation,moabb,dask]'
 	$(ECOVENV)/bin/python -m gbwatt.models.external
 	@touch $@
 

@@ -162,7 +162,7 @@ def test_the_command_of_the_message_works_and_imports_no_part_of_braindecode(tor
 def braindecode():
     if find_spec("braindecode") is None:
         pytest.skip(f"braindecode is not installed: {external.INSTALL}")
-    return external._braindecode()
+    return external.braindecode_models()
 
 
 @pytest.mark.ecosystem

@@ -10,11 +10,13 @@ from torch import nn
 
 from gbwatt.checks import ParameterError
 from gbwatt.models import create, entry, list_models
+from gbwatt.models.foundation import BACKBONES
 from gbwatt.models.presets import TASKS
 from gbwatt.nn.manifolds import RiemannianAdam
 
-OWN = [name for name in list_models() if entry(name).extra is None]
-EXTERNAL = [pytest.param(name, marks=pytest.mark.ecosystem) for name in list_models() if entry(name).extra]
+FOR_TASKS = [name for name in list_models() if entry(name).for_tasks]
+OWN = [name for name in FOR_TASKS if entry(name).extra is None]
+EXTERNAL = [pytest.param(name, marks=pytest.mark.ecosystem) for name in FOR_TASKS if entry(name).extra]
 MODELS = [*OWN, *EXTERNAL]
 
 
@@ -22,7 +24,8 @@ def test_the_registry_is_complete():
     paper = {"eegnet", "shallowconvnet", "sccnet", "fbcnet", "tcnetfusion", "mbeegse"}
     paper |= {"spdnet", "spdnetbn", "matt", "gdlnet", "gbwatt"}
     assert paper <= set(list_models())
-    assert len(OWN) + len(EXTERNAL) == len(list_models())
+    assert len(OWN) + len(EXTERNAL) == len(FOR_TASKS)
+    assert set(list_models()) - set(FOR_TASKS) == set(BACKBONES)  # tested with the corpora they are for
     assert all(entry(name).summary for name in list_models())
 
 

@@ -1,6 +1,7 @@
 """Models for epochs (batch, n_chans, n_times), by class or by name."""
 
 from gbwatt.models import external as external  # registers its models
+from gbwatt.models import foundation as foundation
 from gbwatt.models.convnets import MBEEGSE, TCNetFusion
 from gbwatt.models.gbwatt import Details, GBWAtt
 from gbwatt.models.gdlnet import GDLNet

@@ -24,6 +24,12 @@ class Entry:
     summary: str
     training: Mapping[str, Training] = field(default_factory=dict)  # by task, where not the task's; "own" for no task
     extra: str | None = None  # what has to be installed for it: gbwatt[extra]
+    options: tuple[str, ...] | None = None  # that it has, if it is not for tasks, so that none can be built to be asked
+
+    @property
+    def for_tasks(self) -> bool:
+        """Whether it can be built for the tasks of the paper; others are for corpora."""
+        return self.options is None
 
     def training_for(self, name: str | None) -> Training:
         """How to train on a task, or on data of one's own."""
@@ -36,14 +42,19 @@ _MODELS: dict[str, Entry] = {}
 
 
 def register(
-    name: str, summary: str, *, training: Mapping[str, Training] | None = None, extra: str | None = None
+    name: str,
+    summary: str,
+    *,
+    training: Mapping[str, Training] | None = None,
+    extra: str | None = None,
+    options: tuple[str, ...] | None = None,
 ) -> Callable[[Build], Build]:
     """Decorate a function ``build(signal, task, **options)`` that makes a model."""
 
     def decorate(build: Build) -> Build:
         if name in _MODELS:
             raise checks.ParameterError(f"a model named {name!r} is registered already: {_MODELS[name].summary}.")
-        _MODELS[name] = Entry(name, build, summary, dict(training or {}), extra)
+        _MODELS[name] = Entry(name, build, summary, dict(training or {}), extra, options)
         return build
 
     return decorate

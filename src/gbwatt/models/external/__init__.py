@@ -30,7 +30,7 @@ class PackageError(ImportError):
     """An optional package is missing or cannot be loaded."""
 
 
-def _braindecode() -> Any:
+def braindecode_models() -> Any:
     """The module ``braindecode.models``, or an error that says what to install or to repair."""
     try:
         with warnings.catch_warnings():
@@ -107,7 +107,7 @@ class FilterMatrix(nn.Module):
 
 def _build(name: str, signal: Signal, presets: Mapping[str, Any], options: Mapping[str, Any]) -> BraindecodeModel:
     """Class ``name`` of braindecode with the presets of this module and the options of the caller."""
-    network_class = getattr(_braindecode(), name)
+    network_class = getattr(braindecode_models(), name)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Time dimension .* not divisible")  # FBCNet says that it pads
         try:

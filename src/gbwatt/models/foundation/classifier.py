@@ -1,0 +1,199 @@
+"""Classifiers on backbones: the pooled token, joined with what a head makes of all tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from gbwatt import checks
+from gbwatt.models.epochs import as_epochs
+from gbwatt.models.foundation.backbones import BACKBONES, BIPOLAR, RATE, REFERENTIAL, AnyBackbone, Backbone
+from gbwatt.models.foundation.heads import make_head
+from gbwatt.models.foundation.weights import load_weights
+from gbwatt.models.presets import Task, Training
+from gbwatt.models.registry import register
+from gbwatt.models.signal import Signal
+
+
+class FoundationClassifier(nn.Module):
+    """A backbone and a head, (batch, n_chans, n_times) -> (batch, n_outputs).
+
+    Parameters
+    ----------
+    backbone : nn.Module
+        A :class:`~gbwatt.models.foundation.Backbone`, or any module that turns epochs (batch, n_chans, n_times) into
+        tokens (batch, channels, segments, width).
+    n_chans, n_outputs, n_times : int
+        The epochs, and how many classes there are.
+    head : "gbwatt", "matt" or "base"
+        Attention under the generalised Bures-Wasserstein metric, under the log-Euclidean one, or none.
+    frozen : bool
+        Whether the backbone is left as it is.
+    **options
+        Of :class:`~gbwatt.models.foundation.heads.SPDHead`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> patches = nn.Sequential(nn.Unflatten(2, (5, 40)), nn.Linear(40, 16))  # (batch, 4, 200) -> (batch, 4, 5, 16)
+    >>> model = FoundationClassifier(patches, n_chans=4, n_outputs=2, n_times=200)
+    >>> model(torch.randn(3, 4, 200)).shape
+    torch.Size([3, 2])
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        n_chans: int,
+        n_outputs: int,
+        n_times: int,
+        *,
+        head: str = "gbwatt",
+        frozen: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.n_chans, self.n_times, self.frozen = n_chans, n_times, frozen
+        self.backbone: Backbone = backbone if isinstance(backbone, Backbone) else AnyBackbone(backbone)
+        channels, width = self._probe()
+        self.head = make_head(head, channels, **options)
+        self.final_layer = nn.Linear(width + self.head.size, n_outputs)
+        self.backbone.requires_grad_(not frozen)
+
+    @torch.no_grad()
+    def _probe(self) -> tuple[int, int]:
+        """Channels and width of the tokens, by trying."""
+        was = self.backbone.training
+        tokens = self.backbone.eval()(torch.zeros(1, self.n_chans, self.n_times))
+        self.backbone.train(was)
+        if not isinstance(tokens, Tensor) or tokens.ndim != 4 or len(tokens) != 1:
+            got = tuple(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
+            raise checks.ShapeError(
+                f"the backbone gives {got} for an epoch (1, {self.n_chans}, {self.n_times}); tokens (batch, channels, "
+                "segments, width) are needed."
+            )
+        return tokens.shape[1], tokens.shape[3]
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode; a frozen backbone stays in evaluation."""
+        super().train(mode)
+        if self.frozen:
+            self.backbone.eval()
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of epochs (batch, n_chans, n_times)."""
+        x = as_epochs(x, self.n_chans, self.n_times)
+        tokens = self.backbone(x)  # (batch, channels, segments, width)
+        features = self.head(tokens)
+        pooled = self.backbone.pool(tokens).to(features.dtype)
+        logits: Tensor = self.final_layer(torch.cat([pooled, features], dim=-1))
+        return logits
+
+    def stages(self) -> list[list[nn.Parameter]]:
+        """All parameters, from input to output: those of the backbone, and at last those of the head."""
+        return [*self.backbone.stages(), [*self.head.parameters(), *self.final_layer.parameters()]]
+
+
+# ------------------------------------------------------------------------------------------------------------ registry
+
+
+class Registered(FoundationClassifier):
+    """A classifier on a backbone that has a name; ``config`` says how it was built.
+
+    Parameters
+    ----------
+    name : "biot" or "labram"
+    signal : Signal
+    weights : path, "random" or "later"
+        File with the weights of the backbone; random ones, if that is what is wanted; or those that are set afterwards,
+        as in a model that was saved.
+    ch_names : sequence of str, optional
+        Channels of the epochs; needed if they are not those of the corpora.
+    head, frozen, **options
+        As for :class:`FoundationClassifier`.
+
+    Attributes
+    ----------
+    report : WeightsReport or None
+        What was read.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        signal: Signal,
+        *,
+        weights: str | Path | None = None,
+        ch_names: Sequence[str] | None = None,
+        head: str = "gbwatt",
+        frozen: bool = False,
+        **options: Any,
+    ) -> None:
+        if weights is None:
+            raise checks.ParameterError(
+                f"{name} needs the weights of its pretraining: give weights=, a file of its authors; weights='random' "
+                "if it shall learn from nothing."
+            )
+        names = _names(name, signal, ch_names)
+        if signal.sfreq is not None and signal.sfreq != RATE:
+            raise checks.ParameterError(f"sfreq={signal.sfreq:g}: {name} was made for {RATE:g} Hz; resample first.")
+        backbone = BACKBONES[name](names, signal.n_times)
+        report = None if str(weights) in UNREAD else load_weights(backbone, weights)
+        shape = (signal.n_chans, signal.n_outputs, signal.n_times)
+        super().__init__(backbone, *shape, head=head, frozen=frozen, **options)
+        self.name, self.report, self.weights = name, report, str(weights)
+        given = {"ch_names": list(names), "head": head, "frozen": frozen, "weights": "later"}
+        self.config: dict[str, Any] = {**asdict(signal), **given, **options}
+
+    @property
+    def initialisation(self) -> str:
+        """Where the backbone began, in words for results."""
+        if self.report is None:
+            return f"{self.weights} weights"
+        return f"{Path(self.report.source).name}, SHA-256 {self.report.sha256[:16]}"
+
+
+def _names(backbone: str, signal: Signal, ch_names: Sequence[str] | None) -> tuple[str, ...]:
+    """The channels as given, or those of the corpora, if there are as many."""
+    if ch_names is None:
+        usual = {len(REFERENTIAL): REFERENTIAL, len(BIPOLAR): BIPOLAR}.get(signal.n_chans)
+        if usual is None:
+            raise checks.ParameterError(
+                f"{backbone} has to know its channels: give ch_names, {signal.n_chans} names; without them there are "
+                f"{len(REFERENTIAL)} electrodes, {', '.join(REFERENTIAL[:3])}, …, or {len(BIPOLAR)} pairs."
+            )
+        return usual
+    if len(ch_names) != signal.n_chans:
+        raise checks.ParameterError(f"ch_names has {len(ch_names)} names for n_chans={signal.n_chans} channels.")
+    return tuple(ch_names)
+
+
+#: As their authors trained them on the corpora.
+BIOT_TRAINING = {"own": Training(1e-3, 512, 20, 1e-5)}
+LABRAM_TRAINING = {"own": Training(5e-4, 512, 50, 5e-2)}
+
+
+def _registered(name: str) -> Callable[..., nn.Module]:
+    def build(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
+        return Registered(name, signal, **options)
+
+    return build
+
+
+#: Values of ``weights`` that are no files.
+UNREAD = ("random", "later")
+#: What can be given besides the signal.
+OPTIONS = (
+    *("weights", "head", "frozen", "n_groups", "k", "eps", "shrinkage", "reeig"),
+    *("metric", "theta", "learn_metric", "learn_theta", "score", "aggregation", "formulation"),
+)
+for _name, _title, _training in (("biot", "BIOT", BIOT_TRAINING), ("labram", "LaBraM", LABRAM_TRAINING)):
+    _summary = f"{_title} with a head of SPD attention, for clinical corpora"
+    register(_name, _summary, training=_training, extra="foundation", options=OPTIONS)(_registered(_name))
