@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from skorch.callbacks import Callback
-from torch import Tensor
+from torch import Tensor, nn
 
 from gbwatt.models.files import plain_tensors, to_json, write_atomically
 from gbwatt.training.callbacks import KeepBest
@@ -37,6 +37,7 @@ class State:
     history: list[dict[str, Any]]
     tensors: Mapping[str, Tensor]
     scalars: Mapping[str, Any]  # of the optimiser, by parameter and name
+    progress: Mapping[str, Any]  # inside an epoch, where checkpoints are written there
 
     def part(self, prefix: str) -> dict[str, Tensor]:
         """Tensors whose names begin with a prefix, without it."""
@@ -82,20 +83,30 @@ class Checkpoint(Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, net: Net, **_: Any) -> None:
         """Write it."""
-        folder = Path(self.folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / FILE, _pack(net, self.best.weights_, self.fingerprint))
+        write(self.folder, net.module_, net.optimizer_, self.best.weights_, self.fingerprint, list(net.history))
 
 
-def _pack(net: Net, best: Mapping[str, Tensor], fingerprint: Mapping[str, Any]) -> bytes:
-    tensors = {_MODEL + name: x for name, x in net.module_.state_dict().items()}
+def write(
+    folder: str | Path,
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    best: Mapping[str, Tensor],
+    fingerprint: Mapping[str, Any],
+    history: list[dict[str, Any]],
+    progress: Mapping[str, Any] | None = None,
+) -> None:
+    """Put all of it into the checkpoint of a folder, which is made if it is not there."""
+    tensors = {_MODEL + name: x for name, x in module.state_dict().items()}
     tensors |= {_BEST + name: x for name, x in best.items()}
     scalars: dict[str, Any] = {}
-    for index, entries in net.optimizer_.state_dict()["state"].items():
+    for index, entries in optimizer.state_dict()["state"].items():
         for name, value in entries.items():
             (tensors if isinstance(value, Tensor) else scalars)[f"{_OPTIMIZER}{index}.{name}"] = value
-    notes = {"format": FORMAT, "fingerprint": fingerprint, "history": list(net.history), "scalars": scalars}
-    return save(plain_tensors(tensors), metadata={"state": to_json(notes)})
+    notes = {"format": FORMAT, "fingerprint": fingerprint, "history": history, "scalars": scalars}
+    if progress:
+        notes["progress"] = progress
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    write_atomically(Path(folder) / FILE, save(plain_tensors(tensors), metadata={"state": to_json(notes)}))
 
 
 # ------------------------------------------------------------------------------------------------------------ reading
@@ -112,41 +123,60 @@ def read(folder: str | Path) -> State | None:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if notes["format"] > FORMAT:
             raise CheckpointError(f"{path} has format {notes['format']}, of a newer gbwatt; install that.")
-        return State(notes["fingerprint"], notes["history"], tensors, notes["scalars"])
+        return State(notes["fingerprint"], notes["history"], tensors, notes["scalars"], notes.get("progress", {}))
     except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise CheckpointError(f"{path} is damaged or no checkpoint ({error!r}); delete it to start afresh.") from None
 
 
 def resume(net: Net, best: KeepBest, folder: str | Path, fingerprint: Mapping[str, Any]) -> None:
     """Put an initialised net where the checkpoint in a folder, if there is one, left it."""
+    state = restore(folder, net.module_, net.optimizer_, fingerprint, net.max_epochs)
+    if state is None:
+        return
+    net.history.extend(state.history)
+    best.weights_ = {name: x.to(net.device) for name, x in best_weights(state).items()}
+
+
+def restore(
+    folder: str | Path,
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    fingerprint: Mapping[str, Any],
+    max_epochs: int,
+) -> State | None:
+    """Put a model and its optimiser where the checkpoint in a folder left them; None if there is none."""
     for leftover in Path(folder).glob(f".{FILE}.*.tmp"):  # of a killed process
         leftover.unlink(missing_ok=True)
     state = read(folder)
     if state is None:
-        return
+        return None
     path = Path(folder) / FILE
     _require_same(path, state.fingerprint, json.loads(to_json(fingerprint)))
-    if len(state.history) > net.max_epochs:
+    if len(state.history) > max_epochs:
         raise CheckpointError(
-            f"{path} has {len(state.history)} epochs, more than max_epochs={net.max_epochs}; raise it, or choose "
+            f"{path} has {len(state.history)} epochs, more than max_epochs={max_epochs}; raise it, or choose "
             "another folder."
         )
     try:
-        net.module_.load_state_dict(state.part(_MODEL))
-        _restore_optimizer(net, state)
+        module.load_state_dict(state.part(_MODEL))
+        _restore_optimizer(optimizer, state)
     except (RuntimeError, KeyError, IndexError, ValueError) as error:
         raise CheckpointError(f"{path} does not fit this version of the model ({error}); delete it.") from error
-    net.history.extend(state.history)
-    best.weights_ = {name: x.to(net.device) for name, x in state.part(_BEST).items()}
+    return state
 
 
-def _restore_optimizer(net: Net, state: State) -> None:
+def best_weights(state: State) -> dict[str, Tensor]:
+    """Weights of the best epoch so far."""
+    return state.part(_BEST)
+
+
+def _restore_optimizer(optimizer: torch.optim.Optimizer, state: State) -> None:
     """Set the entries as they were: ``load_state_dict`` would make a float32 tensor of the number of steps."""
-    parameters = [p for group in net.optimizer_.param_groups for p in group["params"]]
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for key, value in {**state.part(_OPTIMIZER), **_strip(state.scalars)}.items():
         index, name = key.split(".", 1)
         parameter = parameters[int(index)]
-        net.optimizer_.state[parameter][name] = _laid_out(value, parameter)
+        optimizer.state[parameter][name] = _laid_out(value, parameter)
 
 
 def _strip(scalars: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,13 +30,18 @@ class NonFiniteLossError(RuntimeError):
         The first thing that is not finite.
     """
 
-    def __init__(self, epoch: int, batch: int, culprit: str, remedy: str, training: bool = True) -> None:
+    def __init__(
+        self,
+        epoch: int,
+        batch: int,
+        culprit: str,
+        remedy: str,
+        training: bool = True,
+        kept: str = "The estimator keeps the best weights so far.",
+    ) -> None:
         self.epoch, self.batch, self.culprit = epoch, batch, culprit
         phase = "training" if training else "validation"
-        super().__init__(
-            f"the {phase} loss is not finite in epoch {epoch}, batch {batch}: {culprit}. {remedy} "
-            "The estimator keeps the best weights so far."
-        )
+        super().__init__(f"the {phase} loss is not finite in epoch {epoch}, batch {batch}: {culprit}. {remedy} {kept}")
 
     def __reduce__(self) -> tuple[Any, ...]:  # an error has to reach the parent of a worker process
         return _rebuild, (self.epoch, self.batch, self.culprit, str(self))

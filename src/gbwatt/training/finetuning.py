@@ -1,0 +1,373 @@
+"""Training on a corpus that does not fit into memory, by one process or many, with the same result."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from gbwatt import checks
+from gbwatt.nn.manifolds import RiemannianAdam, on_manifold
+from gbwatt.training import checkpoints
+from gbwatt.training.diagnosis import NonFiniteLossError
+from gbwatt.training.randomness import isolated
+from gbwatt.training.streams import Windows, batches, own_shards, stream
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from gbwatt.models.foundation import FoundationClassifier
+
+Precision = Literal["float32", "bfloat16", "float16"]
+_PRECISIONS: dict[str, Any] = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
+_REMEDY = "Lower lr, or take precision='float32'."
+_KEPT = "A checkpoint, if there is one, is from before."
+_SMALLEST_RATE = 1e-2  # of the schedule's end, as a part of the highest
+
+
+#: How each backbone is trained, besides learning rate, batch, epochs and weight decay, which are registered with it: as
+#: their authors did on the corpora.
+FINETUNING: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "biot": {"layer_decay": 1.0, "warmup_epochs": 0.0},
+        "labram": {"layer_decay": 0.65, "warmup_epochs": 5.0},
+    }
+)
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """How a classifier on a backbone is trained; all of it determines the result.
+
+    Attributes
+    ----------
+    lr : float
+        Highest learning rate, of the head.
+    batch_size : int
+        Windows of a step, those of all processes together.
+    max_epochs : int
+    weight_decay : float
+        Decoupled, of matrices that are not on a manifold.
+    layer_decay : float
+        Factor from the learning rate of a stage to that of the one before it.
+    warmup_epochs : float
+        In which the rate rises from zero; then it falls as half a cosine.
+    label_smoothing : float
+    precision : "float32", "bfloat16" or "float16"
+        Of the backbone; matrices are in float32 always.
+    shards : int
+        Passes that a batch is divided into; the number of processes has to divide it.
+    seed : int
+    early_stopping : int, optional
+        Epochs without a lower validation loss after which training ends.
+    """
+
+    lr: float = 5e-4
+    batch_size: int = 512
+    max_epochs: int = 50
+    weight_decay: float = 0.05
+    layer_decay: float = 0.65
+    warmup_epochs: float = 5.0
+    label_smoothing: float = 0.0
+    precision: Precision = "float32"
+    shards: int = 8
+    seed: int = 0
+    early_stopping: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "max_epochs", "shards"):
+            checks.at_least(name, getattr(self, name), 1)
+        checks.at_least("seed", self.seed, 0)
+        checks.one_of("precision", self.precision, tuple(_PRECISIONS))
+        for name, low, high in (("lr", 0, 1), ("layer_decay", 0, 1), ("weight_decay", -1e-300, 1)):
+            if not low < getattr(self, name) <= high:
+                raise checks.ParameterError(
+                    f"{name}={getattr(self, name)} must be above {max(low, 0)}, at most {high}."
+                )
+        if not 0 <= self.label_smoothing < 1:
+            raise checks.ParameterError(f"label_smoothing={self.label_smoothing} must be in [0, 1).")
+
+    def rate(self, step: int, steps: int) -> float:
+        """Part of the highest learning rate at a step, counted from 0, of an epoch's ``steps``."""
+        rising = self.warmup_epochs * steps
+        if step < rising:
+            return (step + 1) / (rising + 1)
+        done = (step - rising) / max(1.0, self.max_epochs * steps - rising)
+        return _SMALLEST_RATE + (1 - _SMALLEST_RATE) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+
+
+@dataclass
+class Course:
+    """How a training went: a row for each epoch, and the weights of the best.
+
+    A row has ``epoch``, ``train_loss``, ``step_losses``, ``valid_loss``, ``valid_accuracy`` (balanced) and ``duration``
+    in seconds.
+    """
+
+    history: list[dict[str, Any]] = field(default_factory=list)
+    best: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def best_epoch(self) -> int:
+        """The epoch with the lowest validation loss, from 1."""
+        return 1 + int(np.argmin([row["valid_loss"] for row in self.history]))
+
+
+#: Told of every step: epoch, step and steps, from 1, and the loss of this process's part; and of every epoch, its row.
+StepWatch = Callable[[int, int, int, float], None]
+EpochWatch = Callable[[Mapping[str, Any]], None]
+
+
+def make_accelerator(precision: Precision = "float32") -> Accelerator:
+    """The processes and the device as accelerate, or torchrun, set them up."""
+    try:
+        from accelerate import Accelerator
+    except ImportError as error:
+        raise ImportError("training on a corpus needs accelerate: pip install 'gbwatt[foundation]'") from error
+    # without the word torchrun's processes on CPUs would not know of each other
+    alone = not torch.cuda.is_available() and not torch.backends.mps.is_available()
+    return Accelerator(mixed_precision=_PRECISIONS[precision], cpu=alone)
+
+
+def finetune(
+    model: FoundationClassifier,
+    train: Windows,
+    valid: Windows,
+    settings: FineTuning,
+    *,
+    accelerator: Accelerator | None = None,
+    checkpoint: str | Path | None = None,
+    save_every: int = 0,
+    fingerprint: Mapping[str, Any] | None = None,
+    workers: int = 0,
+    on_step: StepWatch | None = None,
+    on_epoch: EpochWatch | None = None,
+) -> Course:
+    """Train a classifier, and leave it with the weights of its best epoch.
+
+    The result is a function of model, windows and settings: random numbers belong to shards, so one process, several,
+    or one that was killed and started again give the same numbers up to rounding.
+
+    Parameters
+    ----------
+    model : FoundationClassifier
+    train, valid : Windows
+        Parts of a :class:`~gbwatt.data.corpora.Corpus`, for instance.
+    settings : FineTuning
+    accelerator : accelerate.Accelerator, optional
+        By default one that :func:`make_accelerator` makes.
+    checkpoint : path, optional
+        Folder in which the state is kept, and from which a call with the same arguments goes on.
+    save_every : int
+        Steps between checkpoints inside an epoch; 0 for one at the end of each.
+    fingerprint : mapping, optional
+        What else determines the result, so that a checkpoint of something else is refused: the data, the weights.
+    workers : int
+        Processes that read ahead.
+    on_step, on_epoch : callable, optional
+        Told of progress.
+    """
+    accelerator = make_accelerator(settings.precision) if accelerator is None else accelerator
+    with isolated(accelerator.device):
+        training = _Training(model, train, valid, settings, accelerator, workers)
+        identity = {"settings": asdict(settings), **(fingerprint or {})}
+        training.resume(checkpoint, identity, save_every)
+        training.run(on_step, on_epoch)
+    return training.course
+
+
+def parameter_groups(model: FoundationClassifier, settings: FineTuning) -> list[dict[str, Any]]:
+    """Trainable parameters by stage and by whether they decay, with the learning rate of the stage."""
+    stages = model.stages()
+    undecayed = {
+        id(p) for m in model.modules() for name in getattr(m, "undecayed", ()) for p in [getattr(m, name, None)]
+    }
+    groups = []
+    for depth, stage in enumerate(stages):
+        scale = settings.layer_decay ** (len(stages) - 1 - depth)
+        trained = [p for p in stage if p.requires_grad]
+        decays = [p.ndim > 1 and not on_manifold(p) and id(p) not in undecayed for p in trained]
+        for decay in (True, False):
+            own = [p for p, does in zip(trained, decays, strict=True) if does == decay]
+            if own:
+                kept = {"scale": scale, "decay": settings.weight_decay if decay else 0.0}
+                groups.append({"params": own, "lr": settings.lr * scale, "weight_decay": 0.0, **kept})
+    return groups
+
+
+class _Training:
+    """One training on its way."""
+
+    def __init__(
+        self,
+        model: FoundationClassifier,
+        train: Windows,
+        valid: Windows,
+        settings: FineTuning,
+        accelerator: Accelerator,
+        workers: int,
+    ) -> None:
+        self.plain, self.train, self.valid, self.settings = model, train, valid, settings
+        self.accelerator, self.workers, self.course = accelerator, workers, Course()
+        self.shards = own_shards(settings.shards, accelerator.process_index, accelerator.num_processes)
+        self.module = model.to(accelerator.device)
+        self.bare = RiemannianAdam(parameter_groups(model, settings), lr=settings.lr)
+        self.model, self.optimizer = accelerator.prepare(self.module, self.bare)
+        self.step, self.losses = 0, list[float]()  # steps of the epoch that are done, and their losses
+        self.folder: Path | None = None
+        self.identity: Mapping[str, Any] = {}
+        self.save_every = 0
+
+    # ---- checkpoints
+
+    def resume(self, folder: str | Path | None, identity: Mapping[str, Any], save_every: int) -> None:
+        """Go on where a checkpoint left off, and write new ones."""
+        checks.at_least("save_every", save_every, 0)
+        if folder is None:
+            return
+        self.folder, self.identity, self.save_every = Path(folder), identity, save_every
+        state = checkpoints.restore(folder, self.module, self.bare, identity, self.settings.max_epochs)
+        self.accelerator.wait_for_everyone()
+        if state is not None:
+            self.course.history.extend(state.history)
+            self.course.best = checkpoints.best_weights(state)
+            self.step = int(state.progress.get("step", 0))
+            self.losses = list(state.progress.get("losses", ()))
+
+    def save(self) -> None:
+        if self.folder is not None and self.accelerator.is_main_process:
+            progress = {"step": self.step, "losses": self.losses}
+            course = self.course
+            checkpoints.write(self.folder, self.module, self.bare, course.best, self.identity, course.history, progress)
+
+    # ---- epochs
+
+    def run(self, on_step: StepWatch | None, on_epoch: EpochWatch | None) -> None:
+        while len(self.course.history) < self.settings.max_epochs and not self._stopped():
+            row = self._epoch(1 + len(self.course.history), on_step)
+            self.course.history.append(row)
+            if self.course.best_epoch == row["epoch"]:
+                self.course.best = {name: x.detach().cpu().clone() for name, x in self.module.state_dict().items()}
+            self.step, self.losses = 0, []
+            self.save()
+            if on_epoch is not None:
+                on_epoch(row)
+        self.module.load_state_dict(self.course.best)
+
+    def _stopped(self) -> bool:
+        patience, done = self.settings.early_stopping, len(self.course.history)
+        return patience is not None and done > 0 and done - self.course.best_epoch >= patience
+
+    def _epoch(self, epoch: int, on_step: StepWatch | None) -> dict[str, Any]:
+        began, settings = time.perf_counter(), self.settings
+        plan = batches(len(self.train), settings.batch_size, settings.shards, settings.seed, epoch)
+        self.model.train()
+        own = [batch[number] for batch in plan[self.step :] for number in self.shards]
+        shards = stream(self.train, own, self.accelerator.device, self.workers)
+        unsaved: list[Tensor] = []
+        for number in range(self.step, len(plan)):
+            self._set_rates((epoch - 1) * len(plan) + number, len(plan))
+            unsaved.append(self._step(epoch, number, sum(map(len, plan[number])), shards))
+            if on_step is not None:
+                on_step(epoch, number + 1, len(plan), float(unsaved[-1]))
+            if self.save_every and (number + 1) % self.save_every == 0 and number + 1 < len(plan):
+                self._note(unsaved, epoch, number + 1)
+                self.save()
+        self._note(unsaved, epoch, len(plan))
+        sizes = [sum(map(len, batch)) for batch in plan]
+        logits = predict(self.model, self.valid, settings.batch_size, self.accelerator, self.workers)
+        loss, accuracy = _judged(logits, self.valid.labels)
+        if not math.isfinite(loss):
+            raise NonFiniteLossError(epoch, 1, "the logits", _REMEDY, training=False, kept=_KEPT)
+        return {
+            "epoch": epoch,
+            "train_loss": float(np.average(self.losses, weights=sizes)),
+            "step_losses": list(self.losses),
+            "valid_loss": loss,
+            "valid_accuracy": accuracy,
+            "duration": time.perf_counter() - began,
+        }
+
+    def _set_rates(self, step: int, steps: int) -> None:
+        rate = self.settings.lr * self.settings.rate(step, steps)
+        for group in self.bare.param_groups:
+            group["lr"] = rate * group["scale"]
+
+    def _step(self, epoch: int, number: int, size: int, shards: Any) -> Tensor:
+        """One step; the sum over this process's windows of their losses, as a part of the batch's mean."""
+        processes, total = self.accelerator.num_processes, torch.zeros((), device=self.accelerator.device)
+        for shard in self.shards:
+            x, y = next(shards)
+            _seed(self.settings.seed, epoch, number, shard)
+            last = shard == self.shards[-1]
+            with nullcontext() if last else self.accelerator.no_sync(self.model):
+                part = nn.functional.cross_entropy(
+                    self.model(x).float(), y, reduction="sum", label_smoothing=self.settings.label_smoothing
+                )
+                self.accelerator.backward(part * (processes / size))  # processes' gradients are averaged
+            total += part.detach() / size
+        self._decay()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return total
+
+    @torch.no_grad()
+    def _decay(self) -> None:
+        for group in self.bare.param_groups:
+            if group["decay"]:
+                torch._foreach_mul_(group["params"], 1 - group["lr"] * group["decay"])
+
+    def _note(self, unsaved: list[Tensor], epoch: int, step: int) -> None:
+        """Add up the losses of all processes, and remember them."""
+        if unsaved:
+            summed: Any = self.accelerator.reduce(torch.stack(unsaved), reduction="sum")
+            self.losses += [float(loss) for loss in summed]
+            unsaved.clear()
+        bad = [number for number, loss in enumerate(self.losses, 1) if not math.isfinite(loss)]
+        if bad:
+            raise NonFiniteLossError(epoch, bad[0], "the loss", _REMEDY, kept=_KEPT)
+        self.step = step
+
+
+def _seed(*numbers: int) -> None:
+    """Set torch's generators, on all devices, by numbers."""
+    torch.manual_seed(int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1))
+
+
+def predict(
+    model: nn.Module, windows: Windows, batch_size: int, accelerator: Accelerator, workers: int = 0
+) -> NDArray[np.float32]:
+    """Logits (n, n_outputs) of all windows, in every process; each computes its part of them."""
+    from accelerate.utils import gather_object
+
+    whole, n = np.arange(len(windows)), accelerator.num_processes
+    own = np.array_split(whole, n)[accelerator.process_index]
+    places = np.array_split(own, math.ceil(len(own) / batch_size)) if len(own) else []
+    was = model.training
+    model.eval()
+    found = []
+    with torch.no_grad():
+        for x, _ in stream(windows, places, accelerator.device, workers):
+            found.append(model(x).float().cpu().numpy())
+    model.train(was)
+    parts = gather_object([np.concatenate(found)] if found else [])
+    return np.concatenate(parts)
+
+
+def _judged(logits: NDArray[Any], labels: NDArray[Any]) -> tuple[float, float]:
+    """Mean cross-entropy, and mean recall of the classes that there are."""
+    shifted = logits.astype(np.float64) - logits.max(1, keepdims=True)
+    likelihood = shifted[np.arange(len(labels)), labels] - np.log(np.exp(shifted).sum(1))
+    hits = logits.argmax(1) == labels
+    recalls = [hits[labels == label].mean() for label in np.unique(labels)]
+    return float(-likelihood.mean()), float(np.mean(recalls))

@@ -1,0 +1,47 @@
+"""A small training, as a program that several processes can do together: ``finetune_small.py FOLDER [KILL_AT]``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+
+from gbwatt.training.finetuning import FineTuning, finetune, make_accelerator
+from tests.training.windows import InMemory, small_model
+
+SETTINGS = FineTuning(lr=1e-2, batch_size=32, max_epochs=3, warmup_epochs=1, shards=4, layer_decay=0.8)
+
+
+def main(folder: Path, kill_at: int | None) -> None:
+    torch.set_num_threads(1)
+    accelerator = make_accelerator()
+    done = 0
+
+    def count(*_: object) -> None:
+        nonlocal done
+        done += 1
+        if done == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    course = finetune(
+        small_model(),
+        InMemory(150),
+        InMemory(61, seed=1),
+        SETTINGS,
+        accelerator=accelerator,
+        checkpoint=folder / "checkpoint",
+        save_every=2,
+        on_step=count,
+    )
+    if accelerator.is_main_process:
+        kept = {"processes": accelerator.num_processes, "history": course.history, "steps": done}
+        (folder / "course.json").write_text(json.dumps(kept))
+    accelerator.end_training()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None)
