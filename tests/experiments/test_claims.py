@@ -91,7 +91,7 @@ def test_comparisons_of_one_claim_are_corrected_together():
     assert two[0].p == pytest.approx(2 * one.p)
 
 
-@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "clinical"])
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_claims_speak_of_lines_that_experiments_have(name):
     known = {(line.label, line.setting) for line in lines(read(FOLDER / f"{name}.yaml"))}
     asked = [line for one in CLAIMS if one.experiment == name for c in one.contrasts for side in c for line in side]

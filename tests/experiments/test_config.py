@@ -236,6 +236,12 @@ def test_assignments_change_a_copy():
     assert from_mapping(after).models[0].training.lr == 1e-3
 
 
+def test_a_star_assigns_to_all_items_of_a_list():
+    after = override(experiment(), ["models.*.training.lr=1e-3"])["models"]
+    assert [row["training"] for row in after] == [{"lr": 1e-3}] * 2
+    assert after[0]["training"] is not after[1]["training"]
+
+
 def test_keys_that_the_file_leaves_out_may_be_assigned():
     assert override(experiment(), ["training.max_epochs=5"])["training"] == {"max_epochs": 5}
     assert override(experiment(), ["models.0.options.reeig=1e-3"])["models"][0]["options"] == {"reeig": 1e-3}
@@ -250,8 +256,8 @@ def test_keys_that_the_file_leaves_out_may_be_assigned():
         ("trainig.lr=3", "Did you mean 'training'?"),
         ("training.batchsize=3", "key of training='batchsize' is not known"),
         ("models.0.lable=x", "Did you mean 'label'?"),
-        ("models.2.label=x", "models has 2 items, 0 to 1; '2' is none."),
-        ("models.MAtt.label=x", "models has 2 items, 0 to 1; 'MAtt' is none."),
+        ("models.2.label=x", "models has 2 items, 0 to 1, * for all; '2' is none."),
+        ("models.MAtt.label=x", "models has 2 items, 0 to 1, * for all; 'MAtt' is none."),
         ("title.text=x", "title is 'A small one': nothing is below it."),
         ("seeds", "it is not of the form key=value"),
         ("=3", "it is not of the form key=value"),

@@ -132,7 +132,7 @@ def _keep(job: Job, decoder: EEGDecoder, folder: Path, asked: dict[str, Any]) ->
 
 def _asked(job: Job) -> dict[str, Any]:
     """What is known before training."""
-    from gbwatt.experiments.execution import versions
+    from gbwatt.experiments.environment import versions
     from gbwatt.experiments.recordings import fingerprint
 
     return {

@@ -173,18 +173,21 @@ def _syntax(error: Exception) -> str:
 def assign(
     mapping: Mapping[str, Any], assignments: Sequence[str], keys: Keys
 ) -> tuple[dict[str, Any], Origins, list[Problem]]:
-    """A copy with values assigned, ``models.0.training.lr=1e-3``; where they come from; and what cannot be assigned."""
+    """A copy with values assigned; where they come from; and what cannot be assigned.
+
+    ``models.0.training.lr=1e-3`` assigns to the first, ``models.*.training.lr=1e-3`` to all.
+    """
     changed, origins, problems = copy.deepcopy(dict(mapping)), Origins(), list[Problem]()
     for text in assignments:
         try:
-            origins[_assign(changed, text, keys)] = f"--set {text}"
+            origins.update(dict.fromkeys(_assign(changed, text, keys), f"--set {text}"))
         except (checks.ParameterError, yaml.YAMLError) as error:
             said = _syntax(error) if isinstance(error, yaml.YAMLError) else str(error)
             problems.append(Problem((f"--set {text}",), said))
     return changed, origins, problems
 
 
-def _assign(mapping: dict[str, Any], text: str, keys: Keys) -> Place:
+def _assign(mapping: dict[str, Any], text: str, keys: Keys) -> list[Place]:
     path, equals, value = text.partition("=")
     steps = re.sub(r"\[(\d+)\]", r".\1", path.strip()).split(".")
     if not equals or not all(steps):
@@ -193,13 +196,16 @@ def _assign(mapping: dict[str, Any], text: str, keys: Keys) -> Place:
     return _put(mapping, (), steps, content, keys)
 
 
-def _put(node: Any, place: Place, steps: Sequence[str], content: Any, keys: Keys) -> Place:
-    """Put a value below a node, into mappings that are made where there are none; its place."""
+def _put(node: Any, place: Place, steps: Sequence[str], content: Any, keys: Keys) -> list[Place]:
+    """Put a value below a node, into mappings that are made where there are none; its places."""
+    if isinstance(node, list) and node and steps[0] == "*":
+        numbers = map(str, range(len(node)))
+        return [found for n in numbers for found in _put(node, place, [n, *steps[1:]], content, keys)]
     key = _step(node, place, steps[0], keys)
     here = (*place, key)
     if len(steps) == 1:
-        node[key] = content
-        return here
+        node[key] = copy.deepcopy(content)
+        return [here]
     if isinstance(node, dict) and node.get(steps[0]) is None:
         node[key] = {}
     return _put(node[key], here, steps[1:], content, keys)
@@ -210,7 +216,9 @@ def _step(node: Any, place: Place, step: str, keys: Keys) -> str | int:
     if isinstance(node, list):
         if step.isdecimal() and int(step) < len(node):
             return int(step)
-        raise checks.ParameterError(f"{show(place)} has {len(node)} items, 0 to {len(node) - 1}; {step!r} is none.")
+        raise checks.ParameterError(
+            f"{show(place)} has {len(node)} items, 0 to {len(node) - 1}, * for all; {step!r} is none."
+        )
     if not isinstance(node, dict):
         raise checks.ParameterError(f"{show(place)} is {node!r}: nothing is below it.")
     allowed = keys(place)

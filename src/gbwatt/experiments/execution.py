@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import platform
 import time
 import traceback
 import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn import metrics
 
 from gbwatt import checks
 from gbwatt.data import Trials, find_dataset
+from gbwatt.experiments import clinical
+from gbwatt.experiments.corpora import CORPORA
+from gbwatt.experiments.environment import versions
 from gbwatt.experiments.recordings import Parts, noisy, parts_of
 from gbwatt.experiments.runs import Row, Run
 from gbwatt.models.gbwatt import GBWAtt
 from gbwatt.training.estimator import EEGDecoder
+from gbwatt.training.scores import score
 
-#: Packages whose version may show in a result.
-PACKAGES = ("gbwatt", "torch", "numpy", "scipy", "scikit-learn", "geoopt", "mne", "braindecode")
 ILL = 1e4  # condition number that counts as ill
 
 
@@ -47,6 +46,8 @@ def attempt(runs: Sequence[Run], root: str | Path | None = None, threads: int = 
 def execute(runs: Sequence[Run], root: str | Path | None = None, threads: int = 1) -> list[Row]:
     """Train as runs with one training say, and test; trials for test are scored once, after training."""
     torch.set_num_threads(threads)
+    if runs[0].dataset in CORPORA:
+        return [clinical.execute(run, root) for run in runs]
     parts = parts_of(runs[0], root)
     decoder = decoder_of(runs[0], parts).fit(parts.train)
     return [_row(run, decoder, parts) for run in runs]
@@ -105,20 +106,7 @@ def decoder_of(run: Run, parts: Parts) -> EEGDecoder:
 def scores(decoder: EEGDecoder, test: Trials) -> dict[str, Any]:
     """All scores of test trials, by the columns of a row."""
     _require_learnt(decoder, test)
-    probability = decoder.predict_proba(test)
-    predicted, classes = decoder.classes_[probability.argmax(1)], decoder.classes_
-    confusion = metrics.confusion_matrix(test.y, predicted, labels=classes)
-    chosen = np.searchsorted(classes, test.y)
-    likelihood = np.clip(probability[np.arange(len(chosen)), chosen], np.finfo(float).tiny, None)
-    return {
-        "accuracy": float((predicted == test.y).mean()),
-        "balanced_accuracy": float(metrics.balanced_accuracy_score(test.y, predicted)),
-        "kappa": float(metrics.cohen_kappa_score(test.y, predicted, labels=classes)),
-        "auc": _auc(test.y == classes[1], probability[:, 1]) if len(classes) == 2 else None,
-        "loss": float(-np.log(likelihood).mean()),
-        "per_class": _per_class(confusion, decoder.class_names_),
-        "confusion": confusion.tolist(),
-    }
+    return score(test.y, decoder.predict_proba(test), decoder.classes_, decoder.class_names_)
 
 
 def _require_learnt(decoder: EEGDecoder, test: Trials) -> None:
@@ -128,23 +116,6 @@ def _require_learnt(decoder: EEGDecoder, test: Trials) -> None:
             f"trials for test are of class {test.class_names[new[0]]!r}, of which there was none for training; "
             "take another split, or leave the class out."
         )
-
-
-def _auc(positive: NDArray[Any], probability: NDArray[Any]) -> float | None:
-    """Area under the curve; None if all trials are of one class."""
-    return float(metrics.roc_auc_score(positive, probability)) if 0 < positive.sum() < len(positive) else None
-
-
-def _per_class(confusion: NDArray[Any], names: tuple[str, ...]) -> dict[str, dict[str, float]]:
-    hits, true, said = np.diag(confusion), confusion.sum(1), confusion.sum(0)
-    return {
-        name: {
-            "recall": float(hits[i] / max(true[i], 1)),
-            "precision": float(hits[i] / max(said[i], 1)),
-            "n": float(true[i]),
-        }
-        for i, name in enumerate(names)
-    }
 
 
 def conditions(decoder: EEGDecoder, test: Trials) -> dict[str, dict[str, float]] | None:
@@ -164,14 +135,3 @@ def _summary(values: NDArray[Any]) -> dict[str, float]:
         "median": float(np.median(values)),
         "largest": float(values.max()),
     }
-
-
-def versions() -> dict[str, str]:
-    """Packages, Python and machine."""
-    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found

@@ -12,6 +12,7 @@ from gbwatt import checks
 from gbwatt.data import MissingFileError, Trials, find_dataset, load
 from gbwatt.data.catalogue import Source, data_root, find_source, index_files
 from gbwatt.data.splits import add_noise
+from gbwatt.experiments import corpora
 from gbwatt.experiments.runs import Run
 
 
@@ -31,6 +32,8 @@ def fingerprint(name: str, subject: int, root: str | Path | None = None) -> str:
     >>> fingerprint("simulated-mi", 1) == fingerprint("simulated-mi", 2)
     True
     """
+    if find_dataset(name).name in corpora.CORPORA:
+        return corpora.fingerprint(name, root)
     source, files = _files(name, subject, data_root(root))
     name_and_revision = source.name if source.revision == 1 else f"{source.name} {source.revision}"
     steps = json.dumps([name_and_revision, *source.preprocessing.records()], sort_keys=True)

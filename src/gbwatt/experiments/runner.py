@@ -13,6 +13,8 @@ from gbwatt.experiments.runs import Cell, Row, Run
 from gbwatt.experiments.store import Store
 
 Watch = Callable[[Row], None]
+#: Packages of our extras that models need.
+EXTRAS = {"braindecode": ("braindecode",), "foundation": ("accelerate", "braindecode")}
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,11 @@ def plan(cells: Iterable[Cell], rows: Iterable[Row], retry: bool = False, here: 
 
 
 def _lacking(model: str) -> str | None:
-    """The package that a model needs, if it is not installed."""
+    """The extra that a model needs, if its packages are not installed."""
     from gbwatt.models.registry import entry  # imports torch
 
-    package = entry(model).extra
-    return None if package is None or find_spec(package) is not None else package
+    extra = entry(model).extra
+    return None if extra is None or all(find_spec(package) for package in EXTRAS[extra]) else extra
 
 
 @dataclass(frozen=True)

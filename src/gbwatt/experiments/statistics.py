@@ -168,3 +168,17 @@ def wilson(hits: int, n: int, level: float = 0.95) -> tuple[float, float]:
     centre = (share + weight / 2) / (1 + weight)
     half = z * math.sqrt(share * (1 - share) / n + weight / (4 * n)) / (1 + weight)
     return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def weighted_f1(confusion: Sequence[Sequence[int]] | NDArray[Any]) -> float:
+    """Mean of the classes' F1 scores, weighted by how often they occur, from a row for each true class.
+
+    Examples
+    --------
+    >>> round(weighted_f1([[1, 0], [1, 1]]), 4)
+    0.6667
+    """
+    counts = np.asarray(confusion, dtype=float)
+    hits, true, said = np.diag(counts), counts.sum(1), counts.sum(0)
+    f1 = 2 * hits / np.maximum(true + said, 1.0)
+    return float((f1 * true).sum() / true.sum())

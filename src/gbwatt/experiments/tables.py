@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from gbwatt.experiments import paper
+from gbwatt.experiments.corpora import CORPORA
 from gbwatt.experiments.formats import (
     Column,
     Table,
@@ -24,7 +25,7 @@ from gbwatt.experiments.formats import (
 from gbwatt.experiments.runs import Cell, Row
 from gbwatt.experiments.schedule import changes
 from gbwatt.experiments.selection import choices
-from gbwatt.experiments.statistics import Comparison, Scores, compare, holm, summarize
+from gbwatt.experiments.statistics import Comparison, Scores, compare, holm, summarize, weighted_f1
 
 __all__ = [
     "Column",
@@ -131,18 +132,12 @@ def gather(cells: Sequence[Cell], rows: Mapping[str, Row]) -> Grid:
 
 def score_of(dataset: str) -> Callable[[Row], float | None]:
     """From a row to its score in percent."""
-    name = measure(dataset)
-
-    def pick(row: Row) -> float | None:
-        value: float | None = getattr(row, name)
-        return None if value is None else 100 * value
-
-    return pick
+    return _percent_of(measure(dataset))
 
 
 #: Columns that are left out when there is nothing in them.
 _OPTIONAL = frozenset(
-    {"setting", "validation", "± over seeds", "± subjects", "paper", "± of paper", "difference", "why no p"}
+    {"setting", "validation", "± over seeds", "± subjects", "paper", "± of paper", "difference", "why no p", "AUROC"}
     | {"paper before", "paper after", "failed", "missing"}
 )
 _COUNTS = (Column("n"), Column("failed"), Column("missing"))
@@ -178,7 +173,8 @@ def make_table(
     -------
     Table
         ``table.tables`` are this one and others of the same runs: comparisons with the reference; shares of
-        ill-conditioned matrices where there is noise; scores, where the table is of such shares.
+        ill-conditioned matrices where there is noise; scores, where the table is of such shares; further scores of
+        corpora.
     """
     quantity = "score" if paper_table is None else paper.find_table(paper_table).quantity
     grid = gather(cells, rows)
@@ -187,6 +183,8 @@ def make_table(
         made["score"] = _score_table(title, grid, paper_table if quantity == "score" else None, validation)
         if reference is not None:
             made["comparison"] = comparison_table(title, cells, rows, reference)
+    if any(cell.run.dataset in CORPORA for cell in cells):
+        made["further"] = _further_table(title, grid)
     if quantity == "share" or any(cell.run.noise for cell in cells):
         made["share"] = condition_table(title, cells, rows)
     if quantity == "seconds":
@@ -307,6 +305,28 @@ def _score_table(title: str, grid: Grid, paper_table: str | None, validation: bo
     return _build(title, grid, header, values, [*_score_notes(grid, paper_table), *notes])
 
 
+def _further_table(title: str, grid: Grid) -> Table:
+    """Scores by which corpora are judged besides the balanced accuracy."""
+
+    def values(place: Place) -> list[Value]:
+        found = grid[place]
+        f1 = found.of(lambda row: None if row.confusion is None else 100 * weighted_f1(row.confusion))
+        rest = (found.of(pick) for pick in (_percent_of("auc"), _percent_of("kappa")))
+        return [_mean(f1), *map(_mean, rest), *found.counts(f1)]
+
+    header = [Column(name, kind="percent") for name in ("weighted F1", "AUROC", "Cohen's kappa")]
+    notes = ["Percent, the mean over seeds; the AUROC is that of the second of two classes.", *_about_runs(grid)]
+    return _build(f"{title}: further scores", grid, [*header, *_COUNTS], values, notes)
+
+
+def _percent_of(name: str) -> Callable[[Row], float | None]:
+    def pick(row: Row) -> float | None:
+        value: float | None = getattr(row, name)
+        return None if value is None else 100 * value
+
+    return pick
+
+
 def _build(
     title: str,
     grid: Grid,
@@ -380,6 +400,7 @@ def _about_runs(grid: Grid) -> list[str]:
     notes = [
         f"Runs: {done} of {done + failed + missing} done, {failed} failed, {missing} missing.",
         *about_training(grid),
+        *_about_weights(grid),
     ]
     simulated = [dataset for dataset in grid.datasets if is_simulated(dataset)]
     if simulated:
@@ -395,6 +416,17 @@ def about_training(grid: Grid) -> list[str]:
         for training in sorted(found.training - {""}):
             changed[training].append(place.label)
     return [f"Trained with {how}: {'; '.join(dict.fromkeys(labels))}." for how, labels in changed.items()]
+
+
+def _about_weights(grid: Grid) -> list[str]:
+    """Where backbones began: with which weights, or with random ones."""
+    began: dict[str, list[str]] = defaultdict(list)
+    for place, found in grid.items():
+        for weights in sorted(
+            {row.versions["weights"] for row in found.done if row.versions and "weights" in row.versions}
+        ):
+            began[weights].append(place.label)
+    return [f"The backbone began with {what}: {'; '.join(dict.fromkeys(labels))}." for what, labels in began.items()]
 
 
 def _listed(words: Iterable[str]) -> str:

@@ -177,11 +177,13 @@ def _named(text: str, options: Mapping[str, Any]) -> list[str]:
 @lru_cache(maxsize=64)
 def known_options(model: str) -> tuple[str, ...] | None:
     """The options of a model; None if it cannot be told, because its package or the model itself is not there."""
-    from gbwatt.models import list_models
+    from gbwatt.models import entry, list_models
     from gbwatt.models.signal import Signal
 
     if model not in list_models():
         return None
+    if not entry(model).for_tasks:
+        return entry(model).options
     try:
         built = _build(model, {}, "mi")
     except ImportError:

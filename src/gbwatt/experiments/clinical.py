@@ -1,0 +1,111 @@
+"""Runs on corpora: a classifier on a backbone, trained on windows that are read as they are needed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.special
+
+from gbwatt import checks
+from gbwatt.data.catalogue import data_root
+from gbwatt.data.corpora import Corpus
+from gbwatt.experiments.corpora import CHECKPOINTS, WEIGHTS, open_corpus
+from gbwatt.experiments.environment import versions
+from gbwatt.experiments.runs import Row, Run
+from gbwatt.models.foundation.classifier import UNREAD, Registered
+from gbwatt.models.registry import create
+from gbwatt.training.finetuning import FINETUNING, Course, FineTuning, finetune, make_accelerator, predict
+from gbwatt.training.randomness import isolated, start_epoch
+from gbwatt.training.scores import score
+
+
+def execute(run: Run, root: str | Path | None = None) -> Row:
+    """Train as the run says, from where it was stopped if it was, and test once."""
+    _require_plain(run)
+    corpus = open_corpus(run.dataset, root)
+    train, valid, test = (corpus.part(name) for name in ("train", "valid", "eval"))
+    settings = settings_of(run.model, run.training, run.seed)
+    accelerator = make_accelerator(settings.precision)
+    with isolated(accelerator.device):
+        start_epoch(run.seed, 0, accelerator.device)
+        model = classifier(run.model, corpus, _with_weights(run.options, root))
+    folder = data_root(root) / CHECKPOINTS / run.key
+    identity = {"run": run.key, "data": corpus.fingerprint}
+    course = finetune(
+        model, train, valid, settings, accelerator=accelerator, checkpoint=folder, save_every=200, fingerprint=identity
+    )
+    found = evaluate(predict(model, test, settings.batch_size, accelerator), test.labels, corpus.class_names)
+    shutil.rmtree(folder, ignore_errors=True)
+    sizes = {"train": len(train), "valid": len(valid), "test": len(test)}
+    made = {**versions(), "weights": model.initialisation, "device": accelerator.device.type}
+    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    return _row(run, course, found, corpus, trials=sizes, versions=made, parameters=parameters)
+
+
+def settings_of(model: str, training: Mapping[str, Any], seed: int) -> FineTuning:
+    """How a backbone is trained, with what is given for this run."""
+    return FineTuning(**{**FINETUNING[model], **training, "seed": seed})
+
+
+def classifier(name: str, corpus: Corpus, options: Mapping[str, Any]) -> Registered:
+    """A model for the windows of a corpus."""
+    model = create(
+        name,
+        n_chans=len(corpus.ch_names),
+        n_outputs=len(corpus.class_names),
+        n_times=corpus.n_times,
+        sfreq=corpus.sfreq,
+        ch_names=corpus.ch_names,
+        **options,
+    )
+    assert isinstance(model, Registered)
+    return model
+
+
+def evaluate(logits: Any, labels: Any, class_names: tuple[str, ...]) -> dict[str, Any]:
+    """Scores of logits, by the columns of a row."""
+    probability = scipy.special.softmax(logits.astype(np.float64), axis=1)
+    return score(labels, probability, np.arange(len(class_names)), class_names)
+
+
+def _require_plain(run: Run) -> None:
+    """What is varied on small sets is not here."""
+    if run.model not in FINETUNING:
+        raise checks.ParameterError(
+            f"model={run.model!r} is not for corpora, which do not fit into memory; take {', '.join(FINETUNING)}."
+        )
+    for name, value, usual in (("fraction", run.fraction, 1.0), ("noise", run.noise, 0.0)):
+        if value != usual:
+            raise checks.ParameterError(f"{name}={value:g}: runs on {run.dataset} do not vary it; leave it out.")
+
+
+def _with_weights(options: Mapping[str, Any], root: str | Path | None) -> dict[str, Any]:
+    """Options, with the place of the weights, which are named by their file in the folder of weights."""
+    given = dict(options)
+    name = given.get("weights")
+    if name is not None and name not in UNREAD:
+        given["weights"] = data_root(root) / WEIGHTS / name
+    return given
+
+
+def _row(run: Run, course: Course, found: dict[str, Any], corpus: Corpus, **made: Any) -> Row:
+    at_best = course.history[course.best_epoch - 1]
+    columns = ("train_loss", "valid_loss", "valid_accuracy")
+    return Row(
+        run.key,
+        "done",
+        run.to_dict(),
+        **found,
+        valid_accuracy=at_best["valid_accuracy"],
+        valid_loss=at_best["valid_loss"],
+        best_epoch=course.best_epoch,
+        epochs=len(course.history),
+        history={name: [float(f"{row[name]:.5g}") for row in course.history] for name in columns},
+        preprocessing=list(corpus.header["steps"]),
+        seconds_per_epoch=float(np.median([row["duration"] for row in course.history])),
+        **made,
+    )

@@ -1,0 +1,31 @@
+"""Corpora of runs: where their windows and the weights for them are, and which they are."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from gbwatt.data.catalogue import data_root, find_source
+from gbwatt.data.corpora import Corpus
+from gbwatt.data.loading import find_dataset
+from gbwatt.data.sets import tuh
+
+CORPORA = frozenset(dataset.name for dataset in tuh.DATASETS)
+#: Folders beside the recordings: weights of backbones, and what unfinished runs have come to.
+WEIGHTS, CHECKPOINTS = "weights", "checkpoints"
+
+
+def open_corpus(name: str, root: str | Path | None = None) -> Corpus:
+    """The windows of a corpus, in its folder below that of the recordings."""
+    _, (manifest,) = find_source(find_dataset(name), 1, root, None)
+    return Corpus.open(manifest.parent)
+
+
+def fingerprint(name: str, root: str | Path | None = None) -> str:
+    """Hash of a corpus and of the files with weights beside it: what decides about a result besides the run."""
+    digest = hashlib.sha256(open_corpus(name, root).fingerprint.encode())
+    folder = data_root(root) / WEIGHTS
+    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if file.is_file():
+            digest.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:16]
