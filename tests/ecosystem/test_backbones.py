@@ -8,9 +8,10 @@ import torch
 pytest.importorskip("braindecode", reason="braindecode is not installed: pip install 'gbwatt[foundation]'")
 
 from gbwatt import checks
+from gbwatt.electrodes import BIPOLAR, REFERENTIAL
 from gbwatt.models import create
 from gbwatt.models.files import load_pretrained, save_pretrained
-from gbwatt.models.foundation import BACKBONES, BIPOLAR, HEADS, REFERENTIAL, WeightsError, load_weights
+from gbwatt.models.foundation import BACKBONES, HEADS, WeightsError, load_weights
 from gbwatt.models.foundation.backbones import BIOT, LaBraM, derivation
 
 pytestmark = pytest.mark.ecosystem

@@ -406,3 +406,24 @@ def test_what_validation_would_choose_is_compared_on_seeds_that_all_lines_have()
 def test_sentences_are_wrapped_in_latex_and_words_are_not():
     table = Table("A", (Column("claim"), Column("verdict"), Column("n", kind="percent")), (("so " * 20, "no", 1.0),))
     assert r"\begin{tabular}{p{4.5cm}lr}" in to_latex(table)
+
+
+def test_corpora_have_a_table_of_further_scores_and_say_how_their_backbones_began():
+    scores = {"balanced_accuracy": 0.7, "kappa": 0.4, "confusion": [[8, 2], [4, 6]]}
+    runs = Runs().add("LaBraM-Base", "tuab", [[0.7, 0.7]], **scores, versions={"weights": "random weights"})
+    runs.add("LaBraM-GBWAtt", "tuab", [[0.7]], **scores, versions={"weights": "base.pth, SHA-256 12"})
+    table = runs.table(paper_table="clinical")
+    assert look(table, "LaBraM-Base", "ours", "tuab") == pytest.approx(70.0)
+    assert look(table, "LaBraM-Base", "paper", "tuab") == 81.40
+    (further,) = table.more
+    assert look(further, "LaBraM-Base", "AUROC", "tuab") == pytest.approx(35.0)
+    assert look(further, "LaBraM-Base", "Cohen's kappa", "tuab") == pytest.approx(40.0)
+    f1 = (2 * 8 / (10 + 12) + 2 * 6 / (10 + 8)) / 2
+    assert look(further, "LaBraM-Base", "weighted F1", "tuab") == pytest.approx(100 * f1)
+    for one in (table, further):
+        assert "The backbone began with random weights: LaBraM-Base." in one.notes
+        assert "The backbone began with base.pth, SHA-256 12: LaBraM-GBWAtt." in one.notes
+
+
+def test_other_sets_have_no_such_table():
+    assert Runs().add(FULL, SSVEP, [[0.5]]).table().more == ()

@@ -139,7 +139,7 @@ def describe(
         print_json(document)
         return
     console = Console()
-    console.print(repr(corpus), highlight=False, markup=False)
+    console.print(repr(corpus), highlight=False, markup=False, soft_wrap=True)
     for step in str(Preprocessing.from_records(corpus.header["steps"])).splitlines():
         console.print(f"  {step}", highlight=False, markup=False)
     table = Table("part", "recordings", "subjects", "windows", *corpus.class_names, title="Windows")

@@ -80,6 +80,8 @@ class Dataset:
         Classical pipeline that shows whether there is anything to decode, see :mod:`gbwatt.data.sanity`.
     folder : str
         Below the folder of recordings.
+    only_there : bool
+        Whether its files are looked for at the top of that folder and nowhere else: others have names like theirs.
     where : str
         Where to get it.
     """
@@ -94,6 +96,7 @@ class Dataset:
     folder: str = ""
     where: str = ""
     held_back: tuple[int, ...] = ()
+    only_there: bool = False
 
     def source(self, name: str) -> Source:
         """A source by its name."""
@@ -115,7 +118,7 @@ def index_files(dataset: Dataset, root: str | Path | None = None) -> dict[str, P
     if not dataset.folder:  # made, or found by itself
         return {}
     own = data_root(root) / dataset.folder
-    top, depth = (own, None) if own.is_dir() else (data_root(root), 1)
+    top, depth = _where(own, data_root(root), dataset.only_there)
     found: dict[str, Path] = {}
     for level, files in _levels(top, depth):
         for file in files:
@@ -123,6 +126,13 @@ def index_files(dataset: Dataset, root: str | Path | None = None) -> dict[str, P
             if other != level / file and len(other.parts) == len(level.parts) + 1:
                 warnings.warn(f"{level / file} is not looked at: {other} has the same name.", stacklevel=3)
     return found
+
+
+def _where(own: Path, root: Path, only_there: bool) -> tuple[Path, int | None]:
+    """The folder to look in, and how many levels below it, if not all."""
+    if only_there:
+        return own, 0
+    return (own, None) if own.is_dir() else (root, 1)
 
 
 def _levels(top: Path, depth: int | None) -> Iterator[tuple[Path, list[str]]]:

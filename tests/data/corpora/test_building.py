@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import multiprocessing
 import os
 import resource
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -278,6 +281,31 @@ def test_two_builds_of_one_cache_are_refused(small, tmp_path):
 
     with pytest.raises(CacheError, match="another process"):
         build(small / "tuab", tmp_path / "cache", corpus="tuab", on_progress=again)
+
+
+def test_the_lock_ends_with_the_build_though_a_process_has_inherited_it(small, tmp_path):
+    process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+
+    def watch(progress):
+        if progress.done == 1:
+            process.start()
+
+    try:
+        build(small / "tuab", tmp_path / "cache", corpus="tuab", on_progress=watch)
+        assert process.is_alive()
+        assert build(small / "tuab", tmp_path / "cache", corpus="tuab").new == 0
+    finally:
+        process.kill()
+        process.join()
+
+
+def test_a_file_system_without_locks_will_do(small, tmp_path, monkeypatch, whole):
+    def refuse(*_):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    build(small / "tuab", tmp_path / "cache", corpus="tuab")
+    assert Corpus.open(tmp_path / "cache").fingerprint == whole.fingerprint
 
 
 def test_a_full_disk_is_told_and_leaves_nothing_torn(small, tmp_path, whole):

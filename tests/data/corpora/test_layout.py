@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
 from gbwatt import checks
@@ -64,9 +67,16 @@ def test_hidden_files_are_no_recordings(tuab, tmp_path):
     assert build(tuab, tmp_path / "cache", corpus="tuab").skipped == ()
 
 
-def test_a_folder_that_cannot_be_listed_is_an_error(tuab, tmp_path):
-    (tuab / "edf/train/normal/02").symlink_to(".")  # a folder within itself, without end
-    with pytest.raises(DataError, match="cannot be listed"):
+def test_a_folder_that_cannot_be_listed_is_an_error(tuab, tmp_path, monkeypatch):
+    scan = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("01_tcp_ar"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(DataError, match=r"01_tcp_ar: found a folder that cannot be listed \(Permission denied\)"):
         build(tuab, tmp_path / "cache", corpus="tuab")
 
 

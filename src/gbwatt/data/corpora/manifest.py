@@ -6,7 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -146,8 +146,7 @@ def writing(cache: Path, header: dict[str, Any]) -> Iterator[Writer]:
         stream = file.open("ab", buffering=0)
     except OSError as error:
         raise not_written(cache, error) from error
-    with stream:
-        _lock(stream, cache)
+    with stream, _locked(stream, cache):
         content = file.read_bytes()
         manifest, good = _parse(file, content)
         if manifest is not None:
@@ -160,15 +159,25 @@ def writing(cache: Path, header: dict[str, Any]) -> Iterator[Writer]:
         yield writer
 
 
-def _lock(stream: IO[bytes], cache: Path) -> None:
+@contextmanager
+def _locked(stream: IO[bytes], cache: Path) -> Iterator[None]:
     """Refuse two builds at a time, where the system can; a process that dies leaves no lock."""
-    with suppress(ImportError):
+    try:
         import fcntl
-
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CacheError(f"another process is building {cache}; wait until it has finished.") from None
+    except ImportError:  # not on Windows
+        yield
+        return
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CacheError(f"another process is building {cache}; wait until it has finished.") from None
+    except OSError:  # file systems of clusters may have no locks
+        yield
+        return
+    try:
+        yield
+    finally:  # closing is not enough: a process that is just being started has the open file, too
+        fcntl.flock(stream, fcntl.LOCK_UN)
 
 
 def _require_same(cache: Path, there: Mapping[str, Any], header: Mapping[str, Any]) -> None:

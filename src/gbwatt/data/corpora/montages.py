@@ -7,12 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gbwatt.data.corpora.problems import Unusable
-
-#: Ends of labels that name a common reference, not a second electrode.
-REFERENCES = ("REF", "LE", "AR", "AVG")
-
-#: Names of the 10-10 system for the electrodes that these corpora call by their older names.
-OLDER = {"T7": "T3", "T8": "T4", "P7": "T5", "P8": "T6"}
+from gbwatt.electrodes import BIPOLAR, REFERENCES, REFERENTIAL, older_name
 
 _LABEL = re.compile(rf"(?:EEG[\s_]+)?(?P<electrode>[A-Z]+\d*)(?:\s*-\s*(?P<reference>{'|'.join(REFERENCES)}))?")
 
@@ -35,18 +30,9 @@ class Montage:
         return tuple(dict.fromkeys(name for pair in self.pairs for name in pair))
 
 
-# fmt: off
-MONTAGES = {montage.name: montage for montage in (
-    Montage("bipolar16", (
-        "FP1-F7", "F7-T3", "T3-T5", "T5-O1", "FP2-F8", "F8-T4", "T4-T6", "T6-O2",
-        "FP1-F3", "F3-C3", "C3-P3", "P3-O1", "FP2-F4", "F4-C4", "C4-P4", "P4-O2",
-    )),
-    Montage("referential23", (
-        "FP1", "FP2", "F3", "F4", "C3", "C4", "P3", "P4", "O1", "O2", "F7", "F8",
-        "T3", "T4", "T5", "T6", "A1", "A2", "FZ", "CZ", "PZ", "T1", "T2",
-    )),
-)}
+MONTAGES = {montage.name: montage for montage in (Montage("bipolar16", BIPOLAR), Montage("referential23", REFERENTIAL))}
 
+# fmt: off
 #: Channels of the temporal central parasagittal montage, by whose numbers events are annotated.
 TCP = (
     "FP1-F7", "F7-T3", "T3-T5", "T5-O1", "FP2-F8", "F8-T4", "T4-T6", "T6-O2", "A1-T3", "T3-C3", "C3-CZ",
@@ -67,7 +53,7 @@ def electrode(label: str) -> tuple[str, str] | None:
     if found is None:
         return None
     name = found["electrode"]
-    return OLDER.get(name, name), found["reference"] or ""
+    return older_name(name), found["reference"] or ""
 
 
 def places(montage: Montage, labels: Sequence[str]) -> dict[str, int]:

@@ -39,7 +39,18 @@ class OfficialEvaluation(Splitter):
 
 def _dataset(name: str, title: str) -> Dataset:
     source = Source("cache", partial(_too_large, name=name), lambda _subject: (manifest.NAME,))
-    return Dataset(name, title, (1,), (source,), OfficialEvaluation(), None, "tangent", folder=name, where=WHERE)
+    return Dataset(
+        name=name,
+        title=title,
+        subjects=(1,),  # the corpus as a whole
+        sources=(source,),
+        protocol=OfficialEvaluation(),
+        task=None,
+        pipeline="tangent",
+        folder=name,
+        where=WHERE,
+        only_there=True,
+    )
 
 
 DATASETS = (

@@ -13,22 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from gbwatt import checks
+from gbwatt.electrodes import BIPOLAR, older_name, plain_name
 from gbwatt.models.external import braindecode_models
 
-#: Electrodes that the clinical corpora have, in the order in which LaBraM's authors take them.
-REFERENTIAL = (
-    *("FP1", "FP2", "F3", "F4", "C3", "C4", "P3", "P4", "O1", "O2", "F7", "F8"),
-    *("T3", "T4", "T5", "T6", "A1", "A2", "FZ", "CZ", "PZ", "T1", "T2"),
-)
-#: Pairs of electrodes whose differences BIOT takes: four chains from front to back.
-BIPOLAR = (
-    *("FP1-F7", "F7-T3", "T3-T5", "T5-O1"),
-    *("FP2-F8", "F8-T4", "T4-T6", "T6-O2"),
-    *("FP1-F3", "F3-C3", "C3-P3", "P3-O1"),
-    *("FP2-F4", "F4-C4", "C4-P4", "P4-O2"),
-)
-#: Newer names of the same places.
-_SYNONYMS = {"T7": "T3", "T8": "T4", "P7": "T5", "P8": "T6"}
 RATE = 200.0  # Hz, of both
 
 
@@ -77,7 +64,7 @@ class BIOT(Backbone):
     Parameters
     ----------
     ch_names : sequence of str
-        Channels of the epochs: electrodes, among them those of :data:`BIPOLAR`, or these pairs themselves.
+        Channels of the epochs: electrodes, among them those of :data:`gbwatt.electrodes.BIPOLAR`, or these pairs.
     n_times : int
         Samples at 200 Hz, 200 or more.
     **options
@@ -203,28 +190,9 @@ def _after_embedding(module: nn.Module, stages: list[list[nn.Parameter]]) -> lis
 # ------------------------------------------------------------------------------------------------------------ channels
 
 
-def plain_name(name: str) -> str:
-    """A channel's name without what recording systems add.
-
-    Examples
-    --------
-    >>> plain_name("EEG Fp1-REF"), plain_name("F7 - T7")
-    ('FP1', 'F7-T7')
-    """
-    text = name.upper().replace(" ", "").removeprefix("EEG")
-    for ending in ("-REF", "-LE", "-AR"):
-        text = text.removesuffix(ending)
-    return text
-
-
-def _older(name: str) -> str:
-    """With the older names of places."""
-    return "-".join(_SYNONYMS.get(part, part) for part in name.split("-"))
-
-
 def derivation(ch_names: Sequence[str]) -> Tensor:
-    """Matrix (16, n_chans) from channels to the differences of :data:`BIPOLAR`."""
-    names = [_older(plain_name(name)) for name in ch_names]
+    """Matrix (16, n_chans) from channels to the differences of :data:`gbwatt.electrodes.BIPOLAR`."""
+    names = [older_name(plain_name(name)) for name in ch_names]
     matrix = torch.zeros(len(BIPOLAR), len(names))
     absent: dict[str, None] = {}
     for row, pair in enumerate(BIPOLAR):

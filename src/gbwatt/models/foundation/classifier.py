@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from gbwatt import checks
+from gbwatt.electrodes import BIPOLAR, REFERENTIAL
 from gbwatt.models.epochs import as_epochs
-from gbwatt.models.foundation.backbones import BACKBONES, BIPOLAR, RATE, REFERENTIAL, AnyBackbone, Backbone
+from gbwatt.models.foundation.backbones import BACKBONES, RATE, AnyBackbone, Backbone
 from gbwatt.models.foundation.heads import make_head
 from gbwatt.models.foundation.weights import load_weights
 from gbwatt.models.presets import Task, Training
