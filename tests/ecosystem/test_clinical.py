@@ -94,6 +94,16 @@ def test_the_table_stands_beside_the_papers_and_says_that_weights_were_random(st
     assert "AUROC" in shown.stdout
 
 
+def test_a_dry_run_tells_how_long_it_may_take(root, tmp_path):
+    store = tmp_path / "none.sqlite"
+    one = ["--set", "models=[{label: BIOT, model: biot, options: {head: base, weights: random}}]"]
+    words = ("benchmark", EXPERIMENT, "--root", root, "--dataset", "tuev", "--seeds", 3, "--store", store, *one)
+    found = json.loads(gbwatt(*words, "--dry-run", "--json").stdout)
+    assert found["todo"] == 3
+    assert found["seconds"] > 0
+    assert not store.exists()
+
+
 def test_without_weights_runs_fail_and_say_what_to_do(root, tmp_path):
     store = tmp_path / "store.sqlite"
     done = gbwatt("benchmark", EXPERIMENT, "--root", root, "--dataset", "tuev", "--seeds", 1, "--store", store)

@@ -20,6 +20,7 @@ from gbwatt.cli.options import AsJson, Root, experiment_file, kernel_note, numbe
 from gbwatt.cli.store import STORE
 from gbwatt.data import find_dataset
 from gbwatt.experiments.config import Experiment, read
+from gbwatt.experiments.corpora import discard_checkpoint
 from gbwatt.experiments.engines import Cluster, Engine, Local, grouped
 from gbwatt.experiments.runner import Plan, carry_out, plan
 from gbwatt.experiments.runs import Cell, Row, Run
@@ -76,7 +77,7 @@ def benchmark(
         _show_estimate(console, found, rows, where, root, as_json)
         return
     with Store(store) as kept:
-        outcome = _work(console, found.todo, kept, where, _names(cells))
+        outcome = _work(console, found.todo, kept, where, _names(cells), root)
         if export is not None:
             kept.export_csv(export)
     repeated = [word for name in dataset or () for word in ("--dataset", name)]
@@ -173,7 +174,12 @@ def _names(cells: list[Cell]) -> dict[str, str]:
 
 
 def _work(
-    console: Console, todo: tuple[Run, ...], store: Store, engine: Engine, names: dict[str, str]
+    console: Console,
+    todo: tuple[Run, ...],
+    store: Store,
+    engine: Engine,
+    names: dict[str, str],
+    root: Path | None,
 ) -> dict[str, Any]:
     """Do the runs under a progress bar; Ctrl-C ends it, with what is done in the store."""
     counts: dict[str, Any] = {"done": 0, "failed": 0}
@@ -185,6 +191,7 @@ def _work(
 
         def watch(row: Row) -> None:
             counts[row.status] += 1
+            discard_checkpoint(row, root)
             progress.advance(task)
             if row.status == "failed" or not console.is_terminal:
                 said = _line(row, names[row.key])

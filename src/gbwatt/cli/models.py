@@ -12,6 +12,9 @@ from rich.text import Text
 from gbwatt import checks
 from gbwatt.cli.options import AsJson, print_json
 
+#: What models that are not for tasks are counted for: windows of TUAB.
+_CORPUS: dict[str, Any] = {"n_chans": 23, "n_outputs": 2, "n_times": 2000, "sfreq": 200.0, "weights": "random"}
+
 
 def models(
     task: Annotated[str, typer.Option(help="Count parameters for this task of the paper: mi, ssvep or ern.")] = "mi",
@@ -35,6 +38,7 @@ def models(
         here = Text("yes") if row["here"] else Text("no", style="yellow")
         table.add_row(Text(row["name"]), Text(row["summary"]), Text(row["extra"] or "-"), here, count)
     console.print(table)
+    console.print("Those for corpora: 23 channels, 2000 samples, 2 classes.", highlight=False)
     for reason in dict.fromkeys(row["reason"] for row in rows if row["reason"]):
         console.print(f"Not here: {reason}", highlight=False, markup=False, soft_wrap=True)
     console.print("Next: gbwatt train --model NAME", highlight=False)
@@ -47,7 +51,8 @@ def _row(name: str, task: str) -> dict[str, Any]:
     found = entry(name)
     count, reason = None, None
     try:
-        count = sum(p.numel() for p in create(name, task=task).parameters() if p.requires_grad)
+        model = create(name, task=task) if found.for_tasks else create(name, **_CORPUS)
+        count = sum(p.numel() for p in model.parameters() if p.requires_grad)
     except (checks.InputError, ImportError) as error:
         reason = str(error)
     return {

@@ -110,18 +110,20 @@ def data_root(root: str | Path | None = None) -> Path:
 
 
 def index_files(dataset: Dataset, root: str | Path | None = None) -> dict[str, Path]:
-    """Files of a data set by name: in its folder below the root and anywhere below that.
+    """Files of a data set by name, of those that it may have: in its folder below the root and anywhere below that.
 
     Without such a folder, in the root itself and the folders in it.  Of two files with one name the less deep counts,
     and of two in one depth neither is left out silently.
     """
     if not dataset.folder:  # made, or found by itself
         return {}
+    subjects = (*dataset.subjects, *dataset.held_back)
+    wanted = {Path(name).name for source in dataset.sources for s in subjects for name in source.files(s)}
     own = data_root(root) / dataset.folder
     top, depth = _where(own, data_root(root), dataset.only_there)
     found: dict[str, Path] = {}
     for level, files in _levels(top, depth):
-        for file in files:
+        for file in wanted.intersection(files):
             other = found.setdefault(file, level / file)
             if other != level / file and len(other.parts) == len(level.parts) + 1:
                 warnings.warn(f"{level / file} is not looked at: {other} has the same name.", stacklevel=3)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 
+from gbwatt import checks
+from gbwatt.experiments.corpora import CORPORA
 from gbwatt.experiments.execution import decoder_of
 from gbwatt.experiments.recordings import parts_of
 from gbwatt.experiments.runs import Row, Run
@@ -55,6 +57,8 @@ def _epochs(run: Run) -> int:
 
 
 def _epoch(run: Run, root: str | Path | None) -> float:
+    if run.dataset in CORPORA:
+        return _corpus_epoch(run, root)
     short = replace(run, training={**run.training, "max_epochs": 2})
     parts = parts_of(short, root)
     try:
@@ -62,3 +66,12 @@ def _epoch(run: Run, root: str | Path | None) -> float:
     except ImportError:
         return 0.0
     return float(decoder.history_[-1]["duration"])
+
+
+def _corpus_epoch(run: Run, root: str | Path | None) -> float:
+    from gbwatt.experiments.clinical import epoch_seconds
+
+    try:
+        return epoch_seconds(run, root)
+    except (ImportError, checks.InputError):
+        return 0.0

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.special
+import torch
 
 from gbwatt import checks
 from gbwatt.data.catalogue import data_root
-from gbwatt.data.corpora import Corpus
-from gbwatt.experiments.corpora import CHECKPOINTS, WEIGHTS, open_corpus
+from gbwatt.data.corpora import Corpus, Part
+from gbwatt.experiments.corpora import WEIGHTS, checkpoint_of, open_corpus
 from gbwatt.experiments.environment import versions
 from gbwatt.experiments.runs import Row, Run
 from gbwatt.models.foundation.classifier import UNREAD, Registered
@@ -21,6 +23,8 @@ from gbwatt.models.registry import create
 from gbwatt.training.finetuning import FINETUNING, Course, FineTuning, finetune, make_accelerator, predict
 from gbwatt.training.randomness import isolated, start_epoch
 from gbwatt.training.scores import score
+
+FEW = 16  # windows of a step, where only its duration is asked for
 
 
 def execute(run: Run, root: str | Path | None = None) -> Row:
@@ -33,17 +37,46 @@ def execute(run: Run, root: str | Path | None = None) -> Row:
     with isolated(accelerator.device):
         start_epoch(run.seed, 0, accelerator.device)
         model = classifier(run.model, corpus, _with_weights(run.options, root))
-    folder = data_root(root) / CHECKPOINTS / run.key
+    folder = checkpoint_of(run, root)
     identity = {"run": run.key, "data": corpus.fingerprint}
     course = finetune(
         model, train, valid, settings, accelerator=accelerator, checkpoint=folder, save_every=200, fingerprint=identity
     )
     found = evaluate(predict(model, test, settings.batch_size, accelerator), test.labels, corpus.class_names)
-    shutil.rmtree(folder, ignore_errors=True)
     sizes = {"train": len(train), "valid": len(valid), "test": len(test)}
     made = {**versions(), "weights": model.initialisation, "device": accelerator.device.type}
     parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
     return _row(run, course, found, corpus, trials=sizes, versions=made, parameters=parameters)
+
+
+def epoch_seconds(run: Run, root: str | Path | None = None) -> float:
+    """How long an epoch may take: from the second of two steps on a few windows, all of them alike."""
+    _require_plain(run)
+    corpus = open_corpus(run.dataset, root)
+    train, valid = (corpus.part(name) for name in ("train", "valid"))
+    few = Few(train, min(len(train), 2 * FEW))
+    changes: dict[str, Any] = {"max_epochs": 1, "warmup_epochs": 0.0, "batch_size": min(FEW, len(few)), "shards": 1}
+    settings = replace(settings_of(run.model, run.training, run.seed), **changes)
+    times = [time.perf_counter()]
+    with isolated(torch.device("cpu")):
+        model = classifier(run.model, corpus, _with_weights(run.options, root))
+    finetune(model, few, Few(valid, 1), settings, on_step=lambda *_: times.append(time.perf_counter()))
+    window = (times[-1] - times[-2]) / settings.batch_size
+    return window * (len(train) + len(valid) / 3)  # a third of a step is the forward pass
+
+
+class Few:
+    """The first windows of a part."""
+
+    def __init__(self, part: Part, n: int) -> None:
+        self.part, self.labels = part, part.labels[:n]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, indices: Any) -> Any:
+        """Windows and labels at places."""
+        return self.part.read(indices)
 
 
 def settings_of(model: str, training: Mapping[str, Any], seed: int) -> FineTuning:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 
 from gbwatt.data.catalogue import data_root, find_source
 from gbwatt.data.corpora import Corpus
 from gbwatt.data.loading import find_dataset
 from gbwatt.data.sets import tuh
+from gbwatt.experiments.runs import Row, Run
 
 CORPORA = frozenset(dataset.name for dataset in tuh.DATASETS)
 #: Folders beside the recordings: weights of backbones, and what unfinished runs have come to.
@@ -29,3 +31,14 @@ def fingerprint(name: str, root: str | Path | None = None) -> str:
         if file.is_file():
             digest.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()[:16]
+
+
+def checkpoint_of(run: Run, root: str | Path | None = None) -> Path:
+    """Where a run keeps what it has come to."""
+    return data_root(root) / CHECKPOINTS / run.key
+
+
+def discard_checkpoint(row: Row, root: str | Path | None = None) -> None:
+    """Remove what a run kept to go on from, once its row is in the store; a failed one may go on."""
+    if row.status == "done":
+        shutil.rmtree(checkpoint_of(Run.from_dict(row.run), root), ignore_errors=True)

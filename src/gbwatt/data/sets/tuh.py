@@ -23,7 +23,8 @@ WHERE = "https://isip.piconepress.com/projects/tuh_eeg, on request; then: gbwatt
 def _too_large(files: Sequence[Path], _subject: int, *, name: str) -> Trials:
     raise checks.ParameterError(
         f"{name} is a corpus, which is not loaded as a whole: open it with "
-        f"gbwatt.data.corpora.Corpus.open({str(files[0].parent)!r}), or train with `gbwatt finetune`."
+        f"gbwatt.data.corpora.Corpus.open({str(files[0].parent)!r}), look at it with `gbwatt corpus describe`, or "
+        "train with `gbwatt finetune`."
     )
 
 
