@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gbwatt import checks
+from gbwatt.data.sets import tuh
 from gbwatt.data.splits import (
     BySession,
     HeldOutSession,
@@ -60,7 +61,7 @@ CASES = {
 
 
 def test_every_protocol_has_a_case():
-    assert set(Splitter.__subclasses__()) == set(CASES)
+    assert set(Splitter.__subclasses__()) == {*CASES, tuh.OfficialEvaluation}  # which is for corpora, not for trials
 
 
 @pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.__name__)

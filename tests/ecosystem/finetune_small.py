@@ -1,4 +1,4 @@
-"""A small training, as a program that several processes can do together: ``finetune_small.py FOLDER [KILL_AT]``."""
+"""A small training that several processes can do together: ``finetune_small.py FOLDER N_VALID [KILL_AT]``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import torch
 from gbwatt.training.finetuning import FineTuning, finetune, make_accelerator
 from tests.training.windows import InMemory, small_model
 
-SETTINGS = FineTuning(lr=1e-2, batch_size=32, max_epochs=3, warmup_epochs=1, shards=4, layer_decay=0.8)
+SETTINGS = FineTuning(lr=1e-2, batch_size=32, max_epochs=3, warmup_epochs=0.5, shards=4, layer_decay=0.8)
 
 
-def main(folder: Path, kill_at: int | None) -> None:
+def main(folder: Path, n_valid: int, kill_at: int | None) -> None:
     torch.set_num_threads(1)
     accelerator = make_accelerator()
     done = 0
@@ -30,7 +30,7 @@ def main(folder: Path, kill_at: int | None) -> None:
     course = finetune(
         small_model(),
         InMemory(150),
-        InMemory(61, seed=1),
+        InMemory(n_valid, seed=1),
         SETTINGS,
         accelerator=accelerator,
         checkpoint=folder / "checkpoint",
@@ -44,4 +44,4 @@ def main(folder: Path, kill_at: int | None) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None)
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from typer.testing import CliRunner
 
 from gbwatt.cli.app import app
 from gbwatt.data.corpora import Corpus, build
+from gbwatt.experiments.config import read
 from gbwatt.experiments.store import Store
 from gbwatt.models.files import load_pretrained
 from tests.data.corpora.synthetic import write_tuab, write_tuev
@@ -104,6 +106,27 @@ def test_a_dry_run_tells_how_long_it_may_take(root, tmp_path):
     assert not store.exists()
 
 
+def test_other_weights_make_other_runs_and_no_others(root, tmp_path):
+    """Of a backbone only its own file counts; for random weights none does."""
+    (root / "weights").mkdir()
+    try:
+        words = ("benchmark", EXPERIMENT, "--root", root, "--dataset", "tuev", "--seeds", 1, "--dry-run")
+        keys = {}
+        for content in ("one", "two"):
+            (root / "weights" / "labram-base.pth").write_text(content)
+            (root / "weights" / ".hidden").write_text(content)
+            cells = read(EXPERIMENT).cells(datasets=["tuev"], seeds=1, root=root)
+            keys[content] = {cell.label: cell.run.key for cell in cells}
+        changed = {label for label, key in keys["one"].items() if keys["two"][label] != key}
+        assert changed == {"LaBraM-Base", "LaBraM-MAtt", "LaBraM-GBWAtt"}
+        found = json.loads(gbwatt(*words, "--store", root / "results.sqlite", "--json", *SHORT).stdout)
+        assert (found["done"], found["todo"]) == (6, 0)
+        estimate = gbwatt(*words, "--store", tmp_path / "none.sqlite", "--json")  # weights that cannot be read
+        assert json.loads(estimate.stdout)["todo"] == 6
+    finally:
+        shutil.rmtree(root / "weights")
+
+
 def test_without_weights_runs_fail_and_say_what_to_do(root, tmp_path):
     store = tmp_path / "store.sqlite"
     done = gbwatt("benchmark", EXPERIMENT, "--root", root, "--dataset", "tuev", "--seeds", 1, "--store", store)
@@ -160,6 +183,34 @@ def test_a_model_is_trained_tested_once_and_saved(alone, root):
     assert not (root / "alone" / "checkpoint").exists()
 
 
+def test_a_result_of_several_processes_enters_the_table(alone, root, tmp_path):
+    """With the settings of the experiment, as a line of it."""
+    assert alone["processes"] == 1
+    store, output = tmp_path / "results.sqlite", tmp_path / "model"
+    words = command(root, output, "--store", store, processes=2)
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    settings = ["--set", "training.max_epochs=3", "--set", "training.batch_size=8", "--set", "training.shards=2"]
+    shown = gbwatt("tables", EXPERIMENT, "--store", store, "--format", "markdown", *RANDOM, *settings)
+    assert shown.exit_code == 0, shown.exception
+    (line,) = [line for line in shown.stdout.splitlines() if line.startswith("| BIOT-GBWAtt |") and "80.16" in line]
+    assert "1 × 1" in line
+    assert "Runs: 1 of 6 done" in shown.stdout
+
+
+def test_killed_while_it_was_saved_it_goes_on(alone, root, tmp_path):
+    output = tmp_path / "saved"
+    output.mkdir()
+    (output / "checkpoint").mkdir()
+    for name in ("config.json.new", "README.md", ".model.safetensors.123.tmp"):
+        (output / name).write_text("half")
+    done = subprocess.run(
+        command(root, output), env=environment(), capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout)["test"]["loss"] == alone["test"]["loss"]
+
+
 def test_two_processes_have_the_losses_of_one(alone, root, tmp_path):
     done = subprocess.run(
         command(root, tmp_path / "both", processes=2), env=environment(), capture_output=True, text=True, check=False
@@ -197,6 +248,9 @@ def test_a_training_that_was_killed_goes_on_to_the_same_result(alone, root, tmp_
         (["--weights", "nowhere.pth"], "there is no nowhere.pth"),
         (["--precision", "half"], "precision='half'"),
         (["--shards", "0"], "shards=0"),
+        (["--precision", "float16"], "needs a GPU"),
+        (["--option", "tetha=1"], "Did you mean 'theta'"),
+        (["--option", "weights=x"], "option='weights' is not known"),
     ],
 )
 def test_what_cannot_be_is_refused_before_training(root, tmp_path, change, said):

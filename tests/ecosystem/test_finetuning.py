@@ -34,11 +34,11 @@ def run(folder: Path, *arguments: str, processes: int = 1) -> subprocess.Complet
     several = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
     command = [sys.executable, *several, str(PROGRAM), str(folder), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
-def course(folder: Path, **how) -> dict:
-    done = run(folder, **how)
+def course(folder: Path, n_valid: str = "61", **how) -> dict:
+    done = run(folder, n_valid, **how)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads((folder / "course.json").read_text())
 
@@ -62,9 +62,14 @@ def test_two_processes_have_the_losses_of_one(alone, tmp_path):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
+def test_a_process_without_windows_for_validation_does_not_wait_forever(tmp_path):
+    both = course(tmp_path / "both", "1", processes=2)
+    assert len(both["history"]) == 3
+
+
 @pytest.mark.parametrize("at", [3, 8])
 def test_a_training_that_was_killed_goes_on_to_the_same_result(alone, tmp_path, at):
-    assert run(tmp_path / "killed", str(at)).returncode == -9
+    assert run(tmp_path / "killed", "61", str(at)).returncode == -9
     again = course(tmp_path / "killed")
     assert again["steps"] < 3 * 5  # what was done was not done again
     assert losses(again).tolist() == losses(alone).tolist()
@@ -111,9 +116,38 @@ def test_bfloat16_learns_as_well():
         "course = finetune(small_model(), InMemory(150), InMemory(61, 1), replace(SETTINGS, precision='bfloat16'))\n"
         "print(course.history[-1]['valid_accuracy'])"
     )  # in a process of its own: a process has one precision
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert float(done.stdout.split()[-1]) > 0.9
+
+
+def test_a_process_may_train_in_one_precision_and_then_in_another():
+    model, x = small_model(), torch.from_numpy(InMemory(5).x)
+    for precision in ("bfloat16", "float32"):
+        finetune(model, InMemory(60), InMemory(20), replace(SETTINGS, max_epochs=1, precision=precision))
+        assert model.eval().head(model.backbone(x)).dtype == torch.float32
+        assert model(x).dtype == torch.float32
+        again = small_model()
+        again.load_state_dict(model.state_dict())
+        assert torch.equal(again.eval()(x), model(x))  # what was trained computes as what is saved
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_half_precision_is_refused_without_a_gpu():
+    with pytest.raises(checks.ParameterError, match="precision='float16' needs a GPU"):
+        make_accelerator("float16")
+
+
+def test_windows_in_float64_and_labels_that_are_none():
+    windows = InMemory(60)
+    windows.x = windows.x.astype(np.float64)
+    settings = replace(SETTINGS, max_epochs=1)
+    assert finetune(small_model(), windows, InMemory(20), settings).history
+    windows.labels = windows.labels + 1
+    with pytest.raises(checks.ParameterError, match="'train' has labels from 1 to 2"):
+        finetune(small_model(), windows, InMemory(20), settings)
 
 
 def test_early_stopping_ends_without_a_gain():
@@ -125,12 +159,16 @@ def test_early_stopping_ends_without_a_gain():
 def test_a_checkpoint_of_another_training_is_refused(tmp_path):
     settings = replace(SETTINGS, max_epochs=1)
     finetune(small_model(), InMemory(60), InMemory(20), settings, checkpoint=tmp_path)
-    with pytest.raises(CheckpointError, match="belongs to another training: settings is"):
+    with pytest.raises(CheckpointError, match=r"belongs to another training: lr is 0.01 there and 0.001 here\."):
         finetune(small_model(), InMemory(60), InMemory(20), replace(settings, lr=1e-3), checkpoint=tmp_path)
     with pytest.raises(CheckpointError, match="data is None there and other here"):
         finetune(
             small_model(), InMemory(60), InMemory(20), settings, checkpoint=tmp_path, fingerprint={"data": "other"}
         )
+    with pytest.raises(CheckpointError, match="training windows is 60, labels"):
+        finetune(small_model(), InMemory(60, seed=4), InMemory(20), settings, checkpoint=tmp_path)
+    with pytest.raises(CheckpointError, match="parameters is"):
+        finetune(small_model(head="matt"), InMemory(60), InMemory(20), settings, checkpoint=tmp_path)
 
 
 def test_windows_that_are_not_finite_stop_it_and_leave_the_checkpoint(tmp_path):
@@ -174,6 +212,11 @@ def test_the_rate_rises_and_falls():
         ({"precision": "half"}, "precision='half'"),
         ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
         ({"shards": 0}, "shards=0"),
+        ({"early_stopping": 0}, "early_stopping=0"),
+        ({"warmup_epochs": -5.0}, "warmup_epochs=-5.0 must be 0 or more"),
+        ({"warmup_epochs": float("nan")}, "warmup_epochs=nan"),
+        ({"warmup_epochs": 50.0}, "below max_epochs=50"),
+        ({"schedule": "linear"}, "schedule='linear'"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(change, said):

@@ -283,3 +283,21 @@ def test_wrong_assignments_and_wrong_values_come_at_once(tmp_path):
     assert "models[1].options.thta (--set models.1.options.thta=1): model 'gbwatt'" in text
     assert "simulated (line " in text
     assert len(caught.value.problems) == 4
+
+
+def test_settings_of_foundation_models_are_refused_for_others():
+    wrong = experiment()
+    wrong["training"] = {"precision": "bfloat16"}
+    with pytest.raises(
+        ConfigurationError, match=r"training\.precision: precision is for foundation models; model 'matt'"
+    ):
+        from_mapping(wrong)
+    right = {
+        **experiment(),
+        "datasets": ["tuab"],
+        "simulated": "never",
+        "training": {"precision": "bfloat16", "shards": 16},
+    }
+    right["models"] = [{"label": "a", "model": "biot", "options": {"head": "base", "weights": "random"}}]
+    right["vary"], right["reference"] = None, None
+    assert from_mapping(right).training.given() == {"precision": "bfloat16", "shards": 16}

@@ -15,6 +15,7 @@ from gbwatt.models.registry import entry
 FOLDER = Path(__file__).resolve().parents[2] / "experiments"
 FILES = sorted(FOLDER.glob("*.yaml"))
 NAMES = {
+    "clinical",
     "design",
     "limited",
     "main",
@@ -29,6 +30,12 @@ NAMES = {
 
 @pytest.fixture(params=FILES, ids=lambda file: file.stem)
 def experiment(request) -> Experiment:
+    return read(request.param)
+
+
+@pytest.fixture(params=[file for file in FILES if file.stem != "clinical"], ids=lambda file: file.stem)
+def of_tasks(request) -> Experiment:
+    """One on the three sets of epochs, which have simulated twins."""
     return read(request.param)
 
 
@@ -49,7 +56,8 @@ def test_a_file_has_the_name_of_its_experiment(experiment):
     assert len({read(file).name for file in FILES}) == len(FILES)
 
 
-def test_the_grid_on_simulated_recordings_is_complete(experiment):
+def test_the_grid_on_simulated_recordings_is_complete(of_tasks):
+    experiment = of_tasks
     cells = experiment.cells(simulated="always", seeds=2)
     per_line = {(row.label, setting): 0 for row, setting, _ in variants(experiment)}
     for cell in cells:
@@ -61,7 +69,8 @@ def test_the_grid_on_simulated_recordings_is_complete(experiment):
     assert all(cell.run.dataset.startswith("simulated-") for cell in cells)
 
 
-def test_every_model_is_known_and_those_that_are_ours_can_be_built(experiment):
+def test_every_model_is_known_and_those_that_are_ours_can_be_built(of_tasks):
+    experiment = of_tasks
     tasks = {cell.run.dataset: cell.run.dataset.removeprefix("simulated-") for cell in _small(experiment)}
     built = 0
     for row, _, options in variants(experiment):
@@ -94,11 +103,21 @@ def test_every_number_of_the_paper_has_its_line(experiment):
     assert {column.dataset for column in table.columns} <= sets
 
 
-def test_the_recipe_is_said_wherever_ours_is_compared_with_the_papers(experiment):
+def test_the_recipe_is_said_wherever_ours_is_compared_with_the_papers(of_tasks):
+    experiment = of_tasks
     labels = {row.label for row in experiment.models}
     assert "GBWAtt, best" in labels or experiment.name == "regularisation"
     for row in experiment.models:
         assert (row.options.get("recipe") == "best") == (row.label == "GBWAtt, best")
+
+
+def test_clinical_lines_are_two_backbones_with_three_heads_and_published_weights():
+    experiment = read(FOLDER / "clinical.yaml")
+    assert experiment.datasets == ("tuev", "tuab")
+    found = [(row.model, row.options["head"]) for row in experiment.models]
+    assert found == [(backbone, head) for backbone in ("biot", "labram") for head in ("base", "matt", "gbwatt")]
+    assert {row.options["weights"] for row in experiment.models if row.model == "labram"} == {"labram-base.pth"}
+    assert "random" not in {row.options["weights"] for row in experiment.models}
 
 
 def test_the_network_of_the_paper_is_one_run_in_all_tables():

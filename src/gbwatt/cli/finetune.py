@@ -12,16 +12,19 @@ import typer
 from rich.console import Console
 
 from gbwatt import checks
-from gbwatt.cli.options import AsJson, key_values, print_json, require_writable, to_json
+from gbwatt.cli.options import INTERRUPTED, AsJson, key_values, print_json, require_writable, to_json
 from gbwatt.cli.results import accuracy, confusion_table, percent
 from gbwatt.cli.train import holds_model
 
 if TYPE_CHECKING:
     from gbwatt.data.corpora import Corpus
+    from gbwatt.experiments.runs import Row
     from gbwatt.models.foundation.classifier import Registered
     from gbwatt.training.finetuning import Course, FineTuning
 
 RECORD, CHECKPOINT = "finetuning.json", "checkpoint"
+#: Beginnings of the names of files that a training writes into its folder at last.
+WRITTEN = ("config.json", "model.safetensors", "README.md", RECORD)
 
 
 def finetune(
@@ -42,11 +45,13 @@ def finetune(
     warmup_epochs: Annotated[float | None, typer.Option(help="Epochs in which the learning rate rises.")] = None,
     label_smoothing: Annotated[float | None, typer.Option(help="Label smoothing.")] = None,
     early_stopping: Annotated[int | None, typer.Option(help="Stop after so many epochs without a gain.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="Of the learning rate: cosine or constant.")] = None,
     precision: Annotated[str | None, typer.Option(help="Of the backbone: float32, bfloat16 or float16.")] = None,
     shards: Annotated[int | None, typer.Option(help="Passes of a step; a multiple of the processes.")] = None,
     seed: Annotated[int, typer.Option(help="Of everything that is random.", min=0)] = 0,
     workers: Annotated[int, typer.Option(help="Processes that read ahead, for each that trains.", min=0)] = 0,
     save_every: Annotated[int, typer.Option(help="Steps between checkpoints; 0 for one an epoch.", min=0)] = 200,
+    store: Annotated[Path | None, typer.Option(help="Put the result here, too, for `gbwatt tables clinical`.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a model that is in the folder.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -56,7 +61,8 @@ def finetune(
     torchrun --nproc_per_node N -m gbwatt finetune …; the result is the same.
     """
     from gbwatt.data.corpora import Corpus
-    from gbwatt.experiments.clinical import settings_of
+    from gbwatt.experiments.clinical import made_with, row_of, run_of, settings_of
+    from gbwatt.models.foundation.heads import OPTIONS
     from gbwatt.models.registry import entry
     from gbwatt.training.finetuning import FINETUNING, make_accelerator
 
@@ -71,25 +77,39 @@ def finetune(
         "warmup_epochs": warmup_epochs,
         "label_smoothing": label_smoothing,
         "early_stopping": early_stopping,
+        "schedule": schedule,
         "precision": precision,
         "shards": shards,
     }
     training = vars(entry(backbone).training_for(None)) | {k: v for k, v in given.items() if v is not None}
-    settings = settings_of(backbone, training, seed)
+    settings = settings_of(backbone, corpus, training, seed)
+    chosen = key_values(option)
+    for name in chosen:
+        checks.one_of("option", name, OPTIONS)
     _require_free(output, force)
     accelerator = make_accelerator(settings.precision)
     console = Console(quiet=as_json or not accelerator.is_main_process, soft_wrap=True)
-    options = {"head": head, "weights": weights, "frozen": frozen, **key_values(option)}
+    options = {"head": head, "weights": weights, "frozen": frozen, **chosen}
     model = _build(backbone, corpus, options, seed, accelerator)
     if accelerator.is_main_process:
         require_writable(output)
     _describe(console, corpus, model, settings, accelerator.num_processes)
     began = time.perf_counter()
-    course = _train(console, corpus, model, settings, accelerator, output / CHECKPOINT, workers, save_every)
+    try:
+        course = _train(console, corpus, model, settings, accelerator, output / CHECKPOINT, workers, save_every)
+    except KeyboardInterrupt:
+        console.print(
+            f"Stopped; what is done is in {output / CHECKPOINT}, and the same command goes on.", highlight=False
+        )
+        raise typer.Exit(INTERRUPTED) from None
     record = _test(corpus, model, course, settings, accelerator, workers)
     record |= {"options": {**options, "weights": model.initialisation}, "processes": accelerator.num_processes}
     record["seconds"] = time.perf_counter() - began
+    scores = record.pop("scores")
     if accelerator.is_main_process:
+        if store is not None:
+            run = run_of(corpus, model, options, training, seed)
+            _keep(store, row_of(run, course, scores, corpus, model, made_with(model, accelerator)), record)
         _save(model, corpus, record, output)
         _conclude(console, record, output)
         if as_json:
@@ -98,16 +118,28 @@ def finetune(
     accelerator.end_training()
 
 
+def _keep(store: Path, row: Row, record: dict[str, Any]) -> None:
+    """Put a row into a store; the scores are then in the record as its test."""
+    from datetime import UTC, datetime
+
+    from gbwatt.experiments.store import Store
+
+    with Store(store) as kept:
+        kept.add(row._replace(seconds=record["seconds"], finished=datetime.now(UTC).isoformat(timespec="seconds")))
+
+
 def _require_free(output: Path, force: bool) -> None:
-    """Refuse a folder that has something else than a training that goes on."""
+    """Refuse a folder that has something else than a training that goes on, be it killed while it was saved."""
     if output.exists() and not output.is_dir():
         raise checks.ParameterError(f"output={str(output)!r} is a file; a folder is needed: choose another with -o.")
-    others = [path.name for path in output.iterdir() if path.name != CHECKPOINT] if output.is_dir() else []
+    inside = [path.name for path in output.iterdir()] if output.is_dir() else []
+    ours = WRITTEN if CHECKPOINT in inside else ()
+    others = [name for name in inside if name != CHECKPOINT and not name.strip(".").startswith(ours)]
     if others and not force:
         raise checks.ParameterError(
             f"output={str(output)!r} has {others[0]!r} in it; choose another folder, or replace a model with --force."
         )
-    if others and not holds_model(output):
+    if others and not (holds_model(output) or (output / RECORD).exists()):
         raise checks.ParameterError(
             f"output={str(output)!r} has other things in it than a model of gbwatt; choose another folder with -o."
         )
@@ -190,6 +222,7 @@ def _test(
         "data": corpus.fingerprint,
         "backbone": model.name,
         "training": asdict(settings),
+        "scores": found,
         "test": {**found, **accuracy(hits, len(part)), "weighted_f1": weighted_f1(found["confusion"])},
         "class_names": list(corpus.class_names),
         "best_epoch": course.best_epoch,

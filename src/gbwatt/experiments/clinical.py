@@ -13,14 +13,22 @@ import scipy.special
 import torch
 
 from gbwatt import checks
-from gbwatt.data.catalogue import data_root
 from gbwatt.data.corpora import Corpus, Part
-from gbwatt.experiments.corpora import WEIGHTS, checkpoint_of, open_corpus
+from gbwatt.experiments.corpora import AND, checkpoint_of, open_corpus, weights_file
 from gbwatt.experiments.environment import versions
-from gbwatt.experiments.runs import Row, Run
-from gbwatt.models.foundation.classifier import UNREAD, Registered
+from gbwatt.experiments.runs import Row, Run, tidy
+from gbwatt.models.foundation.classifier import Registered
+from gbwatt.models.foundation.weights import UNREAD
 from gbwatt.models.registry import create
-from gbwatt.training.finetuning import FINETUNING, Course, FineTuning, finetune, make_accelerator, predict
+from gbwatt.training.finetuning import (
+    FINETUNING,
+    Course,
+    FineTuning,
+    finetune,
+    finetuning_of,
+    make_accelerator,
+    predict,
+)
 from gbwatt.training.randomness import isolated, start_epoch
 from gbwatt.training.scores import score
 
@@ -32,7 +40,7 @@ def execute(run: Run, root: str | Path | None = None) -> Row:
     _require_plain(run)
     corpus = open_corpus(run.dataset, root)
     train, valid, test = (corpus.part(name) for name in ("train", "valid", "eval"))
-    settings = settings_of(run.model, run.training, run.seed)
+    settings = settings_of(run.model, corpus, run.training, run.seed)
     accelerator = make_accelerator(settings.precision)
     with isolated(accelerator.device):
         start_epoch(run.seed, 0, accelerator.device)
@@ -43,10 +51,7 @@ def execute(run: Run, root: str | Path | None = None) -> Row:
         model, train, valid, settings, accelerator=accelerator, checkpoint=folder, save_every=200, fingerprint=identity
     )
     found = evaluate(predict(model, test, settings.batch_size, accelerator), test.labels, corpus.class_names)
-    sizes = {"train": len(train), "valid": len(valid), "test": len(test)}
-    made = {**versions(), "weights": model.initialisation, "device": accelerator.device.type}
-    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    return _row(run, course, found, corpus, trials=sizes, versions=made, parameters=parameters)
+    return row_of(run, course, found, corpus, model, made_with(model, accelerator))
 
 
 def epoch_seconds(run: Run, root: str | Path | None = None) -> float:
@@ -54,9 +59,10 @@ def epoch_seconds(run: Run, root: str | Path | None = None) -> float:
     _require_plain(run)
     corpus = open_corpus(run.dataset, root)
     train, valid = (corpus.part(name) for name in ("train", "valid"))
-    few = Few(train, min(len(train), 2 * FEW))
-    changes: dict[str, Any] = {"max_epochs": 1, "warmup_epochs": 0.0, "batch_size": min(FEW, len(few)), "shards": 1}
-    settings = replace(settings_of(run.model, run.training, run.seed), **changes)
+    size = min(FEW, len(train) // 2)
+    few = Few(train, 2 * size)
+    changes: dict[str, Any] = {"max_epochs": 1, "warmup_epochs": 0.0, "batch_size": size, "shards": 1}
+    settings = replace(settings_of(run.model, corpus, run.training, run.seed), **changes)
     times = [time.perf_counter()]
     with isolated(torch.device("cpu")):
         model = classifier(run.model, corpus, _with_weights(run.options, root))
@@ -79,9 +85,9 @@ class Few:
         return self.part.read(indices)
 
 
-def settings_of(model: str, training: Mapping[str, Any], seed: int) -> FineTuning:
+def settings_of(model: str, corpus: Corpus, training: Mapping[str, Any], seed: int) -> FineTuning:
     """How a backbone is trained, with what is given for this run."""
-    return FineTuning(**{**FINETUNING[model], **training, "seed": seed})
+    return finetuning_of(model, len(corpus.class_names), {**training, "seed": seed})
 
 
 def classifier(name: str, corpus: Corpus, options: Mapping[str, Any]) -> Registered:
@@ -121,13 +127,23 @@ def _with_weights(options: Mapping[str, Any], root: str | Path | None) -> dict[s
     given = dict(options)
     name = given.get("weights")
     if name is not None and name not in UNREAD:
-        given["weights"] = data_root(root) / WEIGHTS / name
+        given["weights"] = weights_file(name, root)
     return given
 
 
-def _row(run: Run, course: Course, found: dict[str, Any], corpus: Corpus, **made: Any) -> Row:
+def made_with(model: Registered, accelerator: Any) -> dict[str, str]:
+    """Versions, and what else a result was made with."""
+    where = f"{accelerator.num_processes} × {accelerator.device.type}"
+    return {**versions(), "weights": model.initialisation, "processes": where}
+
+
+def row_of(
+    run: Run, course: Course, found: dict[str, Any], corpus: Corpus, model: Registered, made: dict[str, str]
+) -> Row:
+    """What a training leaves."""
     at_best = course.history[course.best_epoch - 1]
     columns = ("train_loss", "valid_loss", "valid_accuracy")
+    parts = {"train": "train", "valid": "valid", "test": "eval"}
     return Row(
         run.key,
         "done",
@@ -138,7 +154,22 @@ def _row(run: Run, course: Course, found: dict[str, Any], corpus: Corpus, **made
         best_epoch=course.best_epoch,
         epochs=len(course.history),
         history={name: [float(f"{row[name]:.5g}") for row in course.history] for name in columns},
+        trials={name: len(corpus.part(part)) for name, part in parts.items()},
+        parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
         preprocessing=list(corpus.header["steps"]),
         seconds_per_epoch=float(np.median([row["duration"] for row in course.history])),
-        **made,
+        versions=made,
     )
+
+
+def run_of(
+    corpus: Corpus, model: Registered, options: Mapping[str, Any], training: Mapping[str, Any], seed: int
+) -> Run:
+    """The run that a training by itself is, so that its row stands where that of an experiment would."""
+    given = {name: value for name, value in options.items() if value is not False}
+    data = corpus.fingerprint[:16]
+    if model.report is not None:
+        given["weights"], data = Path(model.report.source).name, f"{data}{AND}{model.report.sha256[:16]}"
+    tidied = {name: tidy(value) for name, value in given.items()}
+    settings = {name: tidy(value) for name, value in training.items()}
+    return Run(corpus.name, 1, model.name, seed=seed, data=data, options=tidied, training=settings)

@@ -137,6 +137,13 @@ class Training(_Part):
     max_epochs: Annotated[int, Field(ge=1)] | None = None
     weight_decay: Annotated[float, Field(ge=0, le=1)] | None = None
     early_stopping: Annotated[int, Field(ge=1)] | None = None
+    # of foundation models only
+    layer_decay: Annotated[float, Field(gt=0, le=1)] | None = None
+    schedule: Annotated[str, _known("schedule", "cosine", "constant")] | None = None
+    warmup_epochs: Annotated[float, Field(ge=0)] | None = None
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None
+    precision: Annotated[str, _known("precision", "float32", "bfloat16", "float16")] | None = None
+    shards: Annotated[int, Field(ge=1)] | None = None
 
     def given(self) -> dict[str, Any]:
         """What is given."""

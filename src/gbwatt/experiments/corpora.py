@@ -15,6 +15,7 @@ from gbwatt.experiments.runs import Row, Run
 CORPORA = frozenset(dataset.name for dataset in tuh.DATASETS)
 #: Folders beside the recordings: weights of backbones, and what unfinished runs have come to.
 WEIGHTS, CHECKPOINTS = "weights", "checkpoints"
+AND = "+"  # between the fingerprint of a corpus and that of weights
 
 
 def open_corpus(name: str, root: str | Path | None = None) -> Corpus:
@@ -24,13 +25,37 @@ def open_corpus(name: str, root: str | Path | None = None) -> Corpus:
 
 
 def fingerprint(name: str, root: str | Path | None = None) -> str:
-    """Hash of a corpus and of the files with weights beside it: what decides about a result besides the run."""
-    digest = hashlib.sha256(open_corpus(name, root).fingerprint.encode())
-    folder = data_root(root) / WEIGHTS
-    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if file.is_file():
-            digest.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
-    return digest.hexdigest()[:16]
+    """Hash of the windows of a corpus."""
+    return open_corpus(name, root).fingerprint[:16]
+
+
+def weights_file(name: str, root: str | Path | None = None) -> Path:
+    """Where the weights are that a run names: a file, or a folder, in the folder of weights."""
+    return data_root(root) / WEIGHTS / name
+
+
+def with_weights(data: str, weights: str | None, root: str | Path | None = None) -> str:
+    """Fingerprint of a corpus together with that of the weights that a run begins with, if they are in a file."""
+    from gbwatt.models.foundation.weights import UNREAD, WeightsError, find_file  # imports torch
+
+    if weights is None or weights in UNREAD:
+        return data
+    try:
+        digest = hashlib.sha256(find_file(weights_file(weights, root)).read_bytes()).hexdigest()[:16]
+    except WeightsError:  # the run will say so
+        digest = "absent"
+    return f"{data}{AND}{digest}"
+
+
+def without_weights(data: str) -> str:
+    """The part of a fingerprint that is the corpus's.
+
+    Examples
+    --------
+    >>> without_weights("0123456789abcdef+fedcba9876543210")
+    '0123456789abcdef'
+    """
+    return data.partition(AND)[0]
 
 
 def checkpoint_of(run: Run, root: str | Path | None = None) -> Path:

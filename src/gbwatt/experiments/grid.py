@@ -10,6 +10,7 @@ from gbwatt import checks
 from gbwatt.data import MissingFileError, data_root, find_dataset
 from gbwatt.data.catalogue import subjects_here
 from gbwatt.data.simulated import SETS
+from gbwatt.experiments.corpora import CORPORA, with_weights
 from gbwatt.experiments.recordings import count_splits, fingerprint
 from gbwatt.experiments.runs import Cell, Run, tidy
 from gbwatt.experiments.schedule import written_out
@@ -206,7 +207,15 @@ def _cells(
     ]
     for line in lines(experiment):
         if line.is_for(source.asked):
-            yield from ((line.label, line.setting, {**part, **line.on(source.dataset)}) for part in parts)
+            yield from ((line.label, line.setting, _placed(line, part, root)) for part in parts)
+
+
+def _placed(line: Line, part: dict[str, Any], root: str | Path | None) -> dict[str, Any]:
+    """A line's runs on a part of the recordings; on corpora the weights that they begin with are among the data."""
+    arguments = {**part, **line.on(part["dataset"])}
+    if part["dataset"] in CORPORA:
+        arguments["data"] = with_weights(part["data"], arguments["options"].get("weights"), root)
+    return arguments
 
 
 def settled(model: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -59,6 +59,7 @@ def conflicts(raw: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _repeated(models)
     yield from _unknown_reference(raw.get("reference"), models)
     for number, row in enumerate(models):
+        yield from _only_for_corpora(raw.get("training"), row, number)
         yield from _foreign(row, number, datasets)
         yield from _refused(row, number, _datasets(row.get("datasets")) or datasets, vary)
 
@@ -95,6 +96,28 @@ def _unknown_reference(label: object, models: list[dict[str, Any]]) -> Iterator[
             checks.one_of("reference", label, labels)
         except checks.ParameterError as error:
             yield Problem(("reference",), str(error))
+
+
+#: Settings of training that only models for corpora have.
+FOR_CORPORA = ("layer_decay", "schedule", "warmup_epochs", "label_smoothing", "precision", "shards")
+
+
+def _only_for_corpora(shared: object, row: Mapping[str, Any], number: int) -> Iterator[Problem]:
+    """Settings that a model does not have, by itself or from those for all models."""
+    from gbwatt.models import entry, list_models
+
+    model = row.get("model")
+    if not isinstance(model, str) or model not in list_models() or not entry(model).for_tasks:
+        return
+    places: list[tuple[object, Place]] = [
+        (shared, ("training",)),
+        (row.get("training"), ("models", number, "training")),
+    ]
+    for settings, place in places:
+        for name in settings if isinstance(settings, dict) else ():
+            if name in FOR_CORPORA:
+                text = f"{name} is for foundation models; model {model!r} has no such setting: leave it out."
+                yield Problem((*place, name), text)
 
 
 def _foreign(row: Mapping[str, Any], number: int, datasets: list[Dataset | None]) -> Iterator[Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -36,13 +37,23 @@ _SMALLEST_RATE = 1e-2  # of the schedule's end, as a part of the highest
 
 
 #: How each backbone is trained, besides learning rate, batch, epochs and weight decay, which are registered with it: as
-#: their authors did on the corpora.
+#: the programs of their authors do on the corpora.  Here BIOT's decay is decoupled, and the loss ends its training.
 FINETUNING: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
-        "biot": {"layer_decay": 1.0, "warmup_epochs": 0.0},
-        "labram": {"layer_decay": 0.65, "warmup_epochs": 5.0},
+        "biot": {"layer_decay": 1.0, "schedule": "constant", "early_stopping": 5},
+        "labram": {"layer_decay": 0.65, "schedule": "cosine"},
     }
 )
+#: Part of the epochs in which LaBraM's rate rises, and its label smoothing where there are more than two classes.
+WARMUP, SMOOTHING = 0.1, 0.1
+
+
+def finetuning_of(backbone: str, n_classes: int, given: Mapping[str, Any]) -> FineTuning:
+    """How a backbone is trained on so many classes, with what is given instead."""
+    usual = dict(FINETUNING[backbone])
+    if backbone == "labram":
+        usual |= {"warmup_epochs": WARMUP * given["max_epochs"], "label_smoothing": SMOOTHING * (n_classes > 2)}
+    return FineTuning(**{**usual, **given})
 
 
 @dataclass(frozen=True)
@@ -60,8 +71,10 @@ class FineTuning:
         Decoupled, of matrices that are not on a manifold.
     layer_decay : float
         Factor from the learning rate of a stage to that of the one before it.
+    schedule : "cosine" or "constant"
+        How the learning rate goes on after it has risen: down half a cosine, or not at all.
     warmup_epochs : float
-        In which the rate rises from zero; then it falls as half a cosine.
+        In which it rises from zero.
     label_smoothing : float
     precision : "float32", "bfloat16" or "float16"
         Of the backbone; matrices are in float32 always.
@@ -77,7 +90,8 @@ class FineTuning:
     max_epochs: int = 50
     weight_decay: float = 0.05
     layer_decay: float = 0.65
-    warmup_epochs: float = 5.0
+    schedule: Literal["cosine", "constant"] = "cosine"
+    warmup_epochs: float = 0.0
     label_smoothing: float = 0.0
     precision: Precision = "float32"
     shards: int = 8
@@ -87,6 +101,13 @@ class FineTuning:
     def __post_init__(self) -> None:
         for name in ("batch_size", "max_epochs", "shards"):
             checks.at_least(name, getattr(self, name), 1)
+        if self.early_stopping is not None:
+            checks.at_least("early_stopping", self.early_stopping, 1)
+        checks.one_of("schedule", self.schedule, ("cosine", "constant"))
+        if not 0 <= self.warmup_epochs < self.max_epochs:
+            raise checks.ParameterError(
+                f"warmup_epochs={self.warmup_epochs} must be 0 or more, and below max_epochs={self.max_epochs}."
+            )
         checks.at_least("seed", self.seed, 0)
         checks.one_of("precision", self.precision, tuple(_PRECISIONS))
         for name, low, high in (("lr", 0, 1), ("layer_decay", 0, 1), ("weight_decay", -1e-300, 1)):
@@ -102,6 +123,8 @@ class FineTuning:
         rising = self.warmup_epochs * steps
         if step < rising:
             return (step + 1) / (rising + 1)
+        if self.schedule == "constant":
+            return 1.0
         done = (step - rising) / max(1.0, self.max_epochs * steps - rising)
         return _SMALLEST_RATE + (1 - _SMALLEST_RATE) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
@@ -132,11 +155,17 @@ def make_accelerator(precision: Precision = "float32") -> Accelerator:
     """The processes and the device as accelerate, or torchrun, set them up."""
     try:
         from accelerate import Accelerator
+        from accelerate.state import AcceleratorState
     except ImportError as error:
         raise ImportError("training on a corpus needs accelerate: pip install 'gbwatt[foundation]'") from error
     # without the word torchrun's processes on CPUs would not know of each other
     alone = not torch.cuda.is_available() and not torch.backends.mps.is_available()
-    return Accelerator(mixed_precision=_PRECISIONS[precision], cpu=alone)
+    if precision == "float16" and alone:
+        raise checks.ParameterError("precision='float16' needs a GPU; on a CPU take 'bfloat16' or 'float32'.")
+    wanted = _PRECISIONS[precision]
+    if AcceleratorState._shared_state and AcceleratorState().mixed_precision != wanted:
+        AcceleratorState._reset_state()  # it keeps one precision for a process, which may train twice
+    return Accelerator(mixed_precision=wanted, cpu=alone)
 
 
 def finetune(
@@ -178,12 +207,38 @@ def finetune(
         Told of progress.
     """
     accelerator = make_accelerator(settings.precision) if accelerator is None else accelerator
+    _require_classes(model, train, valid)
     with isolated(accelerator.device):
         training = _Training(model, train, valid, settings, accelerator, workers)
-        identity = {"settings": asdict(settings), **(fingerprint or {})}
+        identity = {**asdict(settings), **_identity(model, train, valid), **(fingerprint or {})}
         training.resume(checkpoint, identity, save_every)
         training.run(on_step, on_epoch)
+    accelerator.unwrap_model(training.model, keep_fp32_wrapper=False)  # from here on it computes as it is saved
     return training.course
+
+
+def _require_classes(model: FoundationClassifier, train: Windows, valid: Windows) -> None:
+    n_outputs = model.final_layer.out_features
+    for name, part in (("train", train), ("valid", valid)):
+        if not len(part):
+            raise checks.ParameterError(f"{name!r} has no windows.")
+        low, high = int(np.min(part.labels)), int(np.max(part.labels))
+        if low < 0 or high >= n_outputs:
+            raise checks.ParameterError(
+                f"{name!r} has labels from {low} to {high}; with n_outputs={n_outputs} of the model they must be from "
+                f"0 to {n_outputs - 1}."
+            )
+
+
+def _identity(model: nn.Module, train: Windows, valid: Windows) -> dict[str, str]:
+    """What tells one training from another with the same settings."""
+    parameters = [(name, tuple(p.shape), p.requires_grad) for name, p in model.named_parameters()]
+    labels = [hashlib.sha256(np.asarray(part.labels).tobytes()).hexdigest()[:16] for part in (train, valid)]
+    return {
+        "parameters": hashlib.sha256(repr(parameters).encode()).hexdigest()[:16],
+        "training windows": f"{len(train)}, labels {labels[0]}",
+        "validation windows": f"{len(valid)}, labels {labels[1]}",
+    }
 
 
 def parameter_groups(model: FoundationClassifier, settings: FineTuning) -> list[dict[str, Any]]:
@@ -242,11 +297,15 @@ class _Training:
             self.course.history.extend(state.history)
             self.course.best = checkpoints.best_weights(state)
             self.step = int(state.progress.get("step", 0))
+            if self.accelerator.scaler is not None and "scaler" in state.progress:
+                self.accelerator.scaler.load_state_dict(dict(state.progress["scaler"]))
             self.losses = list(state.progress.get("losses", ()))
 
     def save(self) -> None:
         if self.folder is not None and self.accelerator.is_main_process:
-            progress = {"step": self.step, "losses": self.losses}
+            progress: dict[str, Any] = {"step": self.step, "losses": self.losses}
+            if self.accelerator.scaler is not None:
+                progress["scaler"] = self.accelerator.scaler.state_dict()
             course = self.course
             checkpoints.write(self.folder, self.module, self.bare, course.best, self.identity, course.history, progress)
 
@@ -285,7 +344,7 @@ class _Training:
                 self.save()
         self._note(unsaved, epoch, len(plan))
         sizes = [sum(map(len, batch)) for batch in plan]
-        logits = predict(self.model, self.valid, settings.batch_size, self.accelerator, self.workers)
+        logits = predict(self.module, self.valid, settings.batch_size, self.accelerator, self.workers)
         loss, accuracy = _judged(logits, self.valid.labels)
         if not math.isfinite(loss):
             raise NonFiniteLossError(epoch, 1, "the logits", _REMEDY, training=False, kept=_KEPT)
@@ -316,8 +375,9 @@ class _Training:
                 )
                 self.accelerator.backward(part * (processes / size))  # processes' gradients are averaged
             total += part.detach() / size
-        self._decay()
         self.optimizer.step()
+        if not self.optimizer.step_was_skipped:  # as half precision does when gradients are too large
+            self._decay()
         self.optimizer.zero_grad()
         return total
 

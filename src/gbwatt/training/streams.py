@@ -77,7 +77,9 @@ class _Reader(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitem__(self, places: Any) -> tuple[Tensor, Tensor]:
         x, y = self.windows.read(places)
-        return torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(np.asarray(y, dtype=np.int64))
+        return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32)), torch.from_numpy(
+            np.asarray(y, dtype=np.int64)
+        )
 
 
 def stream(

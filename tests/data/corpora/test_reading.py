@@ -63,11 +63,21 @@ def test_validation_subjects_are_drawn_by_the_seed(corpus):
     assert set(corpus.part("train", valid_fraction=0).subjects.tolist()) == everyone
 
 
-def made_up(subject, *labels):
-    state = FileState(1, 1, "x")
+def made_up(subject, *labels, content=None):
+    state = FileState(1, 1, content or f"{subject}{labels}")
     return Cached(
         f"train/{subject}.edf", "train", subject, len(labels), run_lengths(np.array(labels)), "f", 1, "x", state
     )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_subjects_that_share_a_recording_are_on_one_side(seed):
+    """Two names for one person: a window of training would be in validation, too."""
+    shared = [made_up("a", 0, content="same"), made_up("b", 0, content="same"), made_up("b", 1, content="more")]
+    recordings = [*shared, made_up("c", 1, content="more"), made_up("d", 0), made_up("e", 1)]
+    chosen = reading._validation_subjects(recordings, 0.4, seed)
+    assert len(chosen & {"a", "b", "c"}) in (0, 3)
+    assert 0 < len(chosen) < 5
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -59,6 +59,18 @@ def test_a_frozen_backbone_is_left_as_it_is():
     assert trained == {"head", "final_layer"}
 
 
+def test_what_was_frozen_before_stays_frozen():
+    patches = nn.Sequential(nn.Unflatten(2, (4, 20)), nn.Linear(20, 16)).requires_grad_(False)
+    model = FoundationClassifier(patches, CHANNELS, 2, TIMES)
+    assert not any(p.requires_grad for p in model.backbone.parameters())
+
+
+def test_a_backbone_in_float64_is_probed_in_its_own_precision():
+    patches = nn.Sequential(nn.Unflatten(2, (4, 20)), nn.Linear(20, 16)).double()
+    model = FoundationClassifier(patches, CHANNELS, 2, TIMES).double()
+    assert model(epochs().double()).dtype == torch.float64
+
+
 def test_stages_have_every_parameter_once_and_the_head_last():
     model = small_model()
     stages = model.stages()
@@ -83,6 +95,8 @@ def test_matrices_are_in_float32_whatever_the_backbone_is_in():
     [
         (lambda: small_model(head="gbwat"), "Did you mean 'gbwatt'"),
         (lambda: FoundationClassifier(nn.Unflatten(2, (4, 20)), 4, 2, 80, head="base", k=3), "head='base' has no k"),
+        (lambda: small_model(n_groups=5), "n_groups=5 does not divide the width of the tokens, 16"),
+        (lambda: small_model(tetha=1.0), "Did you mean 'theta'"),
         (lambda: FoundationClassifier(nn.Flatten(), 4, 2, 80), r"the backbone gives \(1, 320\)"),
         (lambda: small_model()(torch.zeros(2, 3, TIMES)), "does not fit a model for epochs"),
         (lambda: create("labram", n_chans=23, n_outputs=2, n_times=2000), "needs the weights of its pretraining"),

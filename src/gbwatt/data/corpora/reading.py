@@ -141,9 +141,10 @@ class Corpus:
 
 
 def _validation_subjects(recordings: Sequence[Cached], fraction: float, seed: int) -> set[str]:
+    person = _same_person(recordings)
     classes: dict[str, set[int]] = {}
     for recording in recordings:
-        classes.setdefault(recording.subject, set()).update(label for label, _ in recording.labels)
+        classes.setdefault(person[recording.subject], set()).update(label for label, _ in recording.labels)
     if not fraction or not classes:
         return set()
     if len(classes) < 2:
@@ -156,7 +157,20 @@ def _validation_subjects(recordings: Sequence[Cached], fraction: float, seed: in
     subjects.sort(key=lambda subject: (frequency[rarest[subject]], rarest[subject]))  # at random within a class
     n_valid = min(max(round(fraction * len(subjects)), 1), len(subjects) - 1)
     places = (np.arange(n_valid) + 0.5) * len(subjects) / n_valid
-    return {subjects[int(place)] for place in places}
+    chosen = {subjects[int(place)] for place in places}
+    return {subject for subject, name in person.items() if name in chosen}
+
+
+def _same_person(recordings: Sequence[Cached]) -> dict[str, str]:
+    """For each subject one name for all that share a recording with it, whatever they are called."""
+    name = {recording.subject: recording.subject for recording in recordings}
+    holder: dict[str, str] = {}
+    for recording in (r for r in recordings if r.source.sha256):
+        one, other = name[recording.subject], name[holder.setdefault(recording.source.sha256, recording.subject)]
+        if one != other:
+            first = min(one, other)
+            name = {subject: first if known in (one, other) else known for subject, known in name.items()}
+    return name
 
 
 class Part:

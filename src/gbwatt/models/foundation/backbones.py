@@ -23,7 +23,14 @@ class Backbone(nn.Module, ABC):
     """From epochs in µV to tokens, (batch, n_chans, n_times) -> (batch, channels, segments, width).
 
     Derived classes name their layers, so that early ones can learn more slowly than late ones.
+
+    Attributes
+    ----------
+    final_scale : float or None
+        Standard deviation with which the authors of the backbone begin a classifier; None for torch's own beginning.
     """
+
+    final_scale: float | None = None
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
@@ -35,7 +42,7 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def stages(self) -> list[list[nn.Parameter]]:
-        """All parameters, from input to output, in groups that are equally deep."""
+        """Parameters from input to output, in groups that are equally deep; others learn as fast as the head."""
 
 
 class AnyBackbone(Backbone):
@@ -137,6 +144,7 @@ class LaBraM(Backbone):
 
     places: Tensor
     UNIT = 100.0  # µV, what it was trained in
+    final_scale = 0.02 * 0.001
 
     def __init__(self, ch_names: Sequence[str], n_times: int, **options: Any) -> None:
         super().__init__()
@@ -149,6 +157,7 @@ class LaBraM(Backbone):
         self.register_buffer("places", _places(ch_names), persistent=False)
         self.fc_norm: Any = network.fc_norm  # of the pooled token; tokens are taken before it
         network.fc_norm, network.final_layer = nn.Identity(), nn.Identity()
+        network.undecayed = ("cls_token", "position_embedding", "temporal_embedding")
         self.network: Any = network
 
     def forward(self, x: Tensor) -> Tensor:
@@ -164,9 +173,11 @@ class LaBraM(Backbone):
         return pooled
 
     def stages(self) -> list[list[nn.Parameter]]:
-        """The embedding, each block, and the norm."""
+        """The embedding and each block; as its authors have it, places in time and the norm are as fast as the head."""
         blocks = [list(block.parameters()) for block in self.network.blocks]
-        return _after_embedding(self, [*blocks, list(self.fc_norm.parameters())])
+        fast = {id(p) for p in (self.network.temporal_embedding, *self.fc_norm.parameters())}
+        embedding, *rest = _after_embedding(self, blocks)
+        return [[p for p in embedding if id(p) not in fast], *rest]
 
 
 #: Backbones by name.
@@ -220,6 +231,6 @@ def _places(ch_names: Sequence[str]) -> Tensor:
     if unknown:
         raise checks.ParameterError(
             f"ch_names has {', '.join(unknown)}, which LaBraM has no place for; it knows electrodes of the 10-20 "
-            "system and its extensions: leave others out."
+            "system and its extensions: leave others out. Of a corpus it takes the montage referential23."
         )
     return torch.tensor([0, *(1 + order.index(name) for name in names)])

@@ -14,8 +14,9 @@ from gbwatt import checks
 from gbwatt.electrodes import BIPOLAR, REFERENTIAL
 from gbwatt.models.epochs import as_epochs
 from gbwatt.models.foundation.backbones import BACKBONES, RATE, AnyBackbone, Backbone
+from gbwatt.models.foundation.heads import OPTIONS as HEAD_OPTIONS
 from gbwatt.models.foundation.heads import make_head
-from gbwatt.models.foundation.weights import load_weights
+from gbwatt.models.foundation.weights import UNREAD, load_weights
 from gbwatt.models.presets import Task, Training
 from gbwatt.models.registry import register
 from gbwatt.models.signal import Signal
@@ -63,15 +64,20 @@ class FoundationClassifier(nn.Module):
         self.n_chans, self.n_times, self.frozen = n_chans, n_times, frozen
         self.backbone: Backbone = backbone if isinstance(backbone, Backbone) else AnyBackbone(backbone)
         channels, width = self._probe()
-        self.head = make_head(head, channels, **options)
+        self.head = make_head(head, channels, width, **options)
         self.final_layer = nn.Linear(width + self.head.size, n_outputs)
-        self.backbone.requires_grad_(not frozen)
+        if self.backbone.final_scale is not None:
+            nn.init.trunc_normal_(self.final_layer.weight, std=self.backbone.final_scale)
+            nn.init.zeros_(self.final_layer.bias)
+        if frozen:  # what was frozen before stays so
+            self.backbone.requires_grad_(False)
 
     @torch.no_grad()
     def _probe(self) -> tuple[int, int]:
         """Channels and width of the tokens, by trying."""
         was = self.backbone.training
-        tokens = self.backbone.eval()(torch.zeros(1, self.n_chans, self.n_times))
+        some = next((p.dtype for p in self.backbone.parameters() if p.is_floating_point()), torch.get_default_dtype())
+        tokens = self.backbone.eval()(torch.zeros(1, self.n_chans, self.n_times, dtype=some))
         self.backbone.train(was)
         if not isinstance(tokens, Tensor) or tokens.ndim != 4 or len(tokens) != 1:
             got = tuple(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
@@ -98,8 +104,10 @@ class FoundationClassifier(nn.Module):
         return logits
 
     def stages(self) -> list[list[nn.Parameter]]:
-        """All parameters, from input to output: those of the backbone, and at last those of the head."""
-        return [*self.backbone.stages(), [*self.head.parameters(), *self.final_layer.parameters()]]
+        """All parameters, from input to output: those of the backbone, and at last those of the head and all others."""
+        stages = self.backbone.stages()
+        named = {id(p) for stage in stages for p in stage}
+        return [*stages, [p for p in self.parameters() if id(p) not in named]]
 
 
 # ------------------------------------------------------------------------------------------------------------ registry
@@ -176,8 +184,8 @@ def _names(backbone: str, signal: Signal, ch_names: Sequence[str] | None) -> tup
     return tuple(ch_names)
 
 
-#: As their authors trained them on the corpora.
-BIOT_TRAINING = {"own": Training(1e-3, 512, 20, 1e-5)}
+#: As the programs of their authors train them on the corpora.
+BIOT_TRAINING = {"own": Training(1e-3, 512, 100, 1e-5)}
 LABRAM_TRAINING = {"own": Training(5e-4, 512, 50, 5e-2)}
 
 
@@ -188,13 +196,8 @@ def _registered(name: str) -> Callable[..., nn.Module]:
     return build
 
 
-#: Values of ``weights`` that are no files.
-UNREAD = ("random", "later")
 #: What can be given besides the signal.
-OPTIONS = (
-    *("weights", "head", "frozen", "n_groups", "k", "eps", "shrinkage", "reeig"),
-    *("metric", "theta", "learn_metric", "learn_theta", "score", "aggregation", "formulation"),
-)
+OPTIONS = ("weights", "head", "frozen", *HEAD_OPTIONS)
 for _name, _title, _training in (("biot", "BIOT", BIOT_TRAINING), ("labram", "LaBraM", LABRAM_TRAINING)):
     _summary = f"{_title} with a head of SPD attention, for clinical corpora"
     register(_name, _summary, training=_training, extra="foundation", options=OPTIONS)(_registered(_name))

@@ -99,12 +99,27 @@ HEADS: Mapping[str, Mapping[str, Any] | None] = MappingProxyType(
 )
 
 
-def make_head(name: str, channels: int, **options: Any) -> Head:
-    """A head by its name."""
+#: What a head can be given.
+OPTIONS = (
+    *("n_groups", "k", "eps", "shrinkage", "reeig"),
+    *("metric", "theta", "learn_metric", "learn_theta", "score", "aggregation", "formulation"),
+)
+
+
+def make_head(name: str, channels: int, width: int, **options: Any) -> Head:
+    """A head by its name, for tokens of so many channels and such a width."""
     checks.one_of("head", name, tuple(HEADS))
+    for option in options:
+        checks.one_of("option of the head", option, OPTIONS)
     settings = HEADS[name]
-    if settings is not None:
-        return SPDHead(channels, **{**settings, **options})
-    if options:
-        raise checks.ParameterError(f"head='base' has no {', '.join(sorted(options))}; leave it out, or take 'gbwatt'.")
-    return NoHead()
+    if settings is None:
+        if options:
+            raise checks.ParameterError(
+                f"head='base' has no {', '.join(sorted(options))}; leave it out, or take 'gbwatt'."
+            )
+        return NoHead()
+    n_groups = options.get("n_groups", GROUPS)
+    checks.at_least("n_groups", n_groups, 1)
+    if width % n_groups:
+        raise checks.ParameterError(f"n_groups={n_groups} does not divide the width of the tokens, {width}.")
+    return SPDHead(channels, **{**settings, **options})

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +19,8 @@ from gbwatt.models.foundation.backbones import BIOT, Backbone, LaBraM
 
 #: Files of weights in a folder of a model hub, in the order in which they are looked for.
 _FILES = ("model.safetensors", "pytorch_model.bin")
+#: Words in the place of a file: random weights, or those that are set afterwards.
+UNREAD = ("random", "later")
 #: Where checkpoints of trainings keep the weights.
 _ENTRIES = ("model", "state_dict", "model_state_dict", "module")
 
@@ -73,6 +75,7 @@ class _Rules(NamedTuple):
     leading: Mapping[str, int]  # of these, more along an axis is allowed: the first are taken
 
 
+_ONE_UNUSED = frozenset({"network.temporal_embedding"})
 _HEAD = "of another classifier"
 _PRETRAINING = "of the pretraining alone"
 _RULES: Mapping[type[Backbone], _Rules] = MappingProxyType(
@@ -81,9 +84,9 @@ _RULES: Mapping[type[Backbone], _Rules] = MappingProxyType(
             prefixes=("module.", "model.", "biot.", "encoder."),
             renamed=((r"^", "encoder."),),
             ignored=(
-                (r"index$", "numbers of channels"),
-                (r"(classifier|final_layer)", _HEAD),
-                (r"prediction\.", _PRETRAINING),
+                (r"^index$", "numbers of channels"),
+                (r"^(classifier|final_layer)", _HEAD),
+                (r"^prediction\.", _PRETRAINING),
             ),
             new=(),
             leading={"encoder.channel_tokens.weight": 0},
@@ -99,8 +102,8 @@ _RULES: Mapping[type[Backbone], _Rules] = MappingProxyType(
                 (r"^(?!fc_norm)", "network."),
             ),
             ignored=(
-                (r"(head\.|final_layer\.)", _HEAD),
-                (r"(lm_head|mask_token|projection_head|logit_scale)", _PRETRAINING),
+                (r"^(lm_head|mask_token|projection_head|logit_scale)", _PRETRAINING),
+                (r"^(head|final_layer)\.", _HEAD),
                 (r"^norm\.", "the norm of the class token, where the mean of all is taken"),
             ),
             new=("fc_norm.weight", "fc_norm.bias"),
@@ -130,7 +133,7 @@ def load_weights(backbone: Backbone, path: str | Path) -> WeightsReport:
         If there is no such file, or it needs code to be read, or lacks a parameter, or has one that nobody knows.
         Then the backbone is as it was.
     """
-    file = _file(Path(path).expanduser())
+    file = find_file(Path(path).expanduser())
     content = _tensors(file)
     rules = _RULES.get(type(backbone))
     if rules is None:
@@ -146,7 +149,8 @@ def load_weights(backbone: Backbone, path: str | Path) -> WeightsReport:
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
-def _file(path: Path) -> Path:
+def find_file(path: Path) -> Path:
+    """The file at a path: itself, or the one in a folder of a model hub."""
     if path.is_file():
         return path
     if path.is_dir():
@@ -165,15 +169,61 @@ def _tensors(file: Path) -> dict[str, Tensor]:
     if file.suffix == ".safetensors":
         return parse_safetensors(file, file.read_bytes())
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise WeightsError(
-            f"{file} cannot be read without executing code from it, which is not done ({_first_line(error)}). Read it "
-            "where you trust it, and save its state_dict() alone."
-        ) from None
+        content = torch.load(file, map_location="cpu", weights_only=False, pickle_module=_INERT)
     except Exception as error:
         raise WeightsError(f"{file} is truncated or no file of torch ({_first_line(error)}); copy it again.") from error
     return _state(file, content)
+
+
+class _Inert(pickle.Unpickler):
+    """Reads tensors and plain containers; in the place of everything else it puts objects that can do nothing.
+
+    Checkpoints of trainings have settings beside their weights, objects of whatever class.  None of these classes, and
+    no function that a file names, is looked up.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _HARMLESS or (module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)):
+            return super().find_class(module, name)
+        return type(f"{module}.{name}", (_Unread,), {})
+
+
+class _Unread:
+    """What stands for an object that was not read."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Any:
+        return super().__new__(cls)
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __setstate__(self, _state: Any) -> None:
+        pass
+
+    def __setitem__(self, _key: Any, _value: Any) -> None:
+        pass
+
+    def append(self, _value: Any) -> None:
+        """As lists do."""
+
+    def extend(self, _values: Any) -> None:
+        """As lists do."""
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+_HARMLESS = {
+    ("collections", "OrderedDict"),
+    ("torch", "Size"),
+    ("torch", "device"),
+    *(("torch._utils", f"_rebuild_{what}") for what in ("tensor", "tensor_v2", "tensor_v3", "parameter")),
+    # as Python 2 called the module, and so do files of its protocol
+    *(("__builtin__", name) for name in ("set", "frozenset", "complex", "bytearray")),
+    *(("builtins", name) for name in ("set", "frozenset", "complex", "bytearray")),
+}
+#: What :func:`torch.load` wants of a module.
+_INERT: Any = SimpleNamespace(__name__="inert", Unpickler=_Inert, load=lambda file, **how: _Inert(file, **how).load())
 
 
 def _state(file: Path, content: Any) -> dict[str, Tensor]:
@@ -219,6 +269,10 @@ def _matched(file: Path, content: Mapping[str, Tensor], wanted: Mapping[str, Ten
             own = re.sub(pattern, replacement, own, count=1)
         if own not in wanted:
             problems.append(f"{name!r} is not of this backbone")
+        elif own in plan.tensors:
+            problems.append(f"{own!r} is there twice, once as {name!r}")
+        elif not bool(torch.isfinite(tensor).all()):
+            problems.append(f"{name!r} has NaN or infinite entries")
         elif tensor.shape == wanted[own].shape:
             plan.tensors[own] = tensor
         else:
@@ -235,7 +289,10 @@ def _matched(file: Path, content: Mapping[str, Tensor], wanted: Mapping[str, Ten
 
 
 def _cut(plan: _Plan, name: str, own: str, tensor: Tensor, wanted: Tensor, axis: int | None) -> list[str]:
-    """Take the first entries along an axis where a file has more of them; otherwise say what is wrong."""
+    """Take the first entries along an axis where a file has more of them; otherwise say what is wrong.
+
+    braindecode has one place in time more than there are segments, which is never used; a file may lack it.
+    """
     sizes = f"{tuple(tensor.shape)} in the file and {tuple(wanted.shape)} here"
     if axis is not None and tensor.ndim == wanted.ndim and tensor.shape[axis] > wanted.shape[axis]:
         part = tensor.narrow(axis, 0, wanted.shape[axis])
@@ -243,6 +300,10 @@ def _cut(plan: _Plan, name: str, own: str, tensor: Tensor, wanted: Tensor, axis:
             plan.tensors[own] = part
             plan.cut[own] = f"the first {part.shape[axis]} of {tensor.shape[axis]}"
             return []
+    if own in _ONE_UNUSED and axis is not None and tensor.shape[axis] == wanted.shape[axis] - 1:
+        plan.tensors[own] = torch.cat([tensor, wanted.narrow(axis, tensor.shape[axis], 1).cpu()], axis)
+        plan.cut[own] = f"all {tensor.shape[axis]}; one more, which is not used, is as initialised"
+        return []
     return [f"{own!r} ({name}) is {sizes}"]
 
 
