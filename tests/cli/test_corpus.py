@@ -134,6 +134,7 @@ def test_a_cache_with_one_training_subject_is_described(run_json, run, tmp_path)
         (["build", "{root}/tuev", "cache", "--corpus", "tuab"], "no folder train/normal"),
         (["build", "/nowhere", "cache", "--corpus", "tuab"], "is no folder"),
         (["describe", "/nowhere"], "no cache of a corpus"),
+        (["describe", "/nowhere", "--valid-fraction", "2"], "valid_fraction=2.0 must be 0 or more, and below 1"),
         (["check", "/nowhere"], "no cache of a corpus"),
     ],
 )

@@ -6,6 +6,7 @@ others are done, 130 interrupted by Ctrl-C.  Errors are a line on stderr; with `
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 
@@ -50,7 +51,8 @@ def main() -> None:
     except Exception as error:
         if not mendable(error):
             raise
-        _say("[bold red]error:[/]", str(error))
+        if os.environ.get("RANK", "0") == "0":  # of several processes that do one thing, one says what is wrong
+            _say("[bold red]error:[/]", str(error))
         sys.exit(2)
 
 

@@ -133,6 +133,8 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Parts, subjects and windows per class of a cache, and what was skipped and why."""
+    if not 0 <= valid_fraction < 1:
+        raise checks.ParameterError(f"valid_fraction={valid_fraction} must be 0 or more, and below 1.")
     corpus = Corpus.open(cache)
     document = _description(corpus, valid_fraction, seed)
     if as_json:
