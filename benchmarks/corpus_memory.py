@@ -65,7 +65,7 @@ def measured(task: Callable[..., None], *arguments: object) -> Memory:
 
 
 def make_cache(root: Path, cache: Path) -> None:
-    build(root, cache, corpus="tuab")
+    build(root, cache, corpus="tuab", montage="bipolar16")
 
 
 def read_all(cache: Path, shuffled: bool) -> None:

@@ -47,7 +47,7 @@ def test_a_corpus_is_built_described_and_checked(run, run_json, small, tmp_path)
     shown = run("corpus", "describe", cache)
     assert shown.exit_code == 0
     for words in (
-        "16 windows of 16 channels",
+        "16 windows of 23 channels",
         "band-pass 0.1-75 Hz",
         "notch 60 Hz",
         "bckg",

@@ -44,7 +44,7 @@ def temporaries(cache):
 
 def test_the_manifest_says_all_that_the_windows_depend_on(whole):
     header, begin, *records, end = lines(whole.cache)
-    assert (header["corpus"], header["montage"], header["sfreq"], header["n_times"]) == ("tuab", "bipolar16", 200, 2000)
+    assert (header["corpus"], header["montage"], header["sfreq"], header["n_times"]) == ("tuab", "referential23", 200, 2000)
     assert [step["step"] for step in header["steps"]] == ["band_pass", "notch", "resample"]
     assert {"format", "gbwatt", "ch_names", "class_names"} <= set(header)
     assert (begin["mark"], end["mark"]) == ("begin", "end")
@@ -52,7 +52,7 @@ def test_the_manifest_says_all_that_the_windows_depend_on(whole):
     for record in records:
         assert len(record["source"]["sha256"]) == len(record["sha256"]) == 64
         assert record["file"] == f"windows/{record['path'][:-4]}.npy"
-        assert np.load(whole.cache / record["file"]).shape == (record["n_windows"], 16, 2000)
+        assert np.load(whole.cache / record["file"]).shape == (record["n_windows"], 23, 2000)
 
 
 def test_a_second_call_does_nothing(small, whole):
@@ -248,7 +248,7 @@ def test_a_subject_who_comes_into_the_evaluation_leaves_training(tuab, tmp_path)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"montage": "referential23"}, "montage is 'bipolar16' there and 'referential23' here"),
+        ({"montage": "bipolar16"}, "montage is 'referential23' there and 'bipolar16' here"),
         ({"notch": 50.0}, "notch.*60.0.* there and .*50.0.* here"),
     ],
 )

@@ -34,7 +34,7 @@ def test_what_the_windows_are_is_known_from_the_manifest(corpus):
         "tuev": (1000, ("spsw", "gped", "pled", "eyem", "artf", "bckg")),
     }
     assert (corpus.n_times, corpus.class_names) == expected[corpus.name]
-    assert (corpus.sfreq, corpus.montage, len(corpus.ch_names)) == (200.0, "bipolar16", 16)
+    assert (corpus.sfreq, corpus.montage, len(corpus.ch_names)) == (200.0, "referential23", 23)
     assert corpus.skipped == ()
     assert len(corpus.fingerprint) == 64
     assert corpus.name in repr(corpus)
@@ -124,7 +124,7 @@ def test_windows_are_those_of_the_files_in_any_order(part):
     np.testing.assert_array_equal(windows, whole[order])
     np.testing.assert_array_equal(labels, part.labels[order])
     assert windows.dtype == np.float32
-    assert windows.shape == (len(part), 16, 2000)
+    assert windows.shape == (len(part), 23, 2000)
 
 
 def test_a_window_is_an_array_of_its_own_and_a_number(part):
@@ -140,7 +140,7 @@ def test_a_window_is_an_array_of_its_own_and_a_number(part):
 
 def test_no_windows_are_an_array_of_none(part):
     windows, labels = part.read([])
-    assert (windows.shape, labels.shape) == ((0, 16, 2000), (0,))
+    assert (windows.shape, labels.shape) == ((0, 23, 2000), (0,))
 
 
 @pytest.mark.parametrize("index", [10_000, -10_000])

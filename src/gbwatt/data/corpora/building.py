@@ -66,7 +66,7 @@ def build(
     cache: str | Path,
     *,
     corpus: str,
-    montage: str = "bipolar16",
+    montage: str = "referential23",
     notch: float = 60.0,
     jobs: int = 1,
     on_progress: Callable[[Progress], None] | None = None,
@@ -83,7 +83,7 @@ def build(
     cache : path
         Folder for the windows; a new one, or one that was built with the same settings.
     corpus : "tuab" or "tuev"
-    montage : "bipolar16" or "referential23"
+    montage : "referential23" or "bipolar16"
         Channels of the windows.
     notch : float
         Frequency of the mains that is filtered out, in Hz.
