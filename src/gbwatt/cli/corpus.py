@@ -39,7 +39,9 @@ def build(
     root: Annotated[Path, typer.Argument(help="The corpus as downloaded: its folder, a version, or its edf folder.")],
     cache: Cache,
     corpus: Annotated[str, typer.Option(help="tuab or tuev.")],
-    montage: Annotated[str, typer.Option(help="referential23, for LaBraM and BIOT, or bipolar16, for BIOT.")] = "referential23",
+    montage: Annotated[
+        str, typer.Option(help="referential23, for LaBraM and BIOT, or bipolar16, for BIOT.")
+    ] = "referential23",
     notch: Annotated[float, typer.Option(help="Frequency of the mains in Hz.")] = 60.0,
     jobs: Annotated[int, typer.Option(help="Processes; 0 for one a core.", min=0)] = 0,
     as_json: AsJson = False,

@@ -44,7 +44,8 @@ def temporaries(cache):
 
 def test_the_manifest_says_all_that_the_windows_depend_on(whole):
     header, begin, *records, end = lines(whole.cache)
-    assert (header["corpus"], header["montage"], header["sfreq"], header["n_times"]) == ("tuab", "referential23", 200, 2000)
+    assert (header["corpus"], header["montage"]) == ("tuab", "referential23")
+    assert (header["sfreq"], header["n_times"]) == (200, 2000)
     assert [step["step"] for step in header["steps"]] == ["band_pass", "notch", "resample"]
     assert {"format", "gbwatt", "ch_names", "class_names"} <= set(header)
     assert (begin["mark"], end["mark"]) == ("begin", "end")
