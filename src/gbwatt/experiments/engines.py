@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gbwatt import checks
 from gbwatt.experiments.runs import Row, Run
+from gbwatt.processes import cores, spread
 
 _DIED = "The process of this run died twice, without a Python error: out of memory, or killed by a signal."
-
-#: Libraries that would each take all cores in each process.
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-
 
 #: Runs that one training serves.
 Group = tuple[Run, ...]
@@ -80,55 +76,16 @@ class Local(Engine):
 
     def rows(self, runs: Sequence[Run]) -> Generator[Row]:
         """Do the runs, several at a time."""
-        suspects: list[Group] = []
-        left = grouped(runs)
-        while left:
-            lost: list[Group] = []
-            for group, rows in self._pool(left, self.workers(len(left)), lost):
-                left = [other for other in left if other != group]
-                yield from rows
-            suspects += lost
-            left = [group for group in left if group not in lost]
-        for group in suspects:
-            again: list[Group] = []
-            for _, rows in self._pool([group], 1, again):
-                yield from rows
-            if again:
-                yield from _lost(group, _DIED)
-
-    def _pool(self, groups: Sequence[Group], workers: int, lost: list[Group]) -> Generator[tuple[Group, list[Row]]]:
-        """Rows until all are there or a process dies; then ``lost`` are the runs that may have been in it."""
-        from joblib.externals.loky import get_reusable_executor
-        from joblib.externals.loky.process_executor import TerminatedWorkerError
-
-        environment = dict.fromkeys(_THREADS, str(self.threads))
-        pool = get_reusable_executor(max_workers=workers, timeout=60, env=environment, reuse=False)
+        groups = grouped(runs)
         root = None if self.root is None else str(self.root)
-        waiting, active = list(groups), dict[Future[list[Row]], Group]()
-        try:
-            while waiting or active:
-                while waiting and len(active) < workers:  # so many only: what is lost with a process is known
-                    group = waiting.pop(0)
-                    active[pool.submit(_do, group, root, self.threads)] = group
-                done, _ = wait(active, return_when=FIRST_COMPLETED)
-                for future in done:
-                    rows = future.result()
-                    yield active.pop(future), rows
-        except TerminatedWorkerError:
-            lost.extend(active.values())
-        finally:
-            pool.shutdown(wait=not active, kill_workers=bool(active))
+        work = partial(_do, root=root, threads=self.threads)
+        with closing(spread(work, groups, self.workers(len(groups)), self.threads)) as done:
+            for group, rows in done:
+                yield from _lost(group, _DIED) if rows is None else rows
 
     def workers(self, runs: int) -> int:
         """Processes for so many runs."""
-        return max(1, min(self.jobs or _cores() // self.threads or 1, runs))
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    with suppress(AttributeError):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return max(1, min(self.jobs or cores() // self.threads or 1, runs))
 
 
 @dataclass(frozen=True)

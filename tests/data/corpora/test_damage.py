@@ -153,14 +153,11 @@ def test_an_error_that_is_not_foreseen_is_listed_and_tried_again(tuab, tmp_path,
 
 
 def test_a_process_that_dies_twice_is_listed_and_tried_again(tuab, tmp_path, monkeypatch):
-    def die(jobs, workers, lost):  # of one recording, each time
+    def die(work, jobs, _workers, **_):  # of one recording, each time
         for job in jobs:
-            if "aaaaaaaa" in job.source.path:
-                lost.append(job)
-            else:
-                yield job, caching.cache_recording(job)
+            yield job, None if "aaaaaaaa" in job.source.path else work(job)
 
-    monkeypatch.setattr(caching, "_pooled", die)
+    monkeypatch.setattr(caching, "spread", die)
     built = build(tuab, tmp_path / "cache", corpus="tuab", jobs=2)
     assert [(s.path, s.kind) for s in built.skipped] == [(f"{AB}.edf", "failed")]
     assert built.new == 3

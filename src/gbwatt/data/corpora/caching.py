@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Generator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from hashlib import sha256 as hasher
 from pathlib import Path, PurePosixPath
@@ -21,12 +20,10 @@ from gbwatt.data.corpora.montages import MONTAGES
 from gbwatt.data.corpora.problems import Unusable
 from gbwatt.data.corpora.records import Cached, Entry, FileState, Skipped, run_lengths, sha256, state
 from gbwatt.data.corpora.windows import cut, n_times, preprocessing, read_windows
+from gbwatt.processes import cores, spread
 
 FOLDER = "windows"
 TEMPORARY = ".tmp"
-
-#: Libraries that would each take all cores in each process.
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -124,55 +121,16 @@ def outcomes(jobs: Sequence[Job], workers: int) -> Generator[Entry]:
 
     A process that dies takes no other recording with it: what was running is tried once more, by itself.
     """
-    workers = min(workers or _cores(), len(jobs))
+    workers = min(workers or cores(), len(jobs))
     if workers <= 1:
         yield from map(cache_recording, jobs)
         return
-    left = list(jobs)
-    while left:
-        lost: list[Job] = []
-        for job, entry in _pooled(left, workers, lost):
-            left.remove(job)
-            yield entry
-        for job in lost:
-            left.remove(job)
-            again: list[Job] = []
-            yield from (entry for _, entry in _pooled([job], 1, again))
-            for dead in again:
-                yield _skipped(dead.source, "failed", "its process died twice: out of memory, or killed", {})
-
-
-def _pooled(jobs: Sequence[Job], workers: int, lost: list[Job]) -> Generator[tuple[Job, Entry]]:
-    """Outcomes until all are there or a process dies; then ``lost`` are the jobs that may have been in it."""
-    from joblib.externals.loky import get_reusable_executor
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
-
-    environment = dict.fromkeys(_THREADS, "1")
-    pool = get_reusable_executor(
-        max_workers=workers, timeout=60, env=environment, reuse=False, initializer=_leave_interrupts
-    )
-    waiting, active = list(jobs), dict[Future[Entry], Job]()
-    try:
-        while waiting or active:
-            while waiting and len(active) < workers:  # so many only: what is lost with a process is known
-                job = waiting.pop(0)
-                active[pool.submit(cache_recording, job)] = job
-            done, _ = wait(active, return_when=FIRST_COMPLETED)
-            for future in done:
-                entry = future.result()
-                yield active.pop(future), entry
-    except TerminatedWorkerError:
-        lost.extend(active.values())
-    finally:
-        pool.shutdown(wait=not active, kill_workers=bool(active))
+    with closing(spread(cache_recording, jobs, workers, initializer=_leave_interrupts)) as done:
+        for job, entry in done:
+            died = _skipped(job.source, "failed", "its process died twice: out of memory, or killed", {})
+            yield died if entry is None else entry
 
 
 def _leave_interrupts() -> None:
     """Ctrl-C is for the process that waits, which ends the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _cores() -> int:
-    with suppress(AttributeError):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
