@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,9 +19,10 @@ from gbwatt.cli.train import holds_model
 
 if TYPE_CHECKING:
     from gbwatt.data.corpora import Corpus
-    from gbwatt.experiments.runs import Row
+    from gbwatt.experiments.clinical import Trained
+    from gbwatt.experiments.runs import Run
     from gbwatt.models.foundation.classifier import Registered
-    from gbwatt.training.finetuning import Course, FineTuning
+    from gbwatt.training.finetuning import FineTuning
 
 RECORD, CHECKPOINT = "finetuning.json", "checkpoint"
 #: Beginnings of the names of files that a training writes into its folder at last.
@@ -61,7 +63,7 @@ def finetune(
     torchrun --nproc_per_node N -m gbwatt finetune …; the result is the same.
     """
     from gbwatt.data.corpora import Corpus
-    from gbwatt.experiments.clinical import made_with, row_of, run_of, settings_of
+    from gbwatt.experiments.clinical import classifier, run_of, settings_of, train_and_test
     from gbwatt.models.foundation.heads import OPTIONS
     from gbwatt.models.registry import entry
     from gbwatt.training.finetuning import FINETUNING, make_accelerator
@@ -90,26 +92,24 @@ def finetune(
     accelerator = make_accelerator(settings.precision)
     console = Console(quiet=as_json or not accelerator.is_main_process, soft_wrap=True)
     options = {"head": head, "weights": weights, "frozen": frozen, **chosen}
-    model = _build(backbone, corpus, options, seed, accelerator)
+    model = classifier(backbone, corpus, options, seed)
     if accelerator.is_main_process:
         require_writable(output)
     _describe(console, corpus, model, settings, accelerator.num_processes)
-    began = time.perf_counter()
+    began, tell = time.perf_counter(), partial(_tell, console, settings.max_epochs)
     try:
-        course = _train(console, corpus, model, settings, accelerator, output / CHECKPOINT, workers, save_every)
-    except KeyboardInterrupt:
-        console.print(
-            f"Stopped; what is done is in {output / CHECKPOINT}, and the same command goes on.", highlight=False
+        trained = train_and_test(
+            model, corpus, settings, accelerator, output / CHECKPOINT, save_every, workers, on_epoch=tell
         )
+    except KeyboardInterrupt:
+        said = f"Stopped; what is done is in {output / CHECKPOINT}, and the same command goes on."
+        console.print(said, highlight=False)
         raise typer.Exit(INTERRUPTED) from None
-    record = _test(corpus, model, course, settings, accelerator, workers)
-    record |= {"options": {**options, "weights": model.initialisation}, "processes": accelerator.num_processes}
-    record["seconds"] = time.perf_counter() - began
-    scores = record.pop("scores")
+    record = _record(corpus, model, trained, settings, accelerator)
+    record |= {"options": {**options, "weights": model.initialisation}, "seconds": time.perf_counter() - began}
     if accelerator.is_main_process:
         if store is not None:
-            run = run_of(corpus, model, options, training, seed)
-            _keep(store, row_of(run, course, scores, corpus, model, made_with(model, accelerator)), record)
+            _keep(store, run_of(corpus, model, options, training, seed), trained, corpus, model, record)
         _save(model, corpus, record, output)
         _conclude(console, record, output)
         if as_json:
@@ -118,12 +118,16 @@ def finetune(
     accelerator.end_training()
 
 
-def _keep(store: Path, row: Row, record: dict[str, Any]) -> None:
-    """Put a row into a store; the scores are then in the record as its test."""
+def _keep(
+    store: Path, run: Run, trained: Trained, corpus: Corpus, model: Registered, record: Mapping[str, Any]
+) -> None:
+    """Put the result into a store, where that of an experiment would be."""
     from datetime import UTC, datetime
 
+    from gbwatt.experiments.clinical import row_of
     from gbwatt.experiments.store import Store
 
+    row = row_of(run, trained, corpus, model, record["versions"])
     with Store(store) as kept:
         kept.add(row._replace(seconds=record["seconds"], finished=datetime.now(UTC).isoformat(timespec="seconds")))
 
@@ -145,14 +149,6 @@ def _require_free(output: Path, force: bool) -> None:
         )
 
 
-def _build(name: str, corpus: Corpus, options: Mapping[str, Any], seed: int, accelerator: Any) -> Registered:
-    from gbwatt.experiments.clinical import classifier
-    from gbwatt.training.randomness import start_epoch
-
-    start_epoch(seed, 0, accelerator.device)
-    return classifier(name, corpus, options)
-
-
 def _describe(console: Console, corpus: Corpus, model: Registered, settings: FineTuning, processes: int) -> None:
     parts = [f"{len(corpus.part(name))} {name}" for name in ("train", "valid", "eval")]
     console.print(
@@ -169,65 +165,37 @@ def _describe(console: Console, corpus: Corpus, model: Registered, settings: Fin
     )
 
 
-def _train(
-    console: Console,
-    corpus: Corpus,
-    model: Registered,
-    settings: FineTuning,
-    accelerator: Any,
-    checkpoint: Path,
-    workers: int,
-    save_every: int,
-) -> Course:
-    from gbwatt.training.finetuning import finetune as train
-
-    def tell(row: Mapping[str, Any]) -> None:
-        console.print(
-            f"epoch {row['epoch']}/{settings.max_epochs}: loss {row['train_loss']:.4f}, validation loss "
-            f"{row['valid_loss']:.4f}, balanced accuracy {percent(row['valid_accuracy'])}, {row['duration']:.0f} s",
-            highlight=False,
-        )
-
-    identity = {"data": corpus.fingerprint, "model": model.config, "weights": model.initialisation}
-    return train(
-        model,
-        corpus.part("train"),
-        corpus.part("valid"),
-        settings,
-        accelerator=accelerator,
-        checkpoint=checkpoint,
-        save_every=save_every,
-        fingerprint=identity,
-        workers=workers,
-        on_epoch=tell,
+def _tell(console: Console, max_epochs: int, row: Mapping[str, Any]) -> None:
+    console.print(
+        f"epoch {row['epoch']}/{max_epochs}: loss {row['train_loss']:.4f}, validation loss {row['valid_loss']:.4f}, "
+        f"balanced accuracy {percent(row['valid_accuracy'])}, {row['duration']:.0f} s",
+        highlight=False,
     )
 
 
-def _test(
-    corpus: Corpus, model: Registered, course: Course, settings: FineTuning, accelerator: Any, workers: int
+def _record(
+    corpus: Corpus, model: Registered, trained: Trained, settings: FineTuning, accelerator: Any
 ) -> dict[str, Any]:
-    """What came out, with the official evaluation part tested once."""
+    """What came out, as it is written beside the model."""
     from dataclasses import asdict
 
-    from gbwatt.experiments.clinical import evaluate
-    from gbwatt.experiments.environment import versions
+    from gbwatt.experiments.clinical import made_with
     from gbwatt.experiments.statistics import weighted_f1
-    from gbwatt.training.finetuning import predict
 
-    part = corpus.part("eval")
-    found = evaluate(predict(model, part, settings.batch_size, accelerator, workers), part.labels, corpus.class_names)
-    hits = sum(row[place] for place, row in enumerate(found["confusion"]))
+    confusion = trained.scores["confusion"]
+    hits = sum(row[place] for place, row in enumerate(confusion))
+    counted = accuracy(hits, sum(map(sum, confusion)))
     return {
         "corpus": corpus.name,
         "data": corpus.fingerprint,
         "backbone": model.name,
         "training": asdict(settings),
-        "scores": found,
-        "test": {**found, **accuracy(hits, len(part)), "weighted_f1": weighted_f1(found["confusion"])},
+        "test": {**trained.scores, **counted, "weighted_f1": weighted_f1(confusion)},
         "class_names": list(corpus.class_names),
-        "best_epoch": course.best_epoch,
-        "history": course.history,
-        "versions": versions(),
+        "best_epoch": trained.course.best_epoch,
+        "history": trained.course.history,
+        "processes": accelerator.num_processes,
+        "versions": made_with(model, accelerator),
     }
 
 

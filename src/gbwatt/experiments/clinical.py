@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.special
@@ -23,6 +23,7 @@ from gbwatt.models.registry import create
 from gbwatt.training.finetuning import (
     FINETUNING,
     Course,
+    EpochWatch,
     FineTuning,
     finetune,
     finetuning_of,
@@ -32,26 +33,54 @@ from gbwatt.training.finetuning import (
 from gbwatt.training.randomness import isolated, start_epoch
 from gbwatt.training.scores import score
 
+SAVE_EVERY = 200  # steps between checkpoints
 FEW = 16  # windows of a step, where only its duration is asked for
+
+
+class Trained(NamedTuple):
+    """How a training went, and the scores of the official evaluation part, by the columns of a row."""
+
+    course: Course
+    scores: dict[str, Any]
 
 
 def execute(run: Run, root: str | Path | None = None) -> Row:
     """Train as the run says, from where it was stopped if it was, and test once."""
     _require_plain(run)
     corpus = open_corpus(run.dataset, root)
-    train, valid, test = (corpus.part(name) for name in ("train", "valid", "eval"))
     settings = settings_of(run.model, corpus, run.training, run.seed)
     accelerator = make_accelerator(settings.precision)
-    with isolated(accelerator.device):
-        start_epoch(run.seed, 0, accelerator.device)
-        model = classifier(run.model, corpus, _with_weights(run.options, root))
-    folder = checkpoint_of(run, root)
-    identity = {"run": run.key, "data": corpus.fingerprint}
+    model = classifier(run.model, corpus, _with_weights(run.options, root), run.seed)
+    trained = train_and_test(model, corpus, settings, accelerator, checkpoint_of(run, root))
+    return row_of(run, trained, corpus, model, made_with(model, accelerator))
+
+
+def train_and_test(
+    model: Registered,
+    corpus: Corpus,
+    settings: FineTuning,
+    accelerator: Any,
+    checkpoint: Path,
+    save_every: int = SAVE_EVERY,
+    workers: int = 0,
+    on_epoch: EpochWatch | None = None,
+) -> Trained:
+    """Train on the windows of a corpus, from where it was stopped if it was, and test once."""
+    train, valid, test = (corpus.part(name) for name in ("train", "valid", "eval"))
     course = finetune(
-        model, train, valid, settings, accelerator=accelerator, checkpoint=folder, save_every=200, fingerprint=identity
+        model,
+        train,
+        valid,
+        settings,
+        accelerator=accelerator,
+        checkpoint=checkpoint,
+        save_every=save_every,
+        fingerprint={"data": corpus.fingerprint, "model": model.config, "weights": model.initialisation},
+        workers=workers,
+        on_epoch=on_epoch,
     )
-    found = evaluate(predict(model, test, settings.batch_size, accelerator), test.labels, corpus.class_names)
-    return row_of(run, course, found, corpus, model, made_with(model, accelerator))
+    logits = predict(model, test, settings.batch_size, accelerator, workers)
+    return Trained(course, evaluate(logits, test.labels, corpus.class_names))
 
 
 def epoch_seconds(run: Run, root: str | Path | None = None) -> float:
@@ -64,8 +93,7 @@ def epoch_seconds(run: Run, root: str | Path | None = None) -> float:
     changes: dict[str, Any] = {"max_epochs": 1, "warmup_epochs": 0.0, "batch_size": size, "shards": 1}
     settings = replace(settings_of(run.model, corpus, run.training, run.seed), **changes)
     times = [time.perf_counter()]
-    with isolated(torch.device("cpu")):
-        model = classifier(run.model, corpus, _with_weights(run.options, root))
+    model = classifier(run.model, corpus, _with_weights(run.options, root), run.seed)
     finetune(model, few, Few(valid, 1), settings, on_step=lambda *_: times.append(time.perf_counter()))
     window = (times[-1] - times[-2]) / settings.batch_size
     return window * (len(train) + len(valid) / 3)  # a third of a step is the forward pass
@@ -90,17 +118,20 @@ def settings_of(model: str, corpus: Corpus, training: Mapping[str, Any], seed: i
     return finetuning_of(model, len(corpus.class_names), {**training, "seed": seed})
 
 
-def classifier(name: str, corpus: Corpus, options: Mapping[str, Any]) -> Registered:
-    """A model for the windows of a corpus."""
-    model = create(
-        name,
-        n_chans=len(corpus.ch_names),
-        n_outputs=len(corpus.class_names),
-        n_times=corpus.n_times,
-        sfreq=corpus.sfreq,
-        ch_names=corpus.ch_names,
-        **options,
-    )
+def classifier(name: str, corpus: Corpus, options: Mapping[str, Any], seed: int) -> Registered:
+    """A model for the windows of a corpus; what is random in it follows from the seed."""
+    cpu = torch.device("cpu")
+    with isolated(cpu):
+        start_epoch(seed, 0, cpu)
+        model = create(
+            name,
+            n_chans=len(corpus.ch_names),
+            n_outputs=len(corpus.class_names),
+            n_times=corpus.n_times,
+            sfreq=corpus.sfreq,
+            ch_names=corpus.ch_names,
+            **options,
+        )
     assert isinstance(model, Registered)
     return model
 
@@ -137,10 +168,9 @@ def made_with(model: Registered, accelerator: Any) -> dict[str, str]:
     return {**versions(), "weights": model.initialisation, "processes": where}
 
 
-def row_of(
-    run: Run, course: Course, found: dict[str, Any], corpus: Corpus, model: Registered, made: dict[str, str]
-) -> Row:
+def row_of(run: Run, trained: Trained, corpus: Corpus, model: Registered, made: dict[str, str]) -> Row:
     """What a training leaves."""
+    course = trained.course
     at_best = course.history[course.best_epoch - 1]
     columns = ("train_loss", "valid_loss", "valid_accuracy")
     parts = {"train": "train", "valid": "valid", "test": "eval"}
@@ -148,7 +178,7 @@ def row_of(
         run.key,
         "done",
         run.to_dict(),
-        **found,
+        **trained.scores,
         valid_accuracy=at_best["valid_accuracy"],
         valid_loss=at_best["valid_loss"],
         best_epoch=course.best_epoch,
