@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -53,12 +54,11 @@ def _rebuild(epoch: int, batch: int, culprit: str, message: str) -> NonFiniteLos
     return error
 
 
-def finite(tensors: Iterable[Tensor]) -> bool:
+def finite(tensors: Sequence[Tensor]) -> bool:
     """Whether all entries of all tensors are finite; if they are, with one look at the device."""
-    given = list(tensors)
-    if not given or bool(torch.stack([x.sum() for x in given]).sum().isfinite()):
+    if not tensors or math.isfinite(torch.cat([x.flatten() for x in tensors]).sum().item()):
         return True
-    return all(bool(torch.isfinite(x).all()) for x in given)  # sums of large numbers are too large
+    return all(bool(torch.isfinite(x).all()) for x in tensors)  # sums of large numbers are too large
 
 
 def first_not_finite(named: Iterable[tuple[str, Tensor | None]]) -> str | None:

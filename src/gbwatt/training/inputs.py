@@ -31,6 +31,8 @@ class Examples(Dataset[tuple[Tensor, Tensor]]):
         return len(self.x)
 
     def __getitem__(self, index: Any) -> tuple[Tensor, Tensor]:
+        if isinstance(index, Tensor) and index.dtype == torch.int64 and index.ndim == 1:
+            return self.x.index_select(0, index), self.y.index_select(0, index)  # several times faster than x[index]
         return self.x[index], self.y[index]
 
     def to(self, dtype: torch.dtype, scale: float) -> Examples:

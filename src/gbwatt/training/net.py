@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from skorch import NeuralNet
+from skorch.utils import TeeGenerator
 from torch import Tensor, nn
 
 from gbwatt.nn.manifolds import RiemannianAdam
@@ -93,19 +94,41 @@ class Net(NeuralNet):  # type: ignore[misc]
         if self.module_.training != training:
             super()._set_training(training)
 
-    def train_step(self, batch: Any, **params: Any) -> Any:
+    def run_single_epoch(self, iterator: Batches | None, training: bool, prefix: str, step_fn: Any, **_: Any) -> None:
+        """All batches once, each with its row in the history."""
+        if iterator is None:
+            return
+        rows = self.history[-1]["batches"]
+        for batch in iterator:
+            self.notify("on_batch_begin", batch=batch, training=training)
+            step = step_fn(batch)
+            rows[-1] |= {f"{prefix}_loss": step["loss"].item(), f"{prefix}_batch_size": len(batch[0])}
+            self.notify("on_batch_end", batch=batch, training=training, **step)
+        self.history.record(f"{prefix}_batch_count", len(iterator))
+
+    def train_step(self, batch: Any, **_: Any) -> dict[str, Tensor]:
         """One step of the optimiser, if the numbers are finite."""
         with self._watched(batch, training=True):
-            return super().train_step(batch, **params)
+            self.optimizer_.zero_grad()
+            step: dict[str, Tensor] = self.train_step_single(batch)
+            parameters = TeeGenerator(self.get_all_learnable_params())
+            self.notify("on_grad_computed", named_parameters=parameters, batch=batch, training=True)
+            self.optimizer_.step()
+        return step
 
     def validation_step(self, batch: Any, **params: Any) -> Any:
         """The loss of a batch in evaluation mode."""
         with self._watched(batch, training=False):
             return super().validation_step(batch, **params)
 
+    def infer(self, x: Tensor, **_: Any) -> Tensor:
+        """The logits."""
+        logits: Tensor = self.module_(x.to(self.device))
+        return logits
+
     def get_loss(self, y_pred: Tensor, y_true: Tensor, X: Tensor, training: bool = False) -> Tensor:
         """The loss, which has to be finite."""
-        loss: Tensor = super().get_loss(y_pred, y_true, X=X, training=training)
+        loss: Tensor = self.criterion_(y_pred, y_true.to(y_pred.device))
         if not math.isfinite(loss.item()):
             raise self._explained(X, training)
         return loss
@@ -113,8 +136,8 @@ class Net(NeuralNet):  # type: ignore[misc]
     def on_grad_computed(self, net: Any, named_parameters: Any, batch: Any = None, **kwargs: Any) -> None:
         """Require finite gradients before the optimiser uses them."""
         super().on_grad_computed(net, named_parameters, batch=batch, **kwargs)
-        trained = (p for group in self.optimizer_.param_groups for p in group["params"])
-        if not diagnosis.finite(p.grad for p in trained if p.grad is not None):
+        trained = (p.grad for group in self.optimizer_.param_groups for p in group["params"])
+        if not diagnosis.finite([grad for grad in trained if grad is not None]):
             raise self._explained(batch[0], training=True)
 
     @contextmanager
