@@ -9,12 +9,15 @@
 #define INTEGER int64_t
 #define EPSILON DBL_EPSILON
 #define SQRT sqrt
+#define CBRT cbrt
 #define LOG log
 #define EXP exp
 #define POW pow
 #define TANH tanh
 #define NAME(x) ARCHITECTURE(x##_f64)
 #define TINY DBL_MIN
+#define NEAR 7e-7     /* |x^T x - 1|^2 of matrices that four terms make orthogonal, to rounding, and two */
+#define NEARLY 4e-11
 #define UNIT 1.0        /* largest entry of a matrix that is decomposed: room for products of squared lengths */
 #define SMALLEST 1e-140 /* squared length of a column, relative to UNIT^2, that is too short to be normalised */
 #else
@@ -23,12 +26,15 @@
 #define INTEGER int32_t
 #define EPSILON FLT_EPSILON
 #define SQRT sqrtf
+#define CBRT cbrtf
 #define LOG logf
 #define EXP expf
 #define POW powf
 #define TANH tanhf
 #define NAME(x) ARCHITECTURE(x##_f32)
 #define TINY FLT_MIN
+#define NEAR 2e-3f
+#define NEARLY 2e-5f
 #define UNIT 0x1p24f
 #define SMALLEST 1e-26f
 #endif
@@ -57,6 +63,9 @@ typedef INTEGER mask __attribute__((vector_size(BYTES), may_alias));
 #undef INTEGER
 #undef EPSILON
 #undef SQRT
+#undef CBRT
+#undef NEAR
+#undef NEARLY
 #undef LOG
 #undef EXP
 #undef POW
@@ -66,4 +75,3 @@ typedef INTEGER mask __attribute__((vector_size(BYTES), may_alias));
 #undef TINY
 #undef SMALLEST
 #undef RECOVERABLE
-#undef LAST

@@ -276,15 +276,14 @@ BEGIN(unchart_adjoints, 3 * PARTS + 2, PARTS * k + 3 * k)
     STORE(g, ITEM(l), t->out);
 END
 
-BEGIN(pairs, 6 * PARTS, PARTS * k)
-    vec *a = BLOCK(0), *b = BLOCK(1), *f = BLOCK(2), *v = BLOCK(3), *q = BLOCK(4), *x = BLOCK(5);
+BEGIN(pairs, 6 * PARTS + 4, PARTS * k)
+    vec *a = BLOCK(0), *b = BLOCK(1), *f = BLOCK(2), *v = BLOCK(3), *q = BLOCK(4), *x = BLOCK(5), *wide = BLOCK(6);
     LOAD(t->a, (size_t)t->ia[ITEM(l)], a);
     LOAD(t->b, (size_t)t->ib[ITEM(l)], b);
     int hard[LANES], any = 0;
     NAME(inner)(b, a, f, k, PARTS);
-    memcpy(v, f, sizeof(vec) * size);
-    for (size_t h = 0; h < size; h += square)
-        memcpy(q + h, NAME(polar)(v + h, x, x + square, k, hard + h / square * VEC), sizeof(vec) * square);
+    memcpy(q, f, sizeof(vec) * size);
+    for (size_t h = 0; h < size; h += square) NAME(polar)(q + h, v, v + square, x, x + square, wide, k, hard + h / square * VEC);
     EACH_LANE any |= hard[l];
     if (any) {
         NAME(decompose)(f, v, s, x, k, FRESH, 0, good);

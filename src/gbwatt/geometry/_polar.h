@@ -1,37 +1,159 @@
-/* Polar factors by products of matrices alone.  Part of _jacobi.h. */
+/* Polar factors u v^T of f = u diag(s) v^T, without a decomposition.  Part of _jacobi.h.
+ *
+ * Halley's method with weights (Nakatsukasa, Bai, Gygi 2010): x (a + b x^2) / (1 + c x^2) brings singular values between
+ * least and 1 as close to 1 as a function of this kind can: from 1e-6 in three steps.  One takes a product and a Cholesky
+ * decomposition.  The first squares the condition, and is in double precision where single would not do.
+ */
 
-/* Odd polynomials a x + b x^3 + c x^5 that bring [least, 1] closest to 1, relative to their largest value there; the image
- * of one is the interval of the next, and that of the last is 1, to rounding. */
-typedef struct {
-    REAL least, a, b, c;
-} NAME(polynomial);
-static const NAME(polynomial) NAME(polynomials)[] = {
-    {(REAL)0.001, (REAL)4.25317725, (REAL)-12.6074317, (REAL)9.35425449},
-    {(REAL)0.00425316, (REAL)4.24023066, (REAL)-12.498888, (REAL)9.25865731},
-    {(REAL)0.0180334, (REAL)4.18511483, (REAL)-12.0438218, (REAL)8.85870695},
-    {(REAL)0.0754014, (REAL)3.95389308, (REAL)-10.2557236, (REAL)7.3018305},
-    {(REAL)0.29375, (REAL)3.1568366, (REAL)-5.45688298, (REAL)3.30004637},
-    {(REAL)0.796221, (REAL)2.10106257, (REAL)-1.74484566, (REAL)0.643783088},
-    {1, (REAL)1.875, (REAL)-1.25, (REAL)0.375},
-};
-#define LAST (sizeof(NAME(polynomials)) / sizeof(NAME(polynomial)) - 1)
+/* Rows of a block of three, the last ones repeated. */
+#define THREE(i, k) i, i + 1 < (k) ? i + 1 : i, i + 2 < (k) ? i + 2 : i
 
-/* The least pivot of a symmetric matrix, which is not below its smallest eigenvalue, and seldom far above; x is scratch. */
-static vec NAME(least_pivot)(const vec *g, vec *x, size_t k)
+/* l <- the Cholesky factor of scale * g + ridge, below its diagonal, and the inverses of the diagonal on it; pivots that are
+ * not positive are replaced.  Returns the least one, which is not below the smallest eigenvalue, and seldom far above. */
+static vec NAME(factorise)(const vec *restrict g, vec scale, REAL ridge, vec *restrict l, size_t k)
 {
+    const vec tiny = NAME(all)(TINY);
     vec least = NAME(all)(INFINITY);
-    for (size_t p = 0; p < k; p++) {
-        vec *column = x + p * k;
-        for (size_t i = p; i < k; i++) column[i] = g[p * k + i];
-        for (size_t j = 0; j < p; j++) {
-            const vec c = x[j * k + p];
-            for (size_t i = p; i < k; i++) column[i] -= c * x[j * k + i];
+    size_t p = 0;
+    for (; p + 3 <= k; p += 3) {
+        vec *l0 = l + p * k, *l1 = l0 + k, *l2 = l1 + k;
+        const vec *g0 = g + p * k, *g1 = g0 + k, *g2 = g1 + k;
+        for (size_t i = p; i < k; i += 3) {
+            const size_t row[3] = {THREE(i, k)};
+            vec c00 = scale * g0[row[0]], c10 = scale * g0[row[1]], c20 = scale * g0[row[2]];
+            vec c01 = scale * g1[row[0]], c11 = scale * g1[row[1]], c21 = scale * g1[row[2]];
+            vec c02 = scale * g2[row[0]], c12 = scale * g2[row[1]], c22 = scale * g2[row[2]];
+            for (size_t j = 0; j < p; j++) {
+                const vec *x = l + j * k, x0 = x[row[0]], x1 = x[row[1]], x2 = x[row[2]];
+                const vec y0 = x[p], y1 = x[p + 1], y2 = x[p + 2];
+                c00 -= x0 * y0, c10 -= x1 * y0, c20 -= x2 * y0;
+                c01 -= x0 * y1, c11 -= x1 * y1, c21 -= x2 * y1;
+                c02 -= x0 * y2, c12 -= x1 * y2, c22 -= x2 * y2;
+            }
+            if (i == p) {
+                c00 += ridge;
+                l0[p] = NAME(inverse_root)(NAME(larger)(c00, tiny));
+                l0[p + 1] = c10 * l0[p], l0[p + 2] = c20 * l0[p];
+                c11 += ridge - l0[p + 1] * l0[p + 1];
+                l1[p + 1] = NAME(inverse_root)(NAME(larger)(c11, tiny));
+                l1[p + 2] = (c21 - l0[p + 2] * l0[p + 1]) * l1[p + 1];
+                c22 += ridge - l0[p + 2] * l0[p + 2] - l1[p + 2] * l1[p + 2];
+                l2[p + 2] = NAME(inverse_root)(NAME(larger)(c22, tiny));
+                least = -NAME(larger)(NAME(larger)(-c00, -c11), NAME(larger)(-c22, -least));
+                continue;
+            }
+            const vec x10 = l0[p + 1], x20 = l0[p + 2], x21 = l1[p + 2], d0 = l0[p], d1 = l1[p + 1], d2 = l2[p + 2];
+            c00 *= d0, c10 *= d0, c20 *= d0;
+            c01 = (c01 - c00 * x10) * d1, c11 = (c11 - c10 * x10) * d1, c21 = (c21 - c20 * x10) * d1;
+            c02 = (c02 - c00 * x20 - c01 * x21) * d2, c12 = (c12 - c10 * x20 - c11 * x21) * d2;
+            c22 = (c22 - c20 * x20 - c21 * x21) * d2;
+            l0[row[0]] = c00, l0[row[1]] = c10, l0[row[2]] = c20;
+            l1[row[0]] = c01, l1[row[1]] = c11, l1[row[2]] = c21;
+            l2[row[0]] = c02, l2[row[1]] = c12, l2[row[2]] = c22;
         }
-        least = -NAME(larger)(-least, -column[p]);
-        const vec positive = NAME(larger)(column[p], NAME(all)(TINY)), inverse = 1 / NAME(root)(positive);
-        for (size_t i = p; i < k; i++) column[i] *= inverse;
+    }
+    for (; p < k; p++) {
+        vec *column = l + p * k;
+        for (size_t i = p; i < k; i++) column[i] = scale * g[p * k + i];
+        for (size_t j = 0; j < p; j++)
+            for (size_t i = p; i < k; i++) column[i] -= l[j * k + p] * l[j * k + i];
+        column[p] += ridge;
+        least = -NAME(larger)(-column[p], -least);
+        column[p] = NAME(inverse_root)(NAME(larger)(column[p], tiny));
+        for (size_t i = p + 1; i < k; i++) column[i] *= column[p];
     }
     return least;
+}
+
+/* x <- f l^-T */
+static void NAME(divide_forward)(const vec *restrict f, const vec *restrict l, vec *restrict x, size_t k)
+{
+    size_t p = 0;
+    for (; p + 3 <= k; p += 3) {
+        const vec *l0 = l + p * k, *l1 = l0 + k, *l2 = l1 + k, *f0 = f + p * k, *f1 = f0 + k, *f2 = f1 + k;
+        const vec x10 = l0[p + 1], x20 = l0[p + 2], x21 = l1[p + 2], d0 = l0[p], d1 = l1[p + 1], d2 = l2[p + 2];
+        vec *o0 = x + p * k, *o1 = o0 + k, *o2 = o1 + k;
+        for (size_t i = 0; i < k; i += 3) {
+            const size_t row[3] = {THREE(i, k)};
+            vec c00 = f0[row[0]], c10 = f0[row[1]], c20 = f0[row[2]], c01 = f1[row[0]], c11 = f1[row[1]], c21 = f1[row[2]];
+            vec c02 = f2[row[0]], c12 = f2[row[1]], c22 = f2[row[2]];
+            for (size_t j = 0; j < p; j++) {
+                const vec *done = x + j * k, *y = l + j * k + p;
+                const vec x0 = done[row[0]], x1 = done[row[1]], x2 = done[row[2]];
+                c00 -= x0 * y[0], c10 -= x1 * y[0], c20 -= x2 * y[0];
+                c01 -= x0 * y[1], c11 -= x1 * y[1], c21 -= x2 * y[1];
+                c02 -= x0 * y[2], c12 -= x1 * y[2], c22 -= x2 * y[2];
+            }
+            c00 *= d0, c10 *= d0, c20 *= d0;
+            c01 = (c01 - c00 * x10) * d1, c11 = (c11 - c10 * x10) * d1, c21 = (c21 - c20 * x10) * d1;
+            c02 = (c02 - c00 * x20 - c01 * x21) * d2, c12 = (c12 - c10 * x20 - c11 * x21) * d2;
+            c22 = (c22 - c20 * x20 - c21 * x21) * d2;
+            o0[row[0]] = c00, o0[row[1]] = c10, o0[row[2]] = c20;
+            o1[row[0]] = c01, o1[row[1]] = c11, o1[row[2]] = c21;
+            o2[row[0]] = c02, o2[row[1]] = c12, o2[row[2]] = c22;
+        }
+    }
+    for (; p < k; p++)
+        for (size_t i = 0; i < k; i++) {
+            vec c = f[p * k + i];
+            for (size_t j = 0; j < p; j++) c -= x[j * k + i] * l[j * k + p];
+            x[p * k + i] = c * l[p * k + p];
+        }
+}
+
+/* x <- x l^-1, and f <- share f + rest x */
+static void NAME(divide_backward)(vec *restrict x, const vec *restrict l, vec *restrict f, vec share, vec rest, size_t k)
+{
+    size_t p = k;
+    for (; p % 3; p--)
+        for (size_t i = 0; i < k; i++) {
+            vec c = x[(p - 1) * k + i];
+            for (size_t j = p; j < k; j++) c -= x[j * k + i] * l[(p - 1) * k + j];
+            x[(p - 1) * k + i] = c *= l[(p - 1) * k + p - 1];
+            f[(p - 1) * k + i] = share * f[(p - 1) * k + i] + rest * c;
+        }
+    for (; p > 0;) {
+        p -= 3;
+        const vec *l0 = l + p * k, *l1 = l0 + k, *l2 = l1 + k;
+        const vec x10 = l0[p + 1], x20 = l0[p + 2], x21 = l1[p + 2], d0 = l0[p], d1 = l1[p + 1], d2 = l2[p + 2];
+        vec *x0 = x + p * k, *x1 = x0 + k, *x2 = x1 + k, *f0 = f + p * k;
+        for (size_t i = 0; i < k; i += 3) {
+            const size_t row[3] = {THREE(i, k)};
+            vec c00 = x0[row[0]], c10 = x0[row[1]], c20 = x0[row[2]], c01 = x1[row[0]], c11 = x1[row[1]], c21 = x1[row[2]];
+            vec c02 = x2[row[0]], c12 = x2[row[1]], c22 = x2[row[2]];
+            for (size_t j = p + 3; j < k; j++) {
+                const vec *done = x + j * k, y0 = l0[j], y1 = l1[j], y2 = l2[j];
+                const vec a = done[row[0]], b = done[row[1]], c = done[row[2]];
+                c00 -= a * y0, c10 -= b * y0, c20 -= c * y0;
+                c01 -= a * y1, c11 -= b * y1, c21 -= c * y1;
+                c02 -= a * y2, c12 -= b * y2, c22 -= c * y2;
+            }
+            c02 *= d2, c12 *= d2, c22 *= d2;
+            c01 = (c01 - c02 * x21) * d1, c11 = (c11 - c12 * x21) * d1, c21 = (c21 - c22 * x21) * d1;
+            c00 = (c00 - c01 * x10 - c02 * x20) * d0, c10 = (c10 - c11 * x10 - c12 * x20) * d0;
+            c20 = (c20 - c21 * x10 - c22 * x20) * d0;
+            x0[row[0]] = c00, x0[row[1]] = c10, x0[row[2]] = c20;
+            x1[row[0]] = c01, x1[row[1]] = c11, x1[row[2]] = c21;
+            x2[row[0]] = c02, x2[row[1]] = c12, x2[row[2]] = c22;
+        }
+        for (size_t i = 0; i < 3 * k; i++) f0[i] = share * f0[i] + rest * x0[i];
+    }
+}
+
+/* f <- the best step for singular values from least to 1, with g = f^T f; least becomes that after it.  Lanes that stay are
+ * left as they are.  l, x: scratch. */
+static void NAME(approach)(vec *f, const vec *g, vec *least, mask stay, vec *l, vec *x, size_t k)
+{
+    const vec square = *least * *least, cube = 4 * (1 - square) / (square * square), zero = {0}, one = NAME(all)(1);
+    vec d;
+    for (size_t i = 0; i < VEC; i++) d[i] = CBRT(cube[i]);
+    const vec first = NAME(root)(1 + d), second = 8 - 4 * d + 8 * (2 - square) / (square * first);
+    const vec a = first + NAME(root)(NAME(larger)(second, zero)) / 2, b = (a - 1) * (a - 1) / 4, c = a + b - 1;
+    const vec after = *least * (a + b * square) / (1 + c * square), share = b / c;
+    *least = NAME(choose)(stay, *least, -NAME(larger)(-after, -one));
+    NAME(factorise)(g, NAME(choose)(stay, zero, c), 1, l, k);
+    NAME(divide_forward)(f, l, x, k);
+    NAME(divide_backward)(x, l, f, NAME(choose)(stay, one, share), NAME(choose)(stay, zero, a - share), k);
 }
 
 /* |g - 1|^2 */
@@ -49,53 +171,113 @@ static vec NAME(from_identity)(const vec *g, size_t k)
     return 2 * ((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-/* What the polar factor of f takes, lane by lane: the polynomial to begin with, and f and g = f^T f scaled for it.  hard
- * marks the lanes where f is too ill-conditioned.  x: scratch. */
-static void NAME(prepare)(vec *f, vec *g, vec *x, size_t k, size_t *next, int *hard)
+/* f and g = f^T f scaled so that no singular value of f is above 1, and about the smallest one; x is scratch. */
+static vec NAME(scale_down)(vec *f, vec *g, vec *x, size_t k)
 {
-    const vec scale = 1 / NAME(root)(NAME(dot)(g, g, k)); /* of the largest eigenvalue, or less */
-    const vec least = NAME(least_pivot)(g, x, k) * scale, root = NAME(root)(scale);
+    const vec scale = 1 / NAME(root)(NAME(dot)(g, g, k)), root = NAME(root)(scale);
+    const vec least = NAME(factorise)(g, scale, 0, x, k);
     for (size_t i = 0; i < k * k; i++) f[i] *= root, g[i] *= scale;
-    for (size_t l = 0; l < VEC; l++) {
-        const REAL value = least[l] > 0 ? SQRT(least[l]) / 2 : 0;
-        hard[l] = !(value >= NAME(polynomials)[0].least);
-        for (next[l] = 0; next[l] < LAST && NAME(polynomials)[next[l] + 1].least < value;) next[l]++;
-    }
+    return NAME(root)(NAME(larger)(least, (vec){0})) / 2;
 }
 
-/* u v^T of f = u diag(s) v^T, by products of matrices alone, in the lanes that are not hard; f is overwritten.  The result
- * is in f or x.  g, x: scratch. */
-static const vec *NAME(polar)(vec *f, vec *x, vec *g, size_t k, int *hard)
+#if DOUBLE
+/* f scaled and brought nearer to its polar factor by the first step, and the least singular value after it; hard where that
+ * is too much for double precision, too.  x: three matrices of scratch. */
+static vec NAME(first_step)(vec *f, vec *x, size_t k, int *hard)
 {
-    size_t next[VEC];
-    int done[VEC];
-    vec unit;
-    NAME(normalise)(f, &unit, 1, k, 1);
-    for (int step = 0; step < MAX_POLYNOMIALS; step++) {
-        vec a = NAME(all)(1), b = {0}, c = {0}, off = NAME(all)(1); /* lanes that are done are left as they are */
-        int last = 0, left = 0;
-        NAME(symmetric_inner)(f, f, g, k);
-        if (step == 0) {
-            NAME(prepare)(f, g, x, k, next, hard);
-            for (size_t l = 0; l < VEC; l++) done[l] = hard[l];
-        }
-        for (size_t l = 0; l < VEC; l++) last |= !done[l] && next[l] == LAST;
-        if (last) off = NAME(from_identity)(g, k);
-        for (size_t l = 0; l < VEC; l++) {
-            if (done[l]) continue;
-            const NAME(polynomial) *p = NAME(polynomials) + next[l];
-            if (next[l] < LAST || off[l] > EPSILON / 4) a[l] = p->a, b[l] = p->b, c[l] = p->c, left = 1;
-            else a[l] = (REAL)1.5, b[l] = (REAL)-0.5, done[l] = 1; /* of the third order, which is enough to end with */
-            next[l] += next[l] < LAST;
-        }
-        if (left) NAME(symmetric_inner)(g, g, x, k);
-        for (size_t i = 0; i < k * k; i++) g[i] = left ? b * g[i] + c * x[i] : b * g[i];
-        for (size_t p = 0; p < k; p++) g[p * k + p] += a;
-        NAME(multiply)(f, g, x, k, 1);
-        if (!left) return x;
-        vec *other = f;
-        f = x, x = other;
+    const size_t square = k * k;
+    NAME(symmetric_inner)(f, f, x, k);
+    vec least = NAME(scale_down)(f, x, x + square, k);
+    for (size_t i = 0; i < VEC; i++) {
+        hard[i] = !(least[i] >= ROUNDABLE);
+        if (hard[i]) least[i] = 1;
     }
-    for (size_t l = 0; l < VEC; l++) hard[l] |= !done[l];
-    return f;
+    NAME(approach)(f, x, &least, (mask){0}, x + square, x + 2 * square, k);
+    return least;
 }
+#else
+/* The same in double precision, in some lanes.  x: four matrices of scratch. */
+static void NAME(first_step)(vec *f, ARCHITECTURE(vector_f64) *x, vec *least, mask which, size_t k, int *hard)
+{
+    const size_t half = VEC / 2;
+    for (size_t first = 0; first < VEC; first += half) {
+        int beyond[VEC];
+        mask these = which; /* in this half */
+        for (size_t i = 0; i < k * k; i++) {
+            const float *narrow = (const float *)(f + i) + first;
+            double *wide = (double *)(x + i);
+            for (size_t l = 0; l < half; l++) wide[l] = narrow[l];
+        }
+        const ARCHITECTURE(vector_f64) after = ARCHITECTURE(first_step_f64)(x, x + k * k, k, beyond);
+        for (size_t l = 0; l < half; l++) {
+            these[(first + half + l) % VEC] = 0;
+            if (which[first + l]) hard[first + l] = beyond[l], (*least)[first + l] = (REAL)after[l];
+        }
+        for (size_t i = 0; i < k * k; i++) {
+            const double *wide = (const double *)(x + i);
+            vec narrow;
+            for (size_t l = 0; l < half; l++) ((float *)&narrow)[l] = ((float *)&narrow)[half + l] = (float)wide[l];
+            f[i] = NAME(choose)(these, narrow, f[i]);
+        }
+    }
+}
+#endif
+
+/* f <- f (1 + h / 2 + 3/8 h^2 + 5/16 h^3 + 35/128 h^4) with h = 1 - g, which is f g^-1/2 but for the terms that are left
+ * out; where off, the square of h, is small enough, the first three.  g is overwritten; x, y, z: scratch. */
+static void NAME(end)(vec *f, vec *g, vec off, vec *x, vec *y, vec *z, size_t k)
+{
+    const mask many = ~(mask)(off <= (REAL)NEARLY);
+    for (size_t i = 0; i < k * k; i++) g[i] = -g[i];
+    for (size_t p = 0; p < k; p++) g[p * k + p] += 1;
+    NAME(symmetric_inner)(g, g, x, k);
+    if (NAME(some)(many)) {
+        const vec third = (vec)((mask)NAME(all)((REAL)0.3125) & many), fourth = (vec)((mask)NAME(all)((REAL)0.2734375) & many);
+        for (size_t i = 0; i < k * k; i++) y[i] = third * g[i] + fourth * x[i];
+        NAME(symmetric_inner)(x, y, z, k);
+        for (size_t i = 0; i < k * k; i++) g[i] = (REAL)0.5 * g[i] + (REAL)0.375 * x[i] + z[i];
+    } else {
+        for (size_t i = 0; i < k * k; i++) g[i] = (REAL)0.5 * g[i] + (REAL)0.375 * x[i];
+    }
+    NAME(multiply)(f, g, x, k, 1);
+    for (size_t i = 0; i < k * k; i++) f[i] += x[i];
+}
+
+/* f <- u v^T, in the lanes that are not hard.  g, l, x, y: scratch; wide: four matrices of scratch in double precision, where
+ * that is not the precision of f. */
+static void NAME(polar)(vec *f, vec *g, vec *l, vec *x, vec *y, void *wide, size_t k, int *hard)
+{
+    vec unit, off;
+    NAME(normalise)(f, &unit, 1, k, 1);
+    NAME(symmetric_inner)(f, f, g, k);
+    vec least = NAME(scale_down)(f, g, x, k);
+    const mask ill = ~(mask)(least >= (REAL)SQUARABLE);
+    for (size_t i = 0; i < VEC; i++) hard[i] = ill[i] != 0;
+#if !DOUBLE
+    if (NAME(some)(ill)) {
+        NAME(first_step)(f, wide, &least, ill, k, hard);
+        NAME(symmetric_inner)(f, f, x, k);
+        for (size_t i = 0; i < k * k; i++) g[i] = NAME(choose)(ill, x[i], g[i]);
+    }
+#else
+    (void)wide;
+#endif
+    for (int step = 0; step <= MAX_HALLEY; step++) { /* lanes that are ready wait for the others */
+        off = NAME(from_identity)(g, k);
+        mask stay = {0};
+        int left = 0;
+        for (size_t i = 0; i < VEC; i++) {
+            stay[i] = hard[i] || off[i] <= (REAL)NEAR ? -1 : 0;
+            hard[i] |= !stay[i] && step == MAX_HALLEY; /* NaN, too */
+            left |= !stay[i];
+            const REAL known = off[i] < 1 ? SQRT(1 - SQRT(off[i])) : 0; /* no singular value is below */
+            if (least[i] > (REAL)0.99) least[i] = (REAL)0.1; /* if it were, this lane would be ready */
+            if (!(least[i] >= known)) least[i] = known;
+        }
+        if (!left || step == MAX_HALLEY) break;
+        NAME(approach)(f, g, &least, stay, l, x, k);
+        NAME(symmetric_inner)(f, f, g, k);
+    }
+    NAME(end)(f, g, off, x, y, l, k);
+}
+#undef THREE
