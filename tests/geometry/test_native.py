@@ -242,9 +242,9 @@ def test_rectified_functions_take_matrices_that_are_not_positive(spd, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("k", [1, 2, 5, 12, 18])
-@pytest.mark.parametrize("cond", [1.0, 1e1, 1e2, 1e3, 1e6])
-def test_distances_are_exact_whether_by_products_or_by_rotations(dtype, k, cond):
-    """Matrices of moderate condition are aligned by products, others decomposed; both to rounding."""
+@pytest.mark.parametrize("cond", [1.0, 1e1, 1e2, 1e3, 1e4, 1e6, 1e9])
+def test_distances_are_exact_whether_by_steps_or_by_rotations(dtype, k, cond):
+    """Halley's method where the condition is moderate, from double precision where it is not, or a decomposition."""
     torch.manual_seed(0)
     u, v = (torch.linalg.qr(torch.randn(2, 40, k, k, dtype=torch.float64)).Q for _ in range(2))
     s = torch.logspace(0, -torch.tensor(cond).log10().item() / 2, k, dtype=torch.float64)
@@ -260,11 +260,26 @@ def test_distances_are_exact_whether_by_products_or_by_rotations(dtype, k, cond)
         assert (torch.linalg.matrix_norm(found.double() - right) <= 20 * k * eps * cond**0.5 * norm).all()
 
 
+@pytest.mark.parametrize("cond", [1e3, 1e5])
+def test_alignments_of_short_columns_are_exact_relative_to_their_length(cond):
+    """Factors of nearly singular covariances: columns of all lengths, in single precision."""
+    if not _native.available():
+        pytest.skip("a property of the kernel, which was not built")
+    torch.manual_seed(0)
+    s = torch.logspace(0, -torch.tensor(cond).log10().item() / 2, 12, dtype=torch.float64)
+    a, b = ((torch.eye(12) + 0.02 * torch.randn(60, 12, 12, dtype=torch.float64)) * s for _ in range(2))
+    a, b = a.float(), b.float()
+    found = _native.procrustes(a, b, True)[1]
+    wrong = torch.linalg.vector_norm(found.double() - _by_lapack(a.double(), b.double())[1], dim=-2)
+    assert (wrong / s).max() <= 100 * torch.finfo(torch.float32).eps
+
+
 def test_a_distance_does_not_depend_on_the_others_of_its_batch(spd):
     if not _native.available():
         pytest.skip("a property of the kernel, which was not built")
     a, b = (torch.linalg.cholesky(spd(20, k=7, cond=30.0, seed=i)).float() for i in range(2))
-    a[3], b[11] = (torch.linalg.cholesky(spd(k=7, cond=1e9, seed=i)).float() for i in range(2))  # the long way
+    for i, cond in ((3, 1e6), (4, 1e5), (11, 1e9), (17, 1e12)):  # the longer ways
+        a[i], b[i] = (torch.linalg.cholesky(spd(k=7, cond=cond, seed=j)).float() for j in range(2))
     whole = _native.procrustes(a, b, True)
     for i in range(20):
         part = slice(i, i + 1)
