@@ -23,11 +23,20 @@ from gbwatt.training.optim import make_optimizer
 Batch = tuple[Tensor, Tensor]
 
 PAPER, BEST, MATT, SPDNET, EEGNET = "GBWAtt, paper", "GBWAtt, best", "MAtt", "SPDNet", "EEGNet"
+SHRUNK = "GBWAtt, shrunk"  # the paper's, of covariances that are shrunk by 0.3
 GROUPED = "MAtt, grouped"  # with the branches of our ERN preset, where the published one splits time
 TEXTBOOK, LOOP, FLOOR, FLAT = "textbook", "loop", "floor", "floor, 1d"
 FLOORS = (FLOOR, FLAT)
 OURS = (PAPER, BEST)
-REGISTERED = {PAPER: "gbwatt", BEST: "gbwatt", MATT: "matt", GROUPED: "matt", SPDNET: "spdnet", EEGNET: "eegnet"}
+REGISTERED = {
+    PAPER: "gbwatt",
+    SHRUNK: "gbwatt",
+    BEST: "gbwatt",
+    MATT: "matt",
+    GROUPED: "matt",
+    SPDNET: "spdnet",
+    EEGNET: "eegnet",
+}
 NAMES = (*REGISTERED, TEXTBOOK, LOOP, *FLOORS)
 
 #: Steps at the preset's learning rate before anything is measured: M has left the identity.
@@ -73,6 +82,7 @@ def build(name: str, preset: str) -> nn.Module:
     torch.manual_seed(0)
     others: dict[str, Callable[[], nn.Module]] = {
         PAPER: lambda: GBWAtt.for_task(preset, theta=1.5, recipe="paper"),
+        SHRUNK: lambda: GBWAtt.for_task(preset, theta=1.5, recipe="paper", shrinkage=0.3),
         BEST: lambda: GBWAtt.for_task(preset, theta=1.5, recipe="best"),
         TEXTBOOK: lambda: Textbook.for_task(preset, theta=1.5),
         LOOP: lambda: Loop.for_task(preset, theta=1.5),

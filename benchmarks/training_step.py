@@ -181,8 +181,10 @@ def steps(args: argparse.Namespace) -> Part:
         "norms, forward and backward, written over images as EEG networks do, or, *1d*, over times, which torch "
         "computes faster. Each network is in a process of its own, as when it is trained. Errors are relative, in the "
         "Euclidean norm, against float64 with the same weights; those of textbook and loop against GBWAtt in float64. "
-        "All have the batch size of the preset. For ERN MAtt as published splits time, and SPDNet has no branches "
-        "either: they filter less. *MAtt, grouped* has the three branches of GBWAtt."
+        "All have the batch size of the preset. GBWAtt has the paper's recipe, the Fréchet mean of covariances as they "
+        "are; *shrunk*, the same of covariances shrunk by 0.3; or *best*, with the tangent mean as well. For ERN MAtt "
+        "as published splits time, and SPDNet has no branches either: they filter less. *MAtt, grouped* has the three "
+        "branches of GBWAtt."
     )
     return Part("\n\n".join(["## A step of training", legend, *parts]), criteria)
 
