@@ -29,8 +29,7 @@
 
 #define MAX_SWEEPS 40
 #define MAX_HALLEY 8      /* steps to a polar factor */
-#define SQUARABLE 1e-3    /* least singular value, of the largest, of matrices that may be squared */
-#define ROUNDABLE 1e-7    /* the same in double precision, where what comes of it is rounded to single */
+#define ROUNDABLE 1e-7    /* least singular value after which a step in double precision may be rounded to single */
 #define SLOW 0.5 /* a walk whose residual falls by less in two steps needs new frames */
 #define MAX_FRAMES 8 /* so many times at the most, unless they last; steps without a kernel cost more than all of them */
 #define LANES 16 /* matrices that are decomposed together: enough independent chains */

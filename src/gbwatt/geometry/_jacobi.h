@@ -16,6 +16,7 @@
 #define TANH tanh
 #define NAME(x) ARCHITECTURE(x##_f64)
 #define TINY DBL_MIN
+#define SQUARABLE 1e-3 /* least singular value, of the largest, of matrices that may be squared */
 #define NEAR 7e-7     /* |x^T x - 1|^2 of matrices that four terms make orthogonal, to rounding, and two */
 #define NEARLY 4e-11
 #define UNIT 1.0        /* largest entry of a matrix that is decomposed: room for products of squared lengths */
@@ -33,6 +34,7 @@
 #define TANH tanhf
 #define NAME(x) ARCHITECTURE(x##_f32)
 #define TINY FLT_MIN
+#define SQUARABLE 3e-3
 #define NEAR 2e-3f
 #define NEARLY 2e-5f
 #define UNIT 0x1p24f
@@ -64,6 +66,7 @@ typedef INTEGER mask __attribute__((vector_size(BYTES), may_alias));
 #undef EPSILON
 #undef SQRT
 #undef CBRT
+#undef SQUARABLE
 #undef NEAR
 #undef NEARLY
 #undef LOG
