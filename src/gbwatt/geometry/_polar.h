@@ -8,48 +8,67 @@
 /* Rows of a block of three, the last ones repeated. */
 #define THREE(i, k) i, i + 1 < (k) ? i + 1 : i, i + 2 < (k) ? i + 2 : i
 
+/* Three rows of three columns of a matrix. */
+typedef struct {
+    vec c00, c10, c20, c01, c11, c21, c02, c12, c22;
+} NAME(block);
+
+/* scale f - x l^T over the columns before p, in a block of columns from p on. */
+INLINE NAME(block) NAME(remainder)(const vec *f, vec scale, const vec *x, const vec *l, size_t k, size_t p, const size_t *row)
+{
+    const vec *f0 = f + p * k, *f1 = f0 + k, *f2 = f1 + k;
+    vec c00 = scale * f0[row[0]], c10 = scale * f0[row[1]], c20 = scale * f0[row[2]];
+    vec c01 = scale * f1[row[0]], c11 = scale * f1[row[1]], c21 = scale * f1[row[2]];
+    vec c02 = scale * f2[row[0]], c12 = scale * f2[row[1]], c22 = scale * f2[row[2]];
+    for (size_t j = 0; j < p; j++) {
+        const vec *done = x + j * k, x0 = done[row[0]], x1 = done[row[1]], x2 = done[row[2]];
+        const vec y0 = l[j * k + p], y1 = l[j * k + p + 1], y2 = l[j * k + p + 2];
+        c00 -= x0 * y0, c10 -= x1 * y0, c20 -= x2 * y0;
+        c01 -= x0 * y1, c11 -= x1 * y1, c21 -= x2 * y1;
+        c02 -= x0 * y2, c12 -= x1 * y2, c22 -= x2 * y2;
+    }
+    return (NAME(block)){c00, c10, c20, c01, c11, c21, c02, c12, c22};
+}
+
+/* x <- a remainder, divided by the block of l^T on the diagonal. */
+INLINE void NAME(settle)(NAME(block) b, const vec *l, vec *x, size_t k, size_t p, const size_t *row)
+{
+    const vec *l0 = l + p * k, *l1 = l0 + k, *l2 = l1 + k;
+    const vec x10 = l0[p + 1], x20 = l0[p + 2], x21 = l1[p + 2], d0 = l0[p], d1 = l1[p + 1], d2 = l2[p + 2];
+    vec *o0 = x + p * k, *o1 = o0 + k, *o2 = o1 + k;
+    const vec c00 = b.c00 * d0, c10 = b.c10 * d0, c20 = b.c20 * d0;
+    const vec c01 = (b.c01 - c00 * x10) * d1, c11 = (b.c11 - c10 * x10) * d1, c21 = (b.c21 - c20 * x10) * d1;
+    o0[row[0]] = c00, o0[row[1]] = c10, o0[row[2]] = c20;
+    o1[row[0]] = c01, o1[row[1]] = c11, o1[row[2]] = c21;
+    o2[row[0]] = (b.c02 - c00 * x20 - c01 * x21) * d2, o2[row[1]] = (b.c12 - c10 * x20 - c11 * x21) * d2;
+    o2[row[2]] = (b.c22 - c20 * x20 - c21 * x21) * d2;
+}
+
 /* l <- the Cholesky factor of scale * g + ridge, below its diagonal, and the inverses of the diagonal on it; pivots that are
  * not positive are replaced.  Returns the least one, which is not below the smallest eigenvalue, and seldom far above. */
-static vec NAME(factorise)(const vec *restrict g, vec scale, REAL ridge, vec *restrict l, size_t k)
+static vec NAME(factorise)(const vec *g, vec scale, REAL ridge, vec *l, size_t k)
 {
     const vec tiny = NAME(all)(TINY);
     vec least = NAME(all)(INFINITY);
     size_t p = 0;
     for (; p + 3 <= k; p += 3) {
         vec *l0 = l + p * k, *l1 = l0 + k, *l2 = l1 + k;
-        const vec *g0 = g + p * k, *g1 = g0 + k, *g2 = g1 + k;
         for (size_t i = p; i < k; i += 3) {
             const size_t row[3] = {THREE(i, k)};
-            vec c00 = scale * g0[row[0]], c10 = scale * g0[row[1]], c20 = scale * g0[row[2]];
-            vec c01 = scale * g1[row[0]], c11 = scale * g1[row[1]], c21 = scale * g1[row[2]];
-            vec c02 = scale * g2[row[0]], c12 = scale * g2[row[1]], c22 = scale * g2[row[2]];
-            for (size_t j = 0; j < p; j++) {
-                const vec *x = l + j * k, x0 = x[row[0]], x1 = x[row[1]], x2 = x[row[2]];
-                const vec y0 = x[p], y1 = x[p + 1], y2 = x[p + 2];
-                c00 -= x0 * y0, c10 -= x1 * y0, c20 -= x2 * y0;
-                c01 -= x0 * y1, c11 -= x1 * y1, c21 -= x2 * y1;
-                c02 -= x0 * y2, c12 -= x1 * y2, c22 -= x2 * y2;
-            }
-            if (i == p) {
-                c00 += ridge;
-                l0[p] = NAME(inverse_root)(NAME(larger)(c00, tiny));
-                l0[p + 1] = c10 * l0[p], l0[p + 2] = c20 * l0[p];
-                c11 += ridge - l0[p + 1] * l0[p + 1];
-                l1[p + 1] = NAME(inverse_root)(NAME(larger)(c11, tiny));
-                l1[p + 2] = (c21 - l0[p + 2] * l0[p + 1]) * l1[p + 1];
-                c22 += ridge - l0[p + 2] * l0[p + 2] - l1[p + 2] * l1[p + 2];
-                l2[p + 2] = NAME(inverse_root)(NAME(larger)(c22, tiny));
-                least = -NAME(larger)(NAME(larger)(-c00, -c11), NAME(larger)(-c22, -least));
+            NAME(block) b = NAME(remainder)(g, scale, l, l, k, p, row);
+            if (i > p) {
+                NAME(settle)(b, l, l, k, p, row);
                 continue;
             }
-            const vec x10 = l0[p + 1], x20 = l0[p + 2], x21 = l1[p + 2], d0 = l0[p], d1 = l1[p + 1], d2 = l2[p + 2];
-            c00 *= d0, c10 *= d0, c20 *= d0;
-            c01 = (c01 - c00 * x10) * d1, c11 = (c11 - c10 * x10) * d1, c21 = (c21 - c20 * x10) * d1;
-            c02 = (c02 - c00 * x20 - c01 * x21) * d2, c12 = (c12 - c10 * x20 - c11 * x21) * d2;
-            c22 = (c22 - c20 * x20 - c21 * x21) * d2;
-            l0[row[0]] = c00, l0[row[1]] = c10, l0[row[2]] = c20;
-            l1[row[0]] = c01, l1[row[1]] = c11, l1[row[2]] = c21;
-            l2[row[0]] = c02, l2[row[1]] = c12, l2[row[2]] = c22;
+            b.c00 += ridge;
+            l0[p] = NAME(inverse_root)(NAME(larger)(b.c00, tiny));
+            l0[p + 1] = b.c10 * l0[p], l0[p + 2] = b.c20 * l0[p];
+            b.c11 += ridge - l0[p + 1] * l0[p + 1];
+            l1[p + 1] = NAME(inverse_root)(NAME(larger)(b.c11, tiny));
+            l1[p + 2] = (b.c21 - l0[p + 2] * l0[p + 1]) * l1[p + 1];
+            b.c22 += ridge - l0[p + 2] * l0[p + 2] - l1[p + 2] * l1[p + 2];
+            l2[p + 2] = NAME(inverse_root)(NAME(larger)(b.c22, tiny));
+            least = -NAME(larger)(NAME(larger)(-b.c00, -b.c11), NAME(larger)(-b.c22, -least));
         }
     }
     for (; p < k; p++) {
@@ -66,33 +85,14 @@ static vec NAME(factorise)(const vec *restrict g, vec scale, REAL ridge, vec *re
 }
 
 /* x <- f l^-T */
-static void NAME(divide_forward)(const vec *restrict f, const vec *restrict l, vec *restrict x, size_t k)
+static void NAME(divide_forward)(const vec *f, const vec *l, vec *x, size_t k)
 {
     size_t p = 0;
-    for (; p + 3 <= k; p += 3) {
-        const vec *l0 = l + p * k, *l1 = l0 + k, *l2 = l1 + k, *f0 = f + p * k, *f1 = f0 + k, *f2 = f1 + k;
-        const vec x10 = l0[p + 1], x20 = l0[p + 2], x21 = l1[p + 2], d0 = l0[p], d1 = l1[p + 1], d2 = l2[p + 2];
-        vec *o0 = x + p * k, *o1 = o0 + k, *o2 = o1 + k;
+    for (; p + 3 <= k; p += 3)
         for (size_t i = 0; i < k; i += 3) {
             const size_t row[3] = {THREE(i, k)};
-            vec c00 = f0[row[0]], c10 = f0[row[1]], c20 = f0[row[2]], c01 = f1[row[0]], c11 = f1[row[1]], c21 = f1[row[2]];
-            vec c02 = f2[row[0]], c12 = f2[row[1]], c22 = f2[row[2]];
-            for (size_t j = 0; j < p; j++) {
-                const vec *done = x + j * k, *y = l + j * k + p;
-                const vec x0 = done[row[0]], x1 = done[row[1]], x2 = done[row[2]];
-                c00 -= x0 * y[0], c10 -= x1 * y[0], c20 -= x2 * y[0];
-                c01 -= x0 * y[1], c11 -= x1 * y[1], c21 -= x2 * y[1];
-                c02 -= x0 * y[2], c12 -= x1 * y[2], c22 -= x2 * y[2];
-            }
-            c00 *= d0, c10 *= d0, c20 *= d0;
-            c01 = (c01 - c00 * x10) * d1, c11 = (c11 - c10 * x10) * d1, c21 = (c21 - c20 * x10) * d1;
-            c02 = (c02 - c00 * x20 - c01 * x21) * d2, c12 = (c12 - c10 * x20 - c11 * x21) * d2;
-            c22 = (c22 - c20 * x20 - c21 * x21) * d2;
-            o0[row[0]] = c00, o0[row[1]] = c10, o0[row[2]] = c20;
-            o1[row[0]] = c01, o1[row[1]] = c11, o1[row[2]] = c21;
-            o2[row[0]] = c02, o2[row[1]] = c12, o2[row[2]] = c22;
+            NAME(settle)(NAME(remainder)(f, NAME(all)(1), x, l, k, p, row), l, x, k, p, row);
         }
-    }
     for (; p < k; p++)
         for (size_t i = 0; i < k; i++) {
             vec c = f[p * k + i];
