@@ -18,7 +18,7 @@ ARGS   ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test fallback slow peers ecosystem browser lint format demo bench results lock ci clean
+.PHONY: help setup test fallback slow fuzz peers ecosystem browser lint format demo bench results lock ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -88,7 +88,10 @@ fallback: $(VENV)/.base ## the tests of what the kernel serves, as if there were
 	$(PYTEST) $(XDIST) --torch-path $(WITH_KERNEL) $(ARGS)
 
 slow: $(VENV)/.base ## the slow tests
-	$(PYTEST) $(XDIST) -m 'slow and not peers' $(ARGS)
+	$(PYTEST) $(XDIST) -m 'slow and not peers and not fuzz' $(ARGS)
+
+fuzz: $(VENV)/.base ## damaged and hostile files, stores, settings and matrices
+	$(PYTEST) $(XDIST) -m fuzz $(ARGS)
 
 peers: $(VENV)/.base $(VENV)/.peers ## tests against other libraries
 	$(PYTEST) $(XDIST) -m peers $(ARGS)
