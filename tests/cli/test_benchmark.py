@@ -213,3 +213,48 @@ def test_a_dry_run_shows_the_grid_and_does_nothing(file, capsys, monkeypatch):
     assert (found["runs"], found["done"], found["todo"]) == (8, 0, 8)
     assert found["seconds"] > 0
     assert not (file.parent / "results.sqlite").exists()
+
+
+# ------------------------------------------------------------------------------------------------ where files are found
+
+
+def dry_run(monkeypatch, capsys, name):
+    from gbwatt.cli import main
+
+    arguments = ["benchmark", name, "--dataset", "mamem-ssvep-ii", "--simulated", "always", "--subjects", "1"]
+    arguments += ["--set", "models=[{label: SPDNet, model: spdnet}]", "--set", "reference=SPDNet", "--seeds", "1"]
+    monkeypatch.setattr(sys, "argv", ["gbwatt", *arguments, "--dry-run"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    return ended.value.code or 0, said.out + said.err
+
+
+def test_the_papers_experiments_are_found_by_name_in_any_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "main").mkdir()  # a folder of that name is no experiment
+    code, said = dry_run(monkeypatch, capsys, "main")
+    assert code == 0
+    assert "Accuracy on MI and SSVEP, AUC on ERN" in said
+    assert "1 runs: 0 done" in said
+
+
+def test_an_experiment_of_ones_own_takes_precedence(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "experiments").mkdir()
+    text = EXPERIMENT.replace("name: small", "name: main").replace("simulated-ssvep", "mamem-ssvep-ii")
+    (tmp_path / "experiments/main.yaml").write_text(text.replace("Small", "My own"))
+    code, said = dry_run(monkeypatch, capsys, "main")
+    assert code == 0
+    assert "My own" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("mian", "Did you mean 'main'"), ("experiments/main.yaml", "'main', without folder and ending")]
+)
+def test_an_unknown_experiment_is_named_with_what_could_be_meant(tmp_path, monkeypatch, capsys, name, hint):
+    monkeypatch.chdir(tmp_path)
+    code, said = dry_run(monkeypatch, capsys, name)
+    assert code == 2
+    assert name in said
+    assert hint in said

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import csv
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 from gbwatt.cli import main
+from gbwatt.cli.options import experiment_file
 from gbwatt.experiments.config import from_mapping, read
 from gbwatt.experiments.grid import lines
 from gbwatt.experiments.runs import Row, Run
 from gbwatt.experiments.store import Store
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 EXPERIMENT = {
     "name": "small",
     "title": "Small",
@@ -112,7 +111,6 @@ def test_a_page_is_filled_with_figures_beside_it(folder, monkeypatch, capsys):
 
 def test_a_place_without_results_says_how_to_get_some(folder, monkeypatch):
     page = folder / "page.md"
-    shutil.copy(EXPERIMENTS / "theta.yaml", folder / "experiments")
     page.write_text("<!-- table: theta -->\n<!-- /table -->\n<!-- figure: theta -->\nold\n<!-- /figure -->\n")
     assert gbwatt(monkeypatch, "tables", "--fill", "page.md") == 0
     assert page.read_text().count("no results yet: `gbwatt benchmark theta`") == 2
@@ -129,14 +127,14 @@ def test_a_page_that_cannot_be_filled_is_left_alone(folder, monkeypatch, capsys)
     page = folder / "page.md"
     page.write_text("<!-- table: small -->\nold\n<!-- /table -->\n<!-- table: other -->\n<!-- /table -->\n")
     assert gbwatt(monkeypatch, "tables", "--fill", "page.md") == 2
-    assert "other.yaml" in capsys.readouterr().err
+    assert "'other'" in capsys.readouterr().err
     assert "old" in page.read_text()
 
 
 def test_claims_get_their_verdicts_from_what_there_is(folder, monkeypatch, capsys):
-    shutil.copy(EXPERIMENTS / "main.yaml", folder / "experiments")
+    assert not (folder / "experiments/main.yaml").exists()
     with Store("results.sqlite") as store:
-        for line in lines(read("experiments/main.yaml", ["training.max_epochs=2"])):
+        for line in lines(read(experiment_file("main"), ["training.max_epochs=2"])):
             for subject in range(1, 12):
                 run = Run("mamem-ssvep-ii", subject, seed=0, data="", **line.on("mamem-ssvep-ii"))
                 if line.label in ("MAtt", "GBWAtt (θ = 1.5)"):
@@ -184,7 +182,6 @@ def test_failed_runs_are_shown_with_their_tracebacks(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["tables", "claims"], "of which experiments/ has none"),
         (["tables", "--fill", "page.md", "--reference", "MAtt"], "leave out the other options"),
         (["tables", "small", "-o", "none/table.md"], "cannot be written"),
         (["store", "export", "results.sqlite"], "is an SQLite file"),

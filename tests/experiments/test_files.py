@@ -1,18 +1,17 @@
-"""The files in experiments/: each is complete, can be run, and has all lines of its table in the paper."""
+"""The experiments that come with gbwatt: each is complete, can be run, and has all lines of its table in the paper."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from gbwatt.cli.options import PACKAGED
 from gbwatt.experiments.config import Experiment, read
 from gbwatt.experiments.grid import original
 from gbwatt.experiments.paper import TABLES
 from gbwatt.models import create
 from gbwatt.models.registry import entry
 
-FOLDER = Path(__file__).resolve().parents[2] / "experiments"
+FOLDER = PACKAGED
 FILES = sorted(FOLDER.glob("*.yaml"))
 NAMES = {
     "clinical",

@@ -101,7 +101,7 @@ class Tally:
     def finish(self, at_least: int) -> None:
         """Print the counts; fail on wrong outcomes, on too few cases, and if nothing was refused."""
         total = sum(self.counts.values()) + len(self.wrong)
-        print(f"{total} cases: {dict(self.counts)}; undetectable: {self.undetectable}")
+        print(f"{total} cases: {dict(self.counts)}; undetectable: {self.undetectable}")  # noqa: T201
         assert not self.wrong, f"{len(self.wrong)} of {total} cases:\n" + "\n".join(self.wrong[:40])
         assert total >= at_least
         assert self.counts["refused"] > 0

@@ -12,10 +12,14 @@ import pytest
 import yaml
 
 from gbwatt import checks
+from gbwatt.cli.options import PACKAGED
 from gbwatt.cli.report import report
+from gbwatt.data import load
+from gbwatt.experiments.config import read as read_experiment
 from gbwatt.experiments.store import Store, StoreError, read_csv
 from gbwatt.models import create
 from gbwatt.models.files import save_pretrained
+from gbwatt.training import EEGDecoder
 
 from . import results
 from .reading import read
@@ -35,8 +39,8 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def write(source, output="report.html", experiments="experiments", force=False):
-    report(Path(source), Path(output), Path(experiments), force)
+def write(source, output="report.html", experiments="experiments", force=False, **options):
+    report(Path(source), Path(output), None if experiments is None else Path(experiments), force, **options)
     return Path(output).read_text(encoding="utf-8")
 
 
@@ -59,7 +63,52 @@ def test_files_of_rows_and_a_folder_of_them_give_the_same_rows(here):
 
 def test_the_folder_of_a_model_becomes_a_page(here):
     save_pretrained(create("gbwatt", n_chans=4, n_outputs=2, n_times=64, sfreq=100), "mine")
-    assert "gbwatt, a trained model" in write("mine")
+    assert "gbwatt, a trained model" in write("mine", experiments=None)
+
+
+def test_experiments_are_those_of_the_folder_and_those_that_come_with_gbwatt(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    theta = read_experiment(PACKAGED / "theta.yaml")
+    with Store("results.sqlite") as store:
+        for row in results.rows(theta, subjects=[1, 2], seeds=[0]):
+            store.add(row)
+    assert theta.title in read(write("results.sqlite", experiments=None)).text
+    Path("experiments").mkdir()
+    changed = (PACKAGED / "theta.yaml").read_text("utf-8").replace(theta.title, "My own title")
+    Path("experiments/theta.yaml").write_text(changed, encoding="utf-8")
+    assert "My own title" in read(write("results.sqlite", experiments=None, force=True)).text
+
+
+RECORDINGS = {"dataset": "simulated-mi", "subject": 2, "split": 0, "form": "gdf", "read": ["tmin=0.5"], "root": Path()}
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_options_for_recordings_are_refused_for_results(name):
+    option = {"form": "source"}.get(name, name)
+    with pytest.raises(checks.ParameterError, match=rf"--{option} .* is for a model"):
+        write("results.sqlite", **{name: RECORDINGS[name]})
+    assert not Path("report.html").exists()
+
+
+@pytest.mark.parametrize("name", [name for name in RECORDINGS if name != "dataset"])
+def test_options_for_recordings_without_a_data_set_mean_that_of_training(here, monkeypatch, name):
+    save_pretrained(create("gbwatt", n_chans=4, n_outputs=2, n_times=64, sfreq=100), "mine")
+    asked = []
+    monkeypatch.setattr("gbwatt.cli.report._explained", lambda page, _folder, given, _root: asked.append(given) or page)
+    write("mine", experiments=None)
+    assert asked == []
+    write("mine", experiments=None, force=True, **{name: RECORDINGS[name]})
+    assert [one.dataset for one in asked] == [None]
+
+
+def test_the_subject_of_a_report_of_a_model_has_an_effect(here):
+    EEGDecoder("spdnet", task="ssvep", max_epochs=1).fit(load("simulated-ssvep", 1)).save_pretrained("mine")
+    with pytest.raises(checks.ParameterError, match=r"give --dataset"):  # unknown recordings of training: not ignored
+        write("mine", experiments=None, subject=2)
+    assert not Path("report.html").exists()
+    with pytest.raises(checks.ParameterError, match="--experiments experiments is for results"):
+        write("mine")
 
 
 @pytest.mark.usefixtures("here")

@@ -256,10 +256,10 @@ def test_versions_warnings_and_options_are_there(main):
 def test_commands_repeat_the_runs_in_a_new_store(page):
     repeat, again = blocks(section(page, "Repeat it"), Code)
     assert repeat.text.splitlines() == [
-        "gbwatt benchmark experiments/main.yaml --dataset mamem-ssvep-ii --subjects 1-6 --seeds 2 --store again.sqlite",
-        "gbwatt report again.sqlite --experiments experiments -o again.html",
+        "gbwatt benchmark main --dataset mamem-ssvep-ii --subjects 1-6 --seeds 2 --store again.sqlite",
+        "gbwatt report again.sqlite -o again.html",
     ]
-    assert again.text == "gbwatt report results.sqlite --experiments experiments -o report.html"
+    assert again.text == "gbwatt report results.sqlite -o report.html"
 
 
 @pytest.mark.parametrize("seeds", [[0], [0, 1, 2], [5], [1, 2], [0, 2]])

@@ -32,7 +32,7 @@ SOME_FAILED = 3
 
 
 def benchmark(
-    file: Annotated[Path, typer.Argument(help="Experiment: a file, or the name of one in experiments/.")],
+    file: Annotated[Path, typer.Argument(help="Experiment: its name, e.g. main, or a file.")],
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; repeatable.")] = None,
     subjects: Annotated[str | None, typer.Option(help="Only these, for instance 1,2,5-7.")] = None,
     seeds: Annotated[str | None, typer.Option(help="How many seeds, or which: 3 is 0,1,2; '5,' is seed 5.")] = None,

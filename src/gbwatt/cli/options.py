@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from gbwatt import checks
+from gbwatt import checks, experiments
 
 if TYPE_CHECKING:
     from gbwatt.data import Trials
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 #: Exit code after Ctrl-C, as shells have it.
 INTERRUPTED = 130
-#: Where experiments are looked for by name.
+#: Where experiments are looked for by name: in this folder of the user's, then among those that come with gbwatt.
 EXPERIMENTS = Path("experiments")
+PACKAGED = Path(experiments.__path__[0]) / "configs"
 
 
 def _folder(root: Path | None) -> Path | None:
@@ -83,9 +84,26 @@ def key_values(texts: list[str] | None, name: str = "option") -> dict[str, Any]:
 
 
 def experiment_file(name: str | Path) -> Path:
-    """A file, or the one of that name in the folder of experiments."""
+    """A file, or the one of that name in ./experiments, or the one of that name that comes with gbwatt."""
     path = Path(name)
-    return path if path.suffix or path.exists() else EXPERIMENTS / f"{name}.yaml"
+    if path.is_file():
+        return path
+    known = experiment_files()
+    if path.suffix:
+        if not path.exists() and path.stem in known:
+            raise checks.ParameterError(
+                f"experiment={str(name)!r} does not exist; give {path.stem!r}, without folder and ending, for "
+                f"{known[path.stem]}."
+            )
+        return path
+    checks.one_of("experiment", str(name), tuple(known))
+    return known[str(name)]
+
+
+def experiment_files() -> dict[str, Path]:
+    """Files of experiments by name: those that come with gbwatt, and those in ./experiments, which take precedence."""
+    files = (file for folder in (PACKAGED, EXPERIMENTS) for file in sorted(folder.glob("*.yaml")))
+    return {file.stem: file for file in files}
 
 
 def numbers(name: str, text: str) -> list[int]:

@@ -6,20 +6,20 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import gbwatt
 from gbwatt import checks
 from gbwatt.cli.options import (
-    EXPERIMENTS,
     Reading,
     Root,
     SourceName,
     TestedSplit,
     TestedSubject,
     Threads,
+    experiment_files,
     reading,
     require_writable,
     use_threads,
@@ -39,10 +39,17 @@ def report(
         Path, typer.Argument(help="A store, a CSV file of results or a folder of them, or the folder of a model.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
-    experiments: Annotated[Path, typer.Option(help="Folder of experiments, whose tables are shown.")] = EXPERIMENTS,
+    experiments: Annotated[
+        Path | None,
+        typer.Option(help="Folder of experiments whose tables are shown; default: ./experiments and gbwatt's own."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
     dataset: Annotated[
-        str | None, typer.Option(help="Recordings on which a model is explained; else only its folder is told of.")
+        str | None,
+        typer.Option(
+            help="Recordings on which a model is explained. Without it and the options below, only the saved metadata "
+            "are reported; with one of these, the recordings of training are used."
+        ),
     ] = None,
     subject: TestedSubject = None,
     split: TestedSplit = None,
@@ -53,17 +60,30 @@ def report(
 ) -> None:
     """Write a report that can be sent: one HTML file, which loads nothing and works offline."""
     require_free(output, force)
-    if dataset is not None and source.exists() and (not source.is_dir() or _tables(source)):
-        raise checks.ParameterError(f"dataset={dataset!r} is for a model, and {source} has results; leave it out.")
+    recordings = {"dataset": dataset, "subject": subject, "split": split, "root": root, "source": form, "read": read}
+    given = {name: value for name, value in recordings.items() if value not in (None, [])}
+    if source.exists():
+        _require_model(source, given)
     use_threads(threads)
     page = _page(source, experiments)
-    if dataset is not None:
+    if given:
         from gbwatt.cli.tested import Asked
 
         page = _explained(page, source, Asked(dataset, subject, split, reading(form, read)), root)
     now = datetime.now(UTC).isoformat(sep=" ", timespec="minutes").removesuffix("+00:00")
     size = _write(replace(page, created=f"Made by gbwatt {gbwatt.__version__} on {now} UTC."), output)
     typer.echo(f"{output} ({size / 1e6:.1f} MB)")
+
+
+def _require_model(source: Path, recordings: dict[str, Any]) -> None:
+    """Refuse options for recordings, which have no effect on the report of results."""
+    if recordings and not _is_model(source):
+        name, value = next(iter(recordings.items()))
+        raise checks.ParameterError(f"--{name} {value} is for a model, but {source} has results; leave it out.")
+
+
+def _is_model(source: Path) -> bool:
+    return source.is_dir() and not _tables(source)
 
 
 def require_free(output: Path, force: bool) -> None:
@@ -103,20 +123,26 @@ def _write(page: Page, output: Path) -> int:
 # --------------------------------------------------------------------------------------------------------------- source
 
 
-def _page(source: Path, folder: Path) -> Page:
+def _page(source: Path, folder: Path | None) -> Page:
     """The page of whatever is there."""
     if not source.exists():
         raise checks.ParameterError(
             f"source={str(source)!r} is not there; a store, a CSV file of results or the folder of a model is needed."
         )
-    if source.is_dir() and not _tables(source):
-        return _of_model(source)
+    if _is_model(source):
+        page = _of_model(source)
+        if folder is not None:
+            raise checks.ParameterError(
+                f"--experiments {folder} is for results, but {source} is a model; leave it out."
+            )
+        return page
     from gbwatt.report import report_of_rows
 
     rows = _rows(source)
     if not rows:
         raise checks.ParameterError(f"source={str(source)!r} has no row: there is nothing to report yet.")
-    return report_of_rows(rows, _experiments(folder), source=str(source), folder=str(folder))
+    given = None if folder is None else str(folder)
+    return report_of_rows(rows, _experiments(folder), source=str(source), folder=given)
 
 
 def _explained(page: Page, folder: Path, asked: Asked, root: Path | None) -> Page:
@@ -166,15 +192,16 @@ def _rows(source: Path) -> list[Row]:
         return merged.rows()
 
 
-def _experiments(folder: Path) -> list[Experiment]:
-    """All experiments of a folder; those of the paper's tables first, in their order."""
+def _experiments(folder: Path | None) -> list[Experiment]:
+    """All experiments of a folder, or all known ones; those of the paper's tables first, in their order."""
     from gbwatt.experiments import claims
     from gbwatt.experiments.config import read
 
-    if not folder.is_dir():
+    if folder is not None and not folder.is_dir():
         raise checks.ParameterError(
             f"experiments={str(folder)!r} is no folder; give that of the experiments whose tables shall be shown."
         )
-    found = [read(file) for file in sorted(folder.glob("*.yaml"))]
+    files = experiment_files().values() if folder is None else sorted(folder.glob("*.yaml"))
+    found = [read(file) for file in files]
     order = {name: place for place, name in enumerate(claims.EXPERIMENTS)}
     return sorted(found, key=lambda one: order.get(one.name, len(order)))

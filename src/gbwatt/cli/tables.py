@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 
 from gbwatt import checks
-from gbwatt.cli.options import EXPERIMENTS as FOLDER
 from gbwatt.cli.options import experiment_file, seed_numbers
 from gbwatt.cli.store import STORE
 
@@ -25,7 +24,7 @@ CLAIMS = "claims"  # instead of an experiment
 def tables(
     experiment: Annotated[
         str | None,
-        typer.Argument(help="Name of a file in experiments/, or a file; `claims` for what the paper says."),
+        typer.Argument(help="Name of an experiment, e.g. main, or a file; `claims` for what the paper says."),
     ] = None,
     store: Annotated[Path, typer.Option(help="Where results are kept.")] = STORE,
     results: Annotated[
@@ -187,13 +186,7 @@ class Source(NamedTuple):
         if reference is not None:
             raise checks.ParameterError("claims are compared as the paper does; leave out the reference.")
         by_key = {row.key: row for row in self.rows}
-        here = [name for name in EXPERIMENTS if experiment_file(name).exists()]
-        if not here:
-            raise checks.ParameterError(
-                f"claims are tested by the experiments {', '.join(EXPERIMENTS)}, of which {FOLDER}/ has none; call it "
-                "in the folder that has experiments/."
-            )
-        grids = {name: gather(self._cells(name)[1], by_key) for name in here}
+        grids = {name: gather(self._cells(name)[1], by_key) for name in EXPERIMENTS}
         return claims_table(grids, None if self.datasets is None else self._names())
 
     def _names(self) -> list[str]:

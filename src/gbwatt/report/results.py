@@ -21,7 +21,7 @@ def report_of_rows(
     experiments: Sequence[Experiment],
     *,
     source: str = "results.sqlite",
-    folder: str = "experiments",
+    folder: str | None = None,
 ) -> Page:
     """The page of results: summary, data, tables beside the paper's, figures, all runs, how to repeat them.
 
@@ -31,8 +31,10 @@ def report_of_rows(
         With their structured columns.
     experiments : sequence of Experiment
         Whose tables are shown, in this order, where there are rows of them.
-    source, folder : str
-        Of the rows and of the experiments, for the commands.
+    source : str
+        File of the rows, for the commands.
+    folder : str, optional
+        Folder of the experiments, for the commands; by default they are called by name.
     """
     require_whole(rows)
     every = studies(rows, experiments)
@@ -144,10 +146,10 @@ def _pairs(mapping: Mapping[str, object]) -> str:
 _AGAIN = "again.sqlite"  # a new store: in the old one all is done
 
 
-def _commands(found: Sequence[Study], source: str, folder: str, whole: bool) -> Iterator[Block]:
+def _commands(found: Sequence[Study], source: str, folder: str | None, whole: bool) -> Iterator[Block]:
     """The commands; ``whole`` if all runs are of the experiments found."""
     benchmarks = [
-        _benchmark(f"{folder}/{study.experiment.name}.yaml", dataset, study)
+        _benchmark(_named(study.experiment, folder), dataset, study)
         for study in found
         for dataset in study.grid.datasets
     ]
@@ -168,8 +170,13 @@ def _said(found: Sequence[Study], whole: bool) -> Iterator[str]:
     yield "Recordings that are not simulated must be there:"
 
 
-def _report(source: str, folder: str, output: str) -> str:
-    return shlex.join(["gbwatt", "report", source, "--experiments", folder, "-o", output])
+def _named(experiment: Experiment, folder: str | None) -> str:
+    return experiment.name if folder is None else f"{folder}/{experiment.name}.yaml"
+
+
+def _report(source: str, folder: str | None, output: str) -> str:
+    experiments = [] if folder is None else ["--experiments", folder]
+    return shlex.join(["gbwatt", "report", source, *experiments, "-o", output])
 
 
 def _benchmark(file: str, dataset: str, study: Study) -> str:
