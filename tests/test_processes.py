@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import closing
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing, suppress
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +59,70 @@ def test_processes_have_so_many_threads():
 def test_what_is_closed_is_given_up():
     with closing(spread(twice, list(range(1, 5)), workers=1)) as found:
         assert next(found) == (1, 2)
+
+
+# Starts two workers, each of which writes its process id into FOLDER and then works without letting go of Python.
+RUNNER = """
+import os, sys, time
+from pathlib import Path
+from gbwatt.processes import spread
+
+def work(task):
+    (Path(sys.argv[1]) / str(os.getpid())).touch()
+    {work}
+
+list(spread(work, [0, 1], workers=2))
+"""
+ASLEEP, BUSY = "time.sleep(600)", "sum(range(10**13))  # one call of C, which never gives the other threads a turn"
+
+
+@pytest.mark.skipif(not hasattr(os, "kill") or sys.platform == "win32", reason="this system has no SIGKILL")
+@pytest.mark.parametrize(
+    "work",
+    [
+        pytest.param(ASLEEP, id="asleep"),
+        pytest.param(BUSY, id="busy", marks=pytest.mark.skipif(sys.platform != "linux", reason="needs prctl")),
+    ],
+)
+def test_workers_end_soon_after_their_runner_was_killed(tmp_path, work):
+    script = tmp_path / "runner.py"
+    script.write_text(RUNNER.replace("{work}", work).replace("sys.argv[1]", repr(str(tmp_path / "workers"))))
+    (tmp_path / "workers").mkdir()
+    runner = subprocess.Popen([sys.executable, script], stderr=subprocess.DEVNULL)
+    pids = wait_for(lambda: [int(file.name) for file in (tmp_path / "workers").iterdir()], 2, seconds=60)
+    try:
+        assert all(map(alive, pids))
+        runner.kill()
+        runner.wait()
+        wait_for(lambda: [pid for pid in pids if not alive(pid)], 2, seconds=5)  # a second or less, unless very busy
+    finally:
+        for pid in pids:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def wait_for(find, count, seconds):
+    end = time.monotonic() + seconds
+    while len(found := find()) < count:
+        assert time.monotonic() < end, f"{len(found)} of {count} after {seconds} s"
+        time.sleep(0.02)
+    return found
+
+
+def alive(pid):
+    """Whether a process is there, and is not one that ended and was not waited for."""
+    try:
+        os.kill(pid, 0)
+        status = Path(f"/proc/{pid}/stat")
+        return sys.platform != "linux" or status.read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_workers_outlive_the_thread_that_started_them():
+    found = spread(twice, [1, 2, 3], workers=1)
+    first = []
+    thread = threading.Thread(target=lambda: first.append(next(found)))
+    thread.start()
+    thread.join()
+    assert [*first, *found] == [(1, 2), (2, 4), (3, 6)]

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
+import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 Task = TypeVar("Task")
@@ -13,6 +18,8 @@ Result = TypeVar("Result")
 
 #: Libraries that would each take all cores in each process.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_LOOKS = 0.5  # seconds between two looks of a worker at whether the process that started it is alive
+_PR_SET_PDEATHSIG = 1
 
 
 def cores() -> int:
@@ -32,7 +39,8 @@ def spread(
     """Each task with its result, in the order in which they end; None for one whose process died twice.
 
     A process that dies takes no other task with it: what was running is tried once more, by itself, at the end.  When
-    the iterator is closed, what is not done yet is given up.
+    the iterator is closed, what is not done yet is given up.  When the calling process dies, killed by a signal for
+    instance, its workers end within about a second.
 
     Parameters
     ----------
@@ -74,7 +82,9 @@ def _pool(
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
     environment = dict.fromkeys(_THREADS, str(threads))
-    pool = get_reusable_executor(max_workers=workers, timeout=60, env=environment, reuse=False, initializer=initializer)
+    by_signal = threading.current_thread() is threading.main_thread()
+    begin = partial(_begin, os.getpid(), by_signal, initializer)
+    pool = get_reusable_executor(max_workers=workers, timeout=60, env=environment, reuse=False, initializer=begin)
     waiting, active = list(tasks), dict[Future[Result], Task]()
     try:
         while waiting or active:
@@ -89,3 +99,52 @@ def _pool(
         lost.extend(active.values())
     finally:
         pool.shutdown(wait=not active, kill_workers=bool(active))
+
+
+# ------------------------------------------------------------------------------------------------------------- workers
+
+
+def _begin(parent: int, by_signal: bool, initializer: Callable[[], None] | None) -> None:
+    """Begin a worker: it ends with the process that started it."""
+    end_with_parent(parent, by_signal)
+    if initializer is not None:
+        initializer()
+
+
+def end_with_parent(parent: int, by_signal: bool = True) -> None:
+    """End this process soon after its parent has died.
+
+    Parameters
+    ----------
+    parent : int
+        Process id of the parent, which it has read itself: it may have died before this call.
+    by_signal : bool
+        Let Linux kill this process, too, in case no Python code gets a turn.  The signal comes when the thread that
+        started this process ends, so that has to be one that lasts.
+    """
+    if by_signal and sys.platform == "linux":
+        import ctypes
+
+        with suppress(OSError, AttributeError):  # a C library without prctl: the watch below does it
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    watch = _wait_for_windows_process if sys.platform == "win32" else _wait_for_new_parent
+    threading.Thread(target=_end_after, args=(watch, parent), daemon=True, name="end with parent").start()
+
+
+def _end_after(watch: Callable[[int], None], parent: int) -> None:
+    watch(parent)
+    os._exit(1)  # at once: nobody is left to read a result
+
+
+def _wait_for_new_parent(parent: int) -> None:
+    """Orphans get another parent."""
+    while os.getppid() == parent:
+        time.sleep(_LOOKS)
+
+
+def _wait_for_windows_process(parent: int) -> None:
+    import _winapi
+
+    with suppress(OSError):  # it has ended already
+        handle = _winapi.OpenProcess(0x00100000, False, parent)  # SYNCHRONIZE
+        _winapi.WaitForSingleObject(handle, _winapi.INFINITE)
