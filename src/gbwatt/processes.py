@@ -127,24 +127,21 @@ def end_with_parent(parent: int, by_signal: bool = True) -> None:
 
         with suppress(OSError, AttributeError):  # a C library without prctl: the watch below does it
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    watch = _wait_for_windows_process if sys.platform == "win32" else _wait_for_new_parent
-    threading.Thread(target=_end_after, args=(watch, parent), daemon=True, name="end with parent").start()
+    threading.Thread(target=_end_after, args=(parent,), daemon=True, name="end with parent").start()
 
 
-def _end_after(watch: Callable[[int], None], parent: int) -> None:
-    watch(parent)
+def _end_after(parent: int) -> None:
+    _wait_for_end(parent)
     os._exit(1)  # at once: nobody is left to read a result
 
 
-def _wait_for_new_parent(parent: int) -> None:
-    """Orphans get another parent."""
-    while os.getppid() == parent:
-        time.sleep(_LOOKS)
+def _wait_for_end(parent: int) -> None:
+    if sys.platform == "win32":
+        import _winapi
 
-
-def _wait_for_windows_process(parent: int) -> None:
-    import _winapi
-
-    with suppress(OSError):  # it has ended already
-        handle = _winapi.OpenProcess(0x00100000, False, parent)  # SYNCHRONIZE
-        _winapi.WaitForSingleObject(handle, _winapi.INFINITE)
+        with suppress(OSError):  # it has ended already
+            handle = _winapi.OpenProcess(0x00100000, False, parent)  # SYNCHRONIZE
+            _winapi.WaitForSingleObject(handle, _winapi.INFINITE)
+    else:
+        while os.getppid() == parent:  # orphans get another parent
+            time.sleep(_LOOKS)
