@@ -12,7 +12,7 @@ from gbwatt import checks
 from gbwatt.data import find_dataset, load
 from gbwatt.experiments import recordings
 from gbwatt.experiments.engines import Local, grouped
-from gbwatt.experiments.execution import attempt, execute, scores
+from gbwatt.experiments.execution import attempt, decoder_of, execute, scores
 from gbwatt.experiments.recordings import fingerprint, noisy, parts_of
 from gbwatt.experiments.runs import Run
 from gbwatt.training.estimator import EEGDecoder
@@ -37,6 +37,14 @@ def test_the_same_run_gives_the_same_numbers_and_another_seed_others(run):
     (one,), (two,), (other,) = (execute([r]) for r in (run, run, replace(run, seed=1)))
     assert (one.accuracy, one.loss, one.history) == (two.accuracy, two.loss, two.history)
     assert one.loss != other.loss
+
+
+@pytest.mark.parametrize(
+    "options, variant", [({}, "linear"), ({"p": 4}, "linear"), ({"variant": "original"}, "original")]
+)
+def test_a_run_of_gdlnet_builds_the_network_of_its_record(run, options, variant):
+    decoder = decoder_of(replace(run, model="gdlnet", options=options), parts_of(run))
+    assert decoder.model_options == {**options, "variant": variant}
 
 
 def test_a_row_says_what_was_done(run):

@@ -204,6 +204,17 @@ def test_sets_may_be_abbreviated_and_are_named_in_full():
     assert from_mapping(experiment(datasets=["mamem"])).datasets == ("mamem-ssvep-ii",)
 
 
+@pytest.mark.parametrize(
+    "options, recorded",
+    [({}, {"variant": "original"}), ({"variant": "original"}, {"variant": "original"}), ({"variant": "linear"}, {})],
+)
+def test_results_of_gdlnet_without_a_variant_are_of_the_linear_one(options, recorded):
+    """They were there before the option was, and so were their keys."""
+    models = [{"label": "G", "model": "gdlnet", "options": options}]
+    (found,) = cells(experiment(models=models, subjects=[4], seeds=[7]))
+    assert found.run.options == recorded
+
+
 def test_what_is_registered_and_what_is_given_are_one_run():
     (plain,) = cells(experiment(models=[{"label": "M", "model": "matt"}], subjects=[4], seeds=[7]))
     settings = {"lr": 0.005, "batch_size": 64, "max_epochs": 180, "weight_decay": 0.1}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import pytest
 import torch
+from torch.nn import functional
 
 from gbwatt.checks import ParameterError, ShapeError
 from gbwatt.models import registry
+from gbwatt.models.files import load_pretrained, save_pretrained
 from gbwatt.models.gdlnet import ARCHITECTURES, FullRankMap, GDLNet, GrassmannSelfAttention
 from gbwatt.models.presets import TASKS
 from gbwatt.nn import SegmentCovariance
@@ -101,7 +104,64 @@ def test_presets_are_those_of_gdlnet(task, spatial, temporal, maps):
     model = registry.create("gdlnet", task=task)
     assert model.features.spatial.out_channels == spatial
     assert model.features.temporal.out_channels == 3 * temporal
-    assert model.final_layer.in_features == 3 * maps * (maps + 1) // 2
+    assert model.final_layer.in_features == 3 * maps**2
+
+
+@pytest.mark.parametrize("task, parameters", [("ssvep", 512_181), ("ern", 45_828)])
+def test_it_has_as_many_parameters_as_the_original(task, parameters):
+    assert sum(p.numel() for p in registry.create("gdlnet", task=task).parameters()) == parameters
+
+
+def by_definition(model, x):
+    """The network of the authors in training: no padding, ELU after each normalisation, whole matrices at the end."""
+    filters, m = model.features, model.config["n_segments"]
+
+    def normalised(y, norm):
+        return functional.elu(functional.batch_norm(y, None, None, norm.weight, norm.bias, training=True))
+
+    y = normalised(functional.conv1d(x, filters.spatial.weight, filters.spatial.bias), filters.spatial_norm)
+    y = functional.conv1d(y, filters.temporal.weight, filters.temporal.bias, groups=filters.temporal.groups)
+    y = normalised(y, filters.temporal_norm)
+    y = torch.stack(y.chunk(m, dim=-1 if model.config["split"] == "time" else 1), dim=1)
+    y = y - y.mean(-1, keepdim=True)
+    u = torch.linalg.eigh(y @ y.mT)[1][..., -model.p :]
+
+    def projectors(layer):
+        basis = torch.linalg.qr(layer.weight.mT @ u)[0]
+        return basis @ basis.mT
+
+    q, k, v = (projectors(layer) for layer in (model.attention.query, model.attention.key, model.attention.value))
+    distance = torch.linalg.matrix_norm(q[:, :, None] - k[:, None])
+    weights = (1 / (1 + torch.log(1 + distance))).softmax(-1)
+    return model.final_layer(torch.einsum("bij,bjkl->bikl", weights, v).flatten(1))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"split": "grouped"}, {"split": "time", "kernel": 9}, {"n_spatial": 64, "kernel": 30}]
+)
+def test_the_network_is_the_original_by_its_definition(options):
+    model, x = build(**options).double(), epochs(4, 3, 80).double()
+    assert torch.allclose(model(x), by_definition(model, x))
+
+
+def test_a_configuration_without_a_variant_is_of_the_linear_network(tmp_path):
+    """That is how models were saved before there was the option."""
+    model, x = build(variant="linear").eval(), epochs(2, 3, 80)
+    save_pretrained(model, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["arguments"].pop("variant") == "linear"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    loaded = load_pretrained(tmp_path).model
+    assert torch.equal(loaded(x), model(x))
+    save_pretrained(loaded, tmp_path)  # with the option, which stays what it was
+    assert load_pretrained(tmp_path).arguments["variant"] == "linear"
+
+
+@pytest.mark.parametrize("task, parameters", [("ssvep", 509_616), ("ern", 45_282)])
+def test_the_linear_variant_is_the_network_of_earlier_results(task, parameters):
+    model = registry.create("gdlnet", task=task, variant="linear")
+    assert sum(p.numel() for p in model.parameters()) == parameters
+    assert model.features.temporal.padding == (32,)
 
 
 def test_options_go_before_the_preset():
@@ -121,12 +181,14 @@ def test_epochs_of_another_shape_are_refused(shape):
 
 
 @pytest.mark.parametrize("split", ["shared", "grouped", "time"])
-def test_gradients_reach_every_parameter(split):
-    """But for offsets, which batch normalisation and the centring of covariances take away."""
-    model = build(split=split).double()
+@pytest.mark.parametrize("variant", ["original", "linear"])
+def test_gradients_reach_every_parameter(split, variant):
+    """But for offsets, which batch normalisation and, of linear filters, the centring of covariances take away."""
+    model = build(split=split, variant=variant).double()
     torch.nn.functional.cross_entropy(model(epochs(8, 3, 80).double()), torch.arange(8) % 2).backward()
     silent = {key for key, p in model.named_parameters() if not float(p.grad.abs().max()) > 1e-12}
-    assert silent == {"features.spatial.bias", "features.temporal.bias", "features.temporal_norm.bias"}
+    centred = {"features.temporal_norm.bias"} if variant == "linear" else set()
+    assert silent == {"features.spatial.bias", "features.temporal.bias"} | centred
 
 
 def test_gradients_are_finite_for_silent_channels_and_constant_epochs():
@@ -155,6 +217,7 @@ OPTIONS = {
     "n_segments": 2,
     "n_out": 9,
     "p": 2,
+    "variant": "linear",
     "sfreq": 20.0,
 }
 
@@ -188,6 +251,9 @@ def test_regularised_covariances_have_the_same_leading_subspaces():
         ({"n_out": 6, "p": 6}, "p=6 must be between 1 and 5"),
         ({"p": 0}, "p=0"),
         ({"split": "times"}, "Did you mean 'time'"),
+        ({"variant": "orignal"}, "Did you mean 'original'"),
+        ({"kernel": 80}, "kernel=80 .* n_times=80"),
+        ({"n_spatial": -1}, "n_spatial=-1"),
     ],
 )
 def test_impossible_options_are_refused(options, message):

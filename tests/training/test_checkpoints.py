@@ -151,6 +151,18 @@ def test_another_training_is_refused_and_told_apart(decoder, trials, tmp_path, c
         decoder(checkpoint=tmp_path, **changes).fit(*trials)
 
 
+def test_a_checkpoint_of_gdlnet_without_a_variant_continues_as_the_linear_one(tmp_path):
+    """As they were written before there was the option; the network of today is another training."""
+    x, y = make_trials(20)
+    settings = {"max_epochs": 1, "checkpoint": tmp_path}
+    EEGDecoder("gdlnet", model_options={"variant": "linear"}, **settings).fit(x, y)
+    assert checkpoints.read(tmp_path).fingerprint["options of the model"] == {}
+    with pytest.raises(CheckpointError, match=r"options of the model is \{\} there and \{'variant': 'original'\} here"):
+        EEGDecoder("gdlnet", **settings).fit(x, y)
+    again = EEGDecoder("gdlnet", model_options={"variant": "linear"}, **{**settings, "max_epochs": 2}).fit(x, y)
+    assert len(again.history_) == 2
+
+
 def test_other_data_are_refused(decoder, trials, tmp_path):
     x, y = trials
     decoder(checkpoint=tmp_path, max_epochs=2).fit(x, y)

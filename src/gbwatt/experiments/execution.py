@@ -22,6 +22,7 @@ from gbwatt.experiments.environment import versions
 from gbwatt.experiments.recordings import Parts, noisy, parts_of
 from gbwatt.experiments.runs import Row, Run
 from gbwatt.models.gbwatt import GBWAtt
+from gbwatt.models.registry import from_record
 from gbwatt.training.estimator import EEGDecoder
 from gbwatt.training.scores import score
 
@@ -96,7 +97,7 @@ def decoder_of(run: Run, parts: Parts) -> EEGDecoder:
     return EEGDecoder(
         run.model,
         task=find_dataset(run.dataset).task,
-        model_options=dict(run.options),
+        model_options=from_record(run.model, run.options),
         validation=parts.valid,
         seed=run.seed,
         **run.training,

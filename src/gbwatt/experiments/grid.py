@@ -231,8 +231,9 @@ def settled(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
     {'shrinkage': 0}
     """
     from gbwatt.models.gbwatt import RECIPES  # imports torch
+    from gbwatt.models.registry import to_record
 
-    given = dict(options)
+    given = to_record(model, options)
     if model in ATTENTIVE:
         given = {**RECIPES[given.pop("recipe", "paper")], **given}
     elif model in REGULARISED:

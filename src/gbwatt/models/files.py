@@ -256,7 +256,7 @@ def _build(name: str, arguments: Mapping[str, Any], source: str) -> nn.Module:
         )
     try:
         with torch.random.fork_rng(devices=[]):
-            return registry.create(name, **arguments)
+            return registry.create(name, **registry.from_record(name, arguments))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ModelFileError(
             f"{source} has arguments that {name!r} of gbwatt {gbwatt.__version__} does not take: {error} "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -18,7 +18,7 @@ from gbwatt.models.signal import Signal
 from gbwatt.nn.attention import Attended
 from gbwatt.nn.covariance import SegmentCovariance
 from gbwatt.nn.embedding import Embedding
-from gbwatt.nn.features import SpatioTemporalFeatures
+from gbwatt.nn.features import ActivatedFeatures, SpatioTemporalFeatures
 from gbwatt.nn.manifolds import stiefel
 
 #: Filters for the tasks of the paper; k is the size after the full-rank map.  Those for SSVEP and ERN are GDLNet's own,
@@ -32,7 +32,10 @@ ARCHITECTURES = MappingProxyType(
     }
 )
 
-#: As the released programs have it.
+Variant = Literal["original", "linear"]
+
+#: Learning rate, batch size, epochs and weight decay of the released programs.  The optimiser is not theirs: they have
+#: RAdam with gradients clipped to ±10 element by element, gbwatt has Riemannian Adam without clipping.
 TRAINING = MappingProxyType({"ssvep": Training(5e-3, 64, 150, 5e-2), "ern": Training(4e-2, 30, 130, 1e-2)})
 
 
@@ -79,10 +82,6 @@ class GrassmannSelfAttention(nn.Module):
 class GDLNet(nn.Module):
     """Self-attention of the leading subspaces of covariances [1]_, (batch, n_chans, n_times) -> (batch, n_outputs).
 
-    The filters are :class:`~gbwatt.nn.SpatioTemporalFeatures`, as in all models here that have covariances, without
-    the activation functions of the original.  The half vectors of the projectors are classified; the original repeats
-    their lower halves.
-
     Parameters
     ----------
     n_chans, n_outputs, n_times : int
@@ -95,12 +94,23 @@ class GDLNet(nn.Module):
         Dimension after the full-rank map; two less than ``n_temporal`` by default.
     p : int, optional
         Dimension of the subspaces, below ``n_out``; half of it by default.  A hyper-parameter to choose on validation
-        data.
+        data; the released programs have a value for each subject, 7 to 11 for SSVEP and 3 to 8 for ERN.
+    variant : {"original", "linear"}
+        "original" is the authors' network: an exponential linear unit after each batch normalisation, temporal filters
+        without padding, and all entries of the mean projectors in the final layer; it has their number of parameters,
+        512 181 for SSVEP and 45 828 for ERN.  "linear" is what gbwatt had before this option: the linear, padded
+        filters of :class:`~gbwatt.nn.SpatioTemporalFeatures`, and one half of each symmetric matrix in the final
+        layer.  Configurations and results without ``variant`` are of the latter.
 
     Notes
     -----
     The covariances need no regularisation: a multiple of the identity, or shrinkage towards one, moves all eigenvalues
     alike and leaves the leading subspace where it is.
+
+    With the same weights the original variant and the released programs have the same logits and gradients.
+    Their training differs: the full-rank maps are points on the Stiefel manifold here, moved by Riemannian Adam, and
+    unconstrained matrices there, of which every forward pass takes the orthonormal factor, moved by RAdam with clipped
+    gradients.
 
     References
     ----------
@@ -129,9 +139,11 @@ class GDLNet(nn.Module):
         n_segments: int = 3,
         n_out: int | None = None,
         p: int | None = None,
+        variant: Variant = "original",
     ) -> None:
         super().__init__()
         checks.one_of("split", split, ("time", "grouped", "shared"))
+        checks.one_of("variant", variant, ("original", "linear"))
         rule = architecture_for(Signal.infer(n_chans, n_outputs, n_times, sfreq))
         sizes = {
             "n_spatial": n_spatial or rule.n_spatial,
@@ -150,14 +162,23 @@ class GDLNet(nn.Module):
             "n_segments": n_segments,
             "n_out": n_out,
             "p": p,
+            "variant": variant,
         }
         self.p = p
         branches = 1 if split == "time" else n_segments
-        self.features = SpatioTemporalFeatures(n_chans, **sizes, branches=branches, shared=split == "shared")
+        shared = split == "shared"
+        self.features: nn.Module
+        self.embedding: nn.Module
+        if variant == "original":
+            _require_samples(n_times, sizes["kernel"])
+            self.features = ActivatedFeatures(n_chans, **sizes, branches=branches, shared=shared)
+            self.embedding, entries = nn.Flatten(), n_out**2
+        else:
+            self.features = SpatioTemporalFeatures(n_chans, **sizes, branches=branches, shared=shared)
+            self.embedding, entries = Embedding(logarithm=False), n_out * (n_out + 1) // 2
         self.covariances = SegmentCovariance(n_segments // branches)
         self.attention = GrassmannSelfAttention(n, n_out)
-        self.embedding = Embedding(logarithm=False)
-        self.final_layer = nn.Linear(n_segments * n_out * (n_out + 1) // 2, n_outputs)
+        self.final_layer = nn.Linear(n_segments * entries, n_outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of epochs (batch, n_chans, n_times), or (batch, 1, n_chans, n_times)."""
@@ -184,7 +205,21 @@ def _dimensions(n: int, n_out: int | None, p: int | None) -> tuple[int, int]:
     return n_out, p
 
 
-@register("gdlnet", "self-attention of subspaces on the Grassmann manifold (Wang et al. 2024)", training=TRAINING)
+def _require_samples(n_times: int, kernel: int) -> None:
+    """Two samples at least must be left by filters without padding: one has no covariance."""
+    if n_times - kernel + 1 < 2:
+        raise checks.ParameterError(
+            f"kernel={kernel} must be shorter than the epochs, n_times={n_times}: the filters of variant='original' do "
+            "not pad. Lower kernel, or take variant='linear'."
+        )
+
+
+@register(
+    "gdlnet",
+    "self-attention of subspaces on the Grassmann manifold (Wang et al. 2024)",
+    training=TRAINING,
+    later={"variant": ("linear", "original")},
+)
 def _gdlnet(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
     sizes = {} if task is None else asdict(ARCHITECTURES[task.name])
     if sizes:

@@ -25,6 +25,7 @@ class Entry:
     training: Mapping[str, Training] = field(default_factory=dict)  # by task, where not the task's; "own" for no task
     extra: str | None = None  # what has to be installed for it: gbwatt[extra]
     options: tuple[str, ...] | None = None  # that it has, if it is not for tasks, so that none can be built to be asked
+    later: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)  # see register
 
     @property
     def for_tasks(self) -> bool:
@@ -48,13 +49,18 @@ def register(
     training: Mapping[str, Training] | None = None,
     extra: str | None = None,
     options: tuple[str, ...] | None = None,
+    later: Mapping[str, tuple[Any, Any]] | None = None,
 ) -> Callable[[Build], Build]:
-    """Decorate a function ``build(signal, task, **options)`` that makes a model."""
+    """Decorate a function ``build(signal, task, **options)`` that makes a model.
+
+    ``later`` has the options whose default changed the network when they were added: for each the value that stands for
+    the network before, which a saved configuration or run without the option has, and the default.
+    """
 
     def decorate(build: Build) -> Build:
         if name in _MODELS:
             raise checks.ParameterError(f"a model named {name!r} is registered already: {_MODELS[name].summary}.")
-        _MODELS[name] = Entry(name, build, summary, dict(training or {}), extra, options)
+        _MODELS[name] = Entry(name, build, summary, dict(training or {}), extra, options, dict(later or {}))
         return build
 
     return decorate
@@ -76,6 +82,32 @@ def entry(name: str) -> Entry:
     """What is registered under a name; an error suggests the closest."""
     checks.one_of("model", name, list_models())
     return _MODELS[name]
+
+
+def to_record(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as runs and checkpoints record them: the same network has the same record, before and after ``later``.
+
+    Examples
+    --------
+    >>> to_record("gdlnet", {})
+    {'variant': 'original'}
+    >>> to_record("gdlnet", {"variant": "linear"})  # as it was recorded before there was the option
+    {}
+    """
+    later = entry(name).later
+    given = {**{option: default for option, (_, default) in later.items()}, **options}
+    return {option: value for option, value in given.items() if option not in later or value != later[option][0]}
+
+
+def from_record(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a record, or of a saved configuration, that build its network today.
+
+    Examples
+    --------
+    >>> from_record("gdlnet", {"p": 4})
+    {'variant': 'linear', 'p': 4}
+    """
+    return {**{option: before for option, (before, _) in entry(name).later.items()}, **options}
 
 
 def create(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from gbwatt import checks
 from gbwatt.data.trials import Trials
 from gbwatt.models.presets import Training, find_task
-from gbwatt.models.registry import create, entry
+from gbwatt.models.registry import create, entry, to_record
 from gbwatt.models.signal import Signal
 from gbwatt.training import callbacks, checkpoints, inputs, randomness, storage
 from gbwatt.training.inputs import Array, Examples, Sets
@@ -249,7 +249,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return {
             "model": self.model,
             "task": self.task,
-            "options of the model": self._options(),
+            "options of the model": to_record(self.model, self._options()),
             "lr": training.lr,
             "batch_size": training.batch_size,
             "weight_decay": training.weight_decay,
