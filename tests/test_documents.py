@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[1]
 def test_the_page_of_results_is_what_the_rows_give(tmp_path):
     page = tmp_path / "results.md"
     shutil.copy(ROOT / "docs/results.md", page)
-    shutil.copytree(ROOT / "experiments", tmp_path / "experiments")
     rows = [word for file in sorted(ROOT.glob("results/*.csv")) for word in ("--results", str(file))]
     command = [sys.executable, "-m", "gbwatt", "tables", "--fill", page.name, *rows]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
