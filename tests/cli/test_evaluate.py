@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 from gbwatt.data import load
@@ -68,15 +69,67 @@ def test_a_copy_of_the_recordings_is_recognised_and_other_recordings_are_not(run
     assert list(new["uses"]) == ["unseen"]
 
 
-def test_of_a_model_without_a_record_it_is_not_known(run, run_json, recordings, tmp_path):
+def test_of_a_model_without_a_record_and_fingerprints_it_is_unknown(run, run_json, recordings, tmp_path):
     trials = load(recordings, 1)
-    EEGDecoder("matt", max_epochs=1).fit(trials).save_pretrained(tmp_path / "m")
+    EEGDecoder("matt", max_epochs=1).fit(trials).save_pretrained(tmp_path / "m", fingerprints=False)
     found = run_json("evaluate", tmp_path / "m", "--dataset", recordings)
     assert found["training"] is None
     assert list(found["uses"]) == ["unknown"]
     shown = run("evaluate", tmp_path / "m", "--dataset", recordings).stdout
     assert "of unknown origin" in shown
-    assert "not known whether used for training" in shown
+    assert "unknown whether these trials were used for training" in shown
+    assert "not used for training" not in shown
+
+
+def test_a_model_trained_in_python_recognises_its_trials(run_json, recordings, tmp_path):
+    trials = load(recordings, 1)
+    EEGDecoder("matt", max_epochs=1, validation=list(range(20, 25))).fit(trials[:30]).save_pretrained(tmp_path / "m")
+    found = run_json("evaluate", tmp_path / "m", "--dataset", recordings, "--all")
+    assert {use: part["n"] for use, part in found["uses"].items()} == {"training": 25, "validation": 5, "unseen": 10}
+
+
+def containers(trials, folder):
+    """The same epochs in other files and units, exact or rounded."""
+    whole = trials.replace(X=np.round(trials.X))
+    trials.to_mne().save(folder / "same-epo.fif", fmt="single", verbose="error")
+    whole.to_mne().save(folder / "whole-epo.fif", verbose="error")
+    volts = trials.replace(X=1e-6 * trials.X.astype(float), unit="V")
+    write_npz(volts, folder / "volts.npz")
+    write_npz(whole.replace(subject=7, class_names=trials.class_names), folder / "whole.npz")
+    return {
+        "same-epo.fif": [],
+        "whole-epo.fif": [],
+        "volts.npz": [],
+        "whole.npz": ["--subject", "7"],
+    }
+
+
+def test_training_epochs_are_recognised_in_another_container_unit_and_rounding(run_json, trained, recordings, tmp_path):
+    for file, options in containers(load(recordings, 1), tmp_path).items():
+        found = run_json("evaluate", trained["folder"], "--dataset", tmp_path / file, "--all", *options)
+        assert {use: part["n"] for use, part in found["uses"].items()} == {
+            "training": trained["trials"]["train"],
+            "validation": trained["trials"]["valid"],
+            "unseen": trained["trials"]["test"],
+        }, file
+
+
+def test_a_model_without_fingerprints_says_what_its_record_knows(run_json, trained, recordings, tmp_path):
+    file = tmp_path / "m" / "config.json"
+    config = json.loads(file.read_text())
+    del config["extra"]["estimator"]["fingerprints"]
+    file.write_text(json.dumps(config))
+    own = run_json("evaluate", trained["folder"], "--dataset", recordings, "--all")
+    assert {use: part["n"] for use, part in own["uses"].items()} == {
+        "training": trained["trials"]["train"],
+        "validation": trained["trials"]["valid"],
+        "unseen": trained["trials"]["test"],
+    }
+    other_subject = run_json("evaluate", trained["folder"], "--dataset", recordings, "--subject", "2", "--all")
+    assert list(other_subject["uses"]) == ["unseen"]
+    for copy, options in containers(load(recordings, 1), tmp_path).items():
+        found = run_json("evaluate", trained["folder"], "--dataset", tmp_path / copy, "--all", *options)
+        assert list(found["uses"]) == ["unknown"], copy
 
 
 def test_an_interrupted_model_says_so(run, trained, recordings, tmp_path):

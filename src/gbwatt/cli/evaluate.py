@@ -54,8 +54,8 @@ def evaluate(
     found = find_dataset(dataset)
     how = reading(source, read)
     trials, rows, which = _chosen(found, subject, split, everything, root, how)
-    uses = uses_of(record, found, trials, root, how)[rows]
     scores = scored(decoder, trials[rows])
+    uses = uses_of(decoder, record, found, trials, root, how)[rows]
     document = {
         "model": decoder.model,
         "folder": str(folder),
@@ -123,7 +123,9 @@ def _origin(training: dict[str, Any] | None) -> str:
 
 
 def _print_uses(console: Console, uses: dict[str, dict[str, Any]]) -> None:
-    if len(uses) == 1:
+    if list(uses) == ["unknown"]:
+        console.print("It is unknown whether these trials were used for training or validation.", highlight=False)
+    elif len(uses) == 1:
         console.print(f"These trials were {records.USES[next(iter(uses))]}.", highlight=False)
     else:
         table = Table("trials", "accuracy", "95 %", "right", title="By what the model has seen", title_justify="left")

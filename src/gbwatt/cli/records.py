@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 FILE = "training.json"
 
-#: What a trial was to a model, and how that is said.
+#: What a trial was used for, and how that is said.
 USES = {
     "training": "used for training",
     "validation": "used for validation",
     "unseen": "not used for training or validation",
-    "unknown": "not known whether used for training",
+    "unknown": "unknown whether used for training",
 }
 _PARTS = {"train": "training", "valid": "validation"}
 
@@ -61,18 +61,20 @@ def uses(
     data: str | None,
     n: int,
     reading: dict[str, Any] | None = None,
-) -> NDArray[Any]:
-    """For each of a subject's n trials, what it was to the model: one of :data:`USES`.
+) -> NDArray[Any] | None:
+    """What each of a subject's n trials was used for, one of :data:`USES`, by the record of the training.
 
-    The recording is the one of the training if the subject is the same, and the name of the data set or, for a file of
-    recordings, the fingerprint ``data`` of its content.  Read otherwise, its trials may be others: nothing is known.
+    The recordings are those of the training if the data set has the same name or, for a file of recordings, the same
+    fingerprint ``data`` of its content.  Read with other options, their trials may overlap with those of the training:
+    "unknown".  None for other recordings, which may be copies in another format: the record says nothing of them.
     """
-    if record is None:
-        return np.full(n, "unknown", dtype=object)
+    if record is None or (record["dataset"] != dataset if data is None else record["data"] != data):
+        return None
     found = np.full(n, "unseen", dtype=object)
-    if record["subject"] == subject and (record["dataset"] == dataset or record["data"] == data):
-        if record.get("reading", {}) != (reading or {}):
-            return np.full(n, "unknown", dtype=object)
-        for part, use in _PARTS.items():
-            found[[number for number in record["seen"][part] if number < n]] = use
+    if record["subject"] != subject:
+        return found
+    if record.get("reading", {}) != (reading or {}):
+        return np.full(n, "unknown", dtype=object)
+    for part, use in _PARTS.items():
+        found[[number for number in record["seen"][part] if number < n]] = use
     return found

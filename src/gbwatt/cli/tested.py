@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from gbwatt import checks
 from gbwatt.cli import records
 from gbwatt.cli.options import open_split
@@ -28,14 +30,26 @@ def open_model(folder: Path) -> EEGDecoder:
 
 
 def uses_of(
-    record: dict[str, Any] | None, dataset: Dataset, trials: Trials, root: Path | None, how: dict[str, Any]
+    decoder: EEGDecoder,
+    record: dict[str, Any] | None,
+    dataset: Dataset,
+    trials: Trials,
+    root: Path | None,
+    how: dict[str, Any],
 ) -> NDArray[Any]:
-    """For each trial of a subject, what it was to the model: one of :data:`records.USES`."""
+    """What each trial of a subject was used for, one of :data:`records.USES`.
+
+    Known from the fingerprints of the trials that the model keeps, and from the record of its training.
+    """
     from gbwatt.experiments.recordings import fingerprint
 
     subject, name = int(trials.subject[0]), dataset.name
     content = fingerprint(name, subject, root) if Path(name).is_file() else None  # copied, or renamed
-    return records.uses(record, name, subject, content, len(trials.y), how)
+    recorded = records.uses(record, name, subject, content, len(trials.y), how)
+    compared = decoder.used_for(trials).astype(object)
+    if recorded is None:
+        return compared
+    return np.where(np.isin(compared, ("training", "validation")), compared, recorded)
 
 
 class Asked(NamedTuple):
@@ -82,7 +96,7 @@ def open_tested(folder: Path, asked: Asked, root: Path | None) -> Tested:
     found = find_dataset(asked.dataset or "")
     trials, split = open_split(found, asked.subject, asked.split or 0, root, asked.reading)
     _require_alike(decoder, trials, record)
-    seen = uses_of(record, found, trials, root, asked.reading)[split.test]
+    seen = uses_of(decoder, record, found, trials, root, asked.reading)[split.test]
     return Tested(decoder, trials[split.test], found.name, split.name, _warning(seen.tolist()))
 
 

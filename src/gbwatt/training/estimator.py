@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from skorch.callbacks import EpochTimer
@@ -19,6 +20,7 @@ from gbwatt.models.presets import Training, find_task
 from gbwatt.models.registry import create, entry, to_record
 from gbwatt.models.signal import Signal
 from gbwatt.training import callbacks, checkpoints, inputs, randomness, storage
+from gbwatt.training.fingerprints import UNKNOWN, TrialFingerprints
 from gbwatt.training.inputs import Array, Examples, Sets
 from gbwatt.training.net import Net
 from gbwatt.training.recorded import Recorded
@@ -81,6 +83,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     recorded_ : Recorded or None
         Channels, unit and preprocessing of the training data, as far as they are known: from Trials and epochs of MNE,
         not from arrays.  Trials and epochs to predict must agree with it.
+    fingerprints_ : TrialFingerprints or None
+        Of the training and validation trials, for :meth:`used_for`.
     history_ : list of dict
         Losses and validation accuracy of each epoch.
     best_epoch_ : int
@@ -155,11 +159,12 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with randomness.isolated(torch.device(self.device)):
             module = self._build(signal)
             scale = sets.unit_scale()
+            fingerprints = TrialFingerprints.of(sets)
             sets = sets.to(_precision(module), scale)
             weights = inputs.weigh_classes(self.class_weight, classes, sets.train.y.numpy())
             net = self._net(module, training, weights, sets)
             self.classes_, self.signal_, self.scale_, self.net_ = classes, signal, scale, net
-            self.recorded_ = recorded
+            self.recorded_, self.fingerprints_ = recorded, fingerprints
             net.learn(sets)
         return self
 
@@ -298,6 +303,20 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels: Array = self.classes_[numbers]
         return labels
 
+    def used_for(self, X: Any) -> NDArray[np.str_]:
+        """What each trial was used for when the model was trained (n,).
+
+        One of "training", "validation", "unseen" and "unknown", by fingerprints of the trials that are kept with the
+        model.  They do not depend on the unit or the file format, and tolerate rounding to float32 or to whole
+        microvolts, but not other preprocessing; a trial that was cut elsewhere from the same stretch of recording
+        counts as another.  "unknown" if the model was saved without fingerprints, and for trials
+        that have none because they are flat.
+        """
+        check_is_fitted(self, "net_")
+        x = inputs.read_epochs(X)
+        inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X")
+        return np.full(len(x), UNKNOWN) if self.fingerprints_ is None else self.fingerprints_.used_for(x)
+
     @property
     def class_names_(self) -> tuple[str, ...]:
         """Names of the classes, in the order of ``classes_`` and of the columns of :meth:`predict_proba`."""
@@ -323,16 +342,17 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # ---- files
 
-    def save_pretrained(self, folder: str | Path, *, preprocessing: Any = None) -> None:
+    def save_pretrained(self, folder: str | Path, *, preprocessing: Any = None, fingerprints: bool = True) -> None:
         """Write the trained estimator into a folder; see :func:`gbwatt.models.files.save_pretrained`.
 
         Without ``preprocessing``, the steps that the training trials had gone through are written.  Paths, the device
-        and separate validation data are not saved.
+        and separate validation data are not saved.  ``fingerprints`` of the training and validation trials, 32 small
+        numbers each, are: :meth:`used_for` needs them.  Leave them out if nobody may find out whose data were used.
         """
         check_is_fitted(self, "net_")
         if preprocessing is None and self.recorded_ is not None:
             preprocessing = self.recorded_.steps
-        storage.save(self, folder, preprocessing)
+        storage.save(self, folder, preprocessing, fingerprints)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, device: str = "cpu") -> Self:

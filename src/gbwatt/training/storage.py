@@ -11,6 +11,7 @@ import numpy as np
 from gbwatt.data.trials import Trials
 from gbwatt.models.files import ModelFileError, Pretrained, load_pretrained, plain, save_pretrained
 from gbwatt.models.signal import Signal
+from gbwatt.training.fingerprints import TrialFingerprints
 from gbwatt.training.inputs import Array
 from gbwatt.training.recorded import Recorded
 
@@ -23,8 +24,9 @@ D = TypeVar("D", bound="EEGDecoder")
 _LOCAL = ("device", "checkpoint", "log", "tensorboard", "verbose", "callbacks")
 
 
-def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any) -> None:
+def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any, fingerprints: bool = True) -> None:
     """Write a fitted estimator."""
+    seen = decoder.fingerprints_ if fingerprints else None
     module = decoder.net_.module_
     history = decoder.history_
     estimator = {
@@ -36,6 +38,7 @@ def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any) -> None:
         "scale": decoder.scale_,
         "recorded": None if decoder.recorded_ is None else plain(vars(decoder.recorded_)),
         "history": history,
+        **({} if seen is None else {"fingerprints": seen.to_dict()}),
     }
     training = {
         **{name: getattr(decoder.net_, name) for name in ("lr", "batch_size", "weight_decay", "seed")},
@@ -88,6 +91,7 @@ def _restored(cls: type[D], found: Pretrained, saved: dict[str, Any], device: st
     decoder.signal_ = Signal(**saved["signal"])
     decoder.scale_ = float(saved["scale"])
     decoder.recorded_ = Recorded.from_dict(saved.get("recorded"))
+    decoder.fingerprints_ = TrialFingerprints.from_dict(saved.get("fingerprints"))
     decoder.net_ = decoder._initialized(found.model, decoder._training(), None, [])
     decoder.net_.history.extend({**row, "dur": row["duration"]} for row in saved["history"])
     return decoder
