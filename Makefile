@@ -18,7 +18,7 @@ ARGS   ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test fallback slow fuzz peers ecosystem browser lint format demo bench results lock ci clean
+.PHONY: help setup test fallback slow fuzz peers ecosystem browser lint audit format demo bench results lock ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -107,6 +107,10 @@ lint: $(VENV)/.base $(VENV)/.lint ## ruff and mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+# It asks the package index, and says so where that cannot be reached.
+audit: $(VENV)/.base ## known vulnerabilities of the versions in requirements.lock
+	$(BIN)/python .ci/audit.py
 
 format: $(VENV)/.lint ## let ruff repair and format
 	$(BIN)/ruff check --fix
