@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
+import time
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ import yaml
 
 from gbwatt import checks
 from gbwatt.experiments.config import ConfigurationError, from_mapping, override, read
+from gbwatt.experiments.documents import show
 from tests.experiments.small import experiment, one
 
 
@@ -24,6 +27,12 @@ def write(tmp_path):
 
 
 # -------------------------------------------------------------------------------------------------------------- errors
+
+
+def vary(axis="options.theta", values=(1, 1.5), **how):
+    """An experiment with one model, in which something is varied."""
+    return {**one(), "vary": {"axis": axis, "values": list(values), **how}}
+
 
 BAD = {
     "key": (experiment(sedes=3), "sedes: key='sedes' is not known;", "Did you mean 'seeds'?"),
@@ -181,6 +190,92 @@ def test_a_file_that_is_no_document_says_where(write, text, said):
     with pytest.raises(ConfigurationError) as caught:
         read(write(text))
     assert said in str(caught.value)
+
+
+def bomb(levels, width):
+    """A few lines that stand for width ** levels values."""
+    lines = ["a0: &a0 [x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * width)}]" for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        pytest.param(bomb(12, 10), ["line 5", "more than 10000 values", "alias"], id="aliases"),
+        pytest.param("a: &a {x: 1}\n" + "b: {<<: *a}\n" * 5_000, ["more than 10000 values"], id="values"),
+        pytest.param("title: " + "[" * 5000, ["line 1", "nested more than"], id="lists in lists"),
+        pytest.param("\n".join(" " * n + "a:" for n in range(400)), ["line 29", "nested more than"], id="deep keys"),
+        pytest.param("a: " + "x" * 1_000_000, ["200000 bytes"], id="large file"),
+        pytest.param("seeds: " + "9" * 5000, ["line 1, column 8", "digits"], id="digits"),
+        pytest.param('title: "\\U00110000"', ["cannot be read"], id="no character"),
+        pytest.param('title: "\\ud800"', ["line 1, column 8", "surrogate"], id="surrogate"),
+        pytest.param("a: !!timestamp x", ["line 1, column 4", "tag"], id="time"),
+        pytest.param("a: !!bool x", ["line 1, column 4", "tag"], id="bool"),
+        pytest.param("a: !!int x", ["line 1, column 4", "tag"], id="int"),
+        pytest.param("a: *b", ["line 1, column 4", "undefined alias"], id="unknown alias"),
+    ],
+)
+def test_a_document_that_is_too_large_or_strange_is_refused_at_once(write, text, said):
+    started = time.process_time()
+    with pytest.raises(ConfigurationError) as caught:
+        read(write(text))
+    assert all(part in str(caught.value) for part in said), str(caught.value)
+    assert len(str(caught.value)) < 2000
+    assert time.process_time() - started < 2
+
+
+def test_aliases_are_still_possible(write):
+    file = write("""
+        name: small
+        title: &title A small one
+        datasets: [simulated-ssvep]
+        training: &training {max_epochs: 2}
+        models:
+          - {label: *title, model: spdnet, training: {<<: *training, lr: 1e-3}}
+    """)
+    assert read(file).models[0].label == "A small one"
+    assert read(file).models[0].training.given() == {"lr": 0.001, "max_epochs": 2}
+
+
+HOSTILE = {
+    "wide label": (vary(label="{:4000000000}"), "vary.label", "wider than 50"),
+    "precise label": (vary(label="{:.4000000000f}"), "vary.label", "wider than 50"),
+    "label in a label": (vary(label="{:{}}"), "vary.label", "no names"),
+    "label with attributes": (vary(label="{0.__class__}"), "vary.label", "no names"),
+    "label with items": (vary(label="{0[a]}"), "vary.label", "no names"),
+    "label that is no format": (vary(label="{"), "vary.label", "no format"),
+    "many seeds": (experiment(seeds=10**12), "seeds", "at most 10000"),
+    "large seed": (experiment(seeds=[2**40]), "seeds", "at most 2147483647"),
+    "many epochs": (experiment(training={"max_epochs": 10**15}), "training.max_epochs", "1000000"),
+    "endless warm-up": (experiment(training={"warmup_epochs": math.inf}), "training.warmup_epochs", "finite"),
+    "no rate": (experiment(training={"lr": math.nan}), "training.lr", "finite"),
+    "many lines": (vary(values=[n / 10**6 for n in range(2000)]), "models", "at most 1000"),
+    "huge noise": (vary(axis="noise", values=[10**400]), "", "too large"),
+    "large network": (one(options={"n_spatial": 50_000, "n_temporal": 50_000}), "models[0].options", "parameters"),
+    "long kernel": (one(options={"kernel": 50_000_000}), "models[0].options", "parameters"),
+    "long label": (one(label="x" * 10_000), "models[0].label", "at most 500"),
+    "long data set": (experiment(datasets=["x" * 5000 + ".edf"]), "datasets[0]", "x" * 20),
+    "null in a data set": (experiment(datasets=["a\0.edf"]), "datasets[0]", "a\\x00"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_values_that_would_take_all_memory_or_time_are_refused_at_once(kind):
+    mapping, place, said = HOSTILE[kind]
+    started = time.process_time()
+    with pytest.raises(ConfigurationError) as caught:
+        from_mapping(mapping)
+    assert place in {show(problem.place) for problem in caught.value.problems}
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 20_000
+    assert time.process_time() - started < 5
+
+
+def test_a_grid_of_too_many_runs_is_refused_with_its_size():
+    large = from_mapping({**vary(values=[1, 1.5, 2]), "seeds": 10_000, "subjects": "all"})
+    with pytest.raises(ConfigurationError, match=r"3 lines × 11 subjects and splits × 10000 seeds are 330000 runs"):
+        large.cells(simulated="always")
 
 
 def test_a_file_that_is_not_there_suggests_another(write):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gbwatt.data.catalogue import Dataset
     from gbwatt.data.splits import Split
 
+_MOST = 10_000  # numbers in a range
 #: Exit code after Ctrl-C, as shells have it.
 INTERRUPTED = 130
 #: Where experiments are looked for by name: in this folder of the user's, then among those that come with gbwatt.
@@ -78,7 +80,7 @@ def key_values(texts: list[str] | None, name: str = "option") -> dict[str, Any]:
             raise typer.BadParameter(f"--{name} has {key} twice.")
         try:
             found[key] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             found[key] = value
     return found
 
@@ -86,7 +88,7 @@ def key_values(texts: list[str] | None, name: str = "option") -> dict[str, Any]:
 def experiment_file(name: str | Path) -> Path:
     """A file, or the one of that name in ./experiments, or the one of that name that comes with gbwatt."""
     path = Path(name)
-    if path.is_file():
+    if path.exists() and not path.is_dir():
         return path
     known = experiment_files()
     if path.suffix:
@@ -117,12 +119,15 @@ def numbers(name: str, text: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = (piece.strip() for piece in part.partition("-"))
-        if not (first.isdecimal() and (last.isdecimal() if dash else True)) or (dash and int(last) < int(first)):
+        digits = first.isdecimal() and (last.isdecimal() if dash else True) and max(len(first), len(last)) < 10
+        if not digits or (dash and int(last) < int(first)):
             raise checks.ParameterError(
                 f"{name}={text!r} has {part!r}; numbers and ranges are needed, such as 1,2,5-7."
             )
+        if dash and int(last) - int(first) >= _MOST:
+            raise checks.ParameterError(f"{name}={text!r} has {part!r}; at most {_MOST} numbers are possible.")
         found.extend(range(int(first), int(last or first) + 1))
-    twice = [number for number in dict.fromkeys(found) if found.count(number) > 1]
+    twice = [number for number, count in Counter(found).items() if count > 1]
     if twice:
         raise checks.ParameterError(f"{name}={text!r} has {twice[0]} twice.")
     return found
@@ -130,9 +135,9 @@ def numbers(name: str, text: str) -> list[int]:
 
 def seed_numbers(text: str) -> list[int]:
     """A number of seeds, or the seeds."""
-    if text.isdigit():
+    if text.isdecimal() and len(text) < 10:
         checks.at_least("seeds", int(text), 1)
-        return list(range(int(text)))
+        return numbers("seeds", f"0-{int(text) - 1}")
     return numbers("seeds", text.rstrip(","))
 
 

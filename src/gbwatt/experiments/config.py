@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import string
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -28,6 +30,9 @@ from gbwatt.experiments.validation import conflicts, translate
 __all__ = ["ConfigurationError", "Experiment", "ModelRow", "Training", "Vary", "from_mapping", "override", "read"]
 
 SEEDS = 10  # of the paper
+LARGEST = 2**31 - 1  # number of a seed or a subject
+MOST_SEEDS = 10_000
+MOST_WIDTH = 50  # letters or digits to which a format fills a value up
 AXES = ("fraction", "noise", "options")
 
 # ------------------------------------------------------------------------------------------------------- single values
@@ -45,6 +50,8 @@ def parse_seeds(value: Any) -> tuple[int, ...]:
         raise checks.ParameterError(f"seeds={value!r} must be how many there are, or a list of them.")
     if isinstance(value, int):
         checks.at_least("seeds", value, 1)
+        if value > MOST_SEEDS:
+            raise checks.ParameterError(f"seeds={value} is too many; at most {MOST_SEEDS} are possible.")
         return tuple(range(value))
     return _numbers("seeds", value, 0)
 
@@ -61,6 +68,8 @@ def parse_subjects(value: Any) -> grid.Subjects:
 def _numbers(name: str, values: Sequence[Any], least: int) -> tuple[int, ...]:
     for at, value in enumerate(values):
         checks.at_least(f"{name}[{at}]", value, least)
+        if value > LARGEST:
+            raise checks.ParameterError(f"{name}[{at}]={value} must be at most {LARGEST}.")
     return _distinct(name, values)
 
 
@@ -71,9 +80,12 @@ def _some(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _distinct(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    for at, value in enumerate(_some(name, values)):
-        if value in values[:at]:
+    seen: set[str] = set()
+    for value in _some(name, values):
+        text = json.dumps(tidy(value), sort_keys=True, default=str)  # 1 and 1.0 are the same
+        if text in seen:
             raise checks.ParameterError(f"{name} has {value!r} twice.")
+        seen.add(text)
     return tuple(values)
 
 
@@ -84,7 +96,10 @@ def _name(name: str) -> str:
 
 
 def _dataset(name: str) -> str:
-    return find_dataset(name).name
+    try:
+        return find_dataset(name).name
+    except OSError as error:  # a name that is too long for a file, for instance
+        raise checks.ParameterError(f"dataset={name[:80]!r} cannot be looked up: {error.strerror or error}.") from None
 
 
 def _model(name: str) -> str:
@@ -102,6 +117,19 @@ def _axis(axis: str) -> str:
     return axis
 
 
+def _require_plain(label: str) -> None:
+    """Refuse formats that reach into a value, or that make long texts of short ones."""
+    try:
+        fields = [part[1:3] for part in string.Formatter().parse(label)]
+    except ValueError as error:
+        raise checks.ParameterError(f"label={label!r} is no format: {error}.") from None
+    for name, form in fields:
+        if name not in (None, "", "0") or "{" in (form or ""):
+            raise checks.ParameterError(f"label={label!r} may have {{}} or {{:FORMAT}} for the value, and no names.")
+        if any(int(number) > MOST_WIDTH for number in re.findall(r"\d+", (form or "")[:1000])):
+            raise checks.ParameterError(f"label={label!r} makes the value wider than {MOST_WIDTH} letters.")
+
+
 def _known(name: str, *allowed: str) -> Any:
     def check(value: str) -> str:
         checks.one_of(name, value, allowed)
@@ -116,7 +144,8 @@ def _paper(name: str) -> str:
 
 
 _LIST = Field(strict=False)  # YAML has no tuples
-Text = Annotated[str, Field(min_length=1)]
+Text = Annotated[str, Field(min_length=1, max_length=500)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Name = Annotated[str, AfterValidator(_dataset)]
 Names = Annotated[tuple[Name, ...], _LIST, AfterValidator(lambda names: _distinct("datasets", names))]
 Options = Annotated[dict[str, Any], AfterValidator(tidy)]
@@ -126,24 +155,24 @@ Options = Annotated[dict[str, Any], AfterValidator(tidy)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Training(_Part):
     """How models are trained; what is not given is as registered for the model and the task."""
 
     lr: Annotated[float, Field(gt=0, le=1)] | None = None
-    batch_size: Annotated[int, Field(ge=2)] | None = None
-    max_epochs: Annotated[int, Field(ge=1)] | None = None
+    batch_size: Annotated[Count, Field(ge=2)] | None = None
+    max_epochs: Count | None = None
     weight_decay: Annotated[float, Field(ge=0, le=1)] | None = None
-    early_stopping: Annotated[int, Field(ge=1)] | None = None
+    early_stopping: Count | None = None
     # of foundation models only
     layer_decay: Annotated[float, Field(gt=0, le=1)] | None = None
     schedule: Annotated[str, _known("schedule", "cosine", "constant")] | None = None
-    warmup_epochs: Annotated[float, Field(ge=0)] | None = None
+    warmup_epochs: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None
     precision: Annotated[str, _known("precision", "float32", "bfloat16", "float16")] | None = None
-    shards: Annotated[int, Field(ge=1)] | None = None
+    shards: Count | None = None
 
     def given(self) -> dict[str, Any]:
         """What is given."""
@@ -183,7 +212,7 @@ class Vary(_Part):
         "fraction" of the training trials, variance of "noise", or an option of the models, "options.theta".
     values : tuple
     label : str
-        Format of a value, as in :meth:`str.format`.
+        Format of a value, as in :meth:`str.format`: ``"{}"``, ``"θ = {:.1f}"``.
     where : "test" or "both", optional
         Noise in the trials for test only, as by default, or in training and validation, too.
     """
@@ -210,9 +239,10 @@ class Vary(_Part):
     @classmethod
     def _check_label(cls, label: str, info: ValidationInfo) -> str:
         values = info.data.get("values", ())
+        _require_plain(label)
         try:
             shown = [label.format(value) for value in values]
-        except (ValueError, LookupError, AttributeError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise checks.ParameterError(f"label={label!r} is no format of the values: {error}.") from None
         if len(set(shown)) < len(shown):
             raise checks.ParameterError(f"label={label!r} shows different values alike: {', '.join(shown)}.")
@@ -224,6 +254,10 @@ class Vary(_Part):
         if where is not None and info.data.get("axis", "noise") != "noise":
             raise checks.ParameterError(f"where={where!r} is for axis: noise; leave it out.")
         return where
+
+    def show(self, value: Any) -> str:
+        """A value as tables show it."""
+        return self.label.format(value)
 
     def changes(self, value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """What a value changes: options, and arguments of a run."""
@@ -279,7 +313,7 @@ class Experiment(_Part):
             return
         for value in self.vary.values:
             own, changes = self.vary.changes(value)
-            yield self.vary.label.format(value), {**options, **own}, changes
+            yield self.vary.show(value), {**options, **own}, changes
 
     def sources(
         self,
@@ -354,6 +388,8 @@ def _checked(raw: dict[str, Any], source: str, origins: Origins, problems: list[
         experiment = Experiment.model_validate(raw)
     except ValidationError as error:
         found += [translate(detail, _keys) for detail in error.errors()]
+    except (ArithmeticError, RecursionError) as error:  # of a mapping; documents have no such numbers and depths
+        found.append(Problem((), f"a value is too large or too deep ({error})."))
     found += conflicts(raw)
     if experiment is None or found:
         raise ConfigurationError(source, found, origins)

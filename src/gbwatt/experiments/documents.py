@@ -6,6 +6,7 @@ import copy
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,9 @@ Place = tuple[str | int, ...]
 Origins = dict[Place, str]
 #: The keys that may be at a place; None where any may.
 Keys = Callable[[Place], tuple[str, ...] | None]
+
+
+_SHOWN = 50  # problems in a message
 
 
 class Problem(NamedTuple):
@@ -43,7 +47,9 @@ class ConfigurationError(checks.ParameterError):
             sorted(dict.fromkeys(problems), key=lambda one: order.get(_nearest(one.place, known), -1))
         )
         count = "an error" if len(self.problems) == 1 else f"{len(self.problems)} errors"
-        lines = [f"  {_describe(problem, known)}" for problem in self.problems]
+        lines = [f"  {_describe(problem, known)}" for problem in self.problems[:_SHOWN]]
+        if len(self.problems) > _SHOWN:
+            lines.append(f"  and {len(self.problems) - _SHOWN} more.")
         super().__init__("\n".join([f"{source} has {count}:", *lines]))
 
 
@@ -81,6 +87,12 @@ def said(check: Callable[..., object], *arguments: object) -> str | None:
 # ------------------------------------------------------------------------------------------------------------- reading
 
 _TAG = "tag:yaml.org,2002:"
+#: Limits of a document.  Experiments stay far below them; files that would take all memory or time do not.
+MOST_BYTES = 200_000
+MOST_VALUES = 10_000  # keys and values, those behind an alias (*) counted wherever it stands
+MOST_LEVELS = 30
+MOST_DIGITS = 18  # of a whole number, which then fits into 64 bits
+_WHOLE = re.compile(r"^[-+]?(?:0|[1-9][0-9]*)$")
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
@@ -90,7 +102,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         None: [
             (_TAG + "null", re.compile(r"^(?:~|null|)$")),
             (_TAG + "bool", re.compile(r"^(?:[Tt]rue|[Ff]alse)$")),
-            (_TAG + "int", re.compile(r"^[-+]?(?:0|[1-9][0-9]*)$")),
+            (_TAG + "int", _WHOLE),
             (_TAG + "float", re.compile(r"^[-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|\.inf|\.nan)$")),
             (_TAG + "merge", re.compile(r"^<<$")),
         ]
@@ -100,15 +112,16 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
 def read_document(file: Path) -> tuple[dict[str, Any], Origins]:
     """The mapping in a file, and the line of every value in it."""
     try:
-        content, origins = _parse(file.read_text("utf-8"))
-    except OSError:
+        content, origins = _parse(_text(file))
+    except FileNotFoundError:
         raise ConfigurationError(str(file), [Problem((), f"there is no such file.{_neighbour(file)}")]) from None
-    except RecursionError:
-        raise ConfigurationError(
-            str(file), [Problem((), "what an anchor (&) names must not contain itself.")]
-        ) from None
+    except OSError as error:
+        why = f"it cannot be read: {error.strerror or error}; give a file that can be."
+        raise ConfigurationError(str(file), [Problem((), why)]) from None
     except UnicodeDecodeError:
-        raise ConfigurationError(str(file), [Problem((), "it is not text in UTF-8.")]) from None
+        raise ConfigurationError(
+            str(file), [Problem((), "it is not text in UTF-8; save it as such in an editor.")]
+        ) from None
     except yaml.YAMLError as error:
         raise ConfigurationError(str(file), [Problem((), _syntax(error))]) from None
     if not isinstance(content, dict):
@@ -123,7 +136,71 @@ def _neighbour(file: Path) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def _text(file: Path) -> str:
+    with file.open("rb") as content:
+        read = content.read(MOST_BYTES + 1)
+    if len(read) > MOST_BYTES:
+        raise yaml.YAMLError(f"it has more than {MOST_BYTES} bytes; an experiment has some thousand")
+    return read.decode("utf-8-sig")
+
+
 def _parse(text: str) -> tuple[Any, Origins]:
+    """The content of a document and the lines of its values; any error is of YAML."""
+    try:
+        _require_small(text)
+        return _constructed(text)
+    except yaml.YAMLError:
+        raise
+    except (ValueError, OverflowError, LookupError) as error:  # \U00110000, for instance
+        raise yaml.YAMLError(f"a value cannot be read ({error})") from error
+
+
+def _require_small(text: str) -> None:
+    """Refuse, before anything is built, what would become too large, and what is not needed here."""
+    open_, sizes = [_Open(None, 0)], dict[str, int]()
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.AliasEvent):
+            if any(one.anchor == event.anchor for one in open_):
+                raise _refused(event, f"what the anchor &{event.anchor} names must not contain itself")
+            open_[-1].size += sizes.get(event.anchor, 1)  # an unknown one is an error later
+        elif isinstance(event, yaml.NodeEvent):
+            if event.tag is not None:
+                raise _refused(event, f"the tag {event.tag!r} is not supported; leave it out")
+            open_.append(_Open(event.anchor, 1))
+            if len(open_) > MOST_LEVELS:
+                raise _refused(event, f"values are nested more than {MOST_LEVELS - 1} levels deep; write fewer levels")
+        if isinstance(event, yaml.ScalarEvent):
+            _require_usual(event)
+        if isinstance(event, yaml.ScalarEvent | yaml.CollectionEndEvent):
+            done = open_.pop()
+            open_[-1].size += done.size
+            if done.anchor is not None:
+                sizes[done.anchor] = done.size
+        if open_[-1].size > MOST_VALUES:
+            text = f"there are more than {MOST_VALUES} values, with those that aliases (*) stand for; write fewer"
+            raise _refused(event, text)
+
+
+@dataclass
+class _Open:
+    """A value whose end was not reached yet."""
+
+    anchor: str | None
+    size: int
+
+
+def _require_usual(event: Any) -> None:
+    if event.implicit[0] and len(event.value) > MOST_DIGITS and _WHOLE.match(event.value):
+        raise _refused(event, f"the number {event.value[:20]}… has more than {MOST_DIGITS} digits")
+    if not event.value.isprintable() and any("\ud800" <= sign <= "\udfff" for sign in event.value):
+        raise _refused(event, "the text has half of a surrogate pair, which is no character")
+
+
+def _refused(event: Any, text: str) -> yaml.YAMLError:
+    return yaml.MarkedYAMLError(problem=text, problem_mark=event.start_mark)
+
+
+def _constructed(text: str) -> tuple[Any, Origins]:
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
@@ -162,7 +239,7 @@ def _distinct(node: Any) -> Iterator[tuple[Any, Any]]:
 def _syntax(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     if mark is None:
-        return f"it is not YAML: {error}"
+        return f"it is not YAML: {error}."
     what = " ".join(filter(None, (getattr(error, "context", None), getattr(error, "problem", None))))
     return f"line {mark.line + 1}, column {mark.column + 1}: {what}."
 
@@ -183,7 +260,7 @@ def assign(
             origins.update(dict.fromkeys(_assign(changed, text, keys), f"--set {text}"))
         except (checks.ParameterError, yaml.YAMLError) as error:
             said = _syntax(error) if isinstance(error, yaml.YAMLError) else str(error)
-            problems.append(Problem((f"--set {text}",), said))
+            problems.append(Problem((f"--set {text[:200]}",), said))
     return changed, origins, problems
 
 
@@ -192,6 +269,8 @@ def _assign(mapping: dict[str, Any], text: str, keys: Keys) -> list[Place]:
     steps = re.sub(r"\[(\d+)\]", r".\1", path.strip()).split(".")
     if not equals or not all(steps):
         raise checks.ParameterError("it is not of the form key=value, e.g. seeds=3 or models.0.training.lr=1e-3.")
+    if len(steps) > MOST_LEVELS:
+        raise checks.ParameterError(f"the key has {len(steps)} levels; at most {MOST_LEVELS} are possible.")
     content, _ = _parse(value)
     return _put(mapping, (), steps, content, keys)
 
@@ -214,7 +293,7 @@ def _put(node: Any, place: Place, steps: Sequence[str], content: Any, keys: Keys
 def _step(node: Any, place: Place, step: str, keys: Keys) -> str | int:
     """The key of a step; an error if there can be none."""
     if isinstance(node, list):
-        if step.isdecimal() and int(step) < len(node):
+        if step.isdecimal() and len(step) < MOST_DIGITS and int(step) < len(node):
             return int(step)
         raise checks.ParameterError(
             f"{show(place)} has {len(node)} items, 0 to {len(node) - 1}, * for all; {step!r} is none."

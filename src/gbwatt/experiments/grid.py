@@ -11,6 +11,7 @@ from gbwatt.data import MissingFileError, data_root, find_dataset
 from gbwatt.data.catalogue import subjects_here
 from gbwatt.data.simulated import SETS
 from gbwatt.experiments.corpora import CORPORA, with_weights
+from gbwatt.experiments.documents import ConfigurationError, Problem
 from gbwatt.experiments.recordings import count_splits, fingerprint
 from gbwatt.experiments.runs import Cell, Run, tidy
 from gbwatt.experiments.schedule import written_out
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from gbwatt.experiments.config import Experiment
 
 Subjects = Sequence[int] | Literal["all"]
+#: Runs of one experiment; the largest of the paper's has some ten thousand.
+MOST_RUNS = 200_000
 
 ATTENTIVE = frozenset({"gbwatt", "bwatt", "matt"})  # models with recipes
 REGULARISED = frozenset({"spdnet", "spdnetbn"})  # others whose covariances can be regularised
@@ -162,10 +165,24 @@ def expand(
     experiment: Experiment, recordings: Iterable[Provenance], seeds: Sequence[int], root: str | Path | None = None
 ) -> list[Cell]:
     """All cells, seed by seed: whoever stops half-way has the whole table with fewer seeds."""
+    recordings = list(recordings)
+    _require_moderate(experiment, recordings, len(seeds))
     first = [cell for source in recordings for cell in _cells(experiment, source, root)]
     if not first:
         raise checks.ParameterError(f"experiment {experiment.name!r} has no model for these data sets.")
     return [Cell(label, setting, Run(seed=seed, **arguments)) for seed in seeds for label, setting, arguments in first]
+
+
+def _require_moderate(experiment: Experiment, recordings: Sequence[Provenance], seeds: int) -> None:
+    """Refuse a grid that would take all memory, before it does."""
+    lines = len(experiment.models) * (1 if experiment.vary is None else len(experiment.vary.values))
+    parts = sum(len(source.subjects) * count_splits(source.dataset) for source in recordings)
+    if lines * parts * seeds > MOST_RUNS:
+        text = (
+            f"{lines} lines × {parts} subjects and splits × {seeds} seeds are {lines * parts * seeds} runs; at most "
+            f"{MOST_RUNS} are possible: take fewer seeds or subjects, or several experiments."
+        )
+        raise ConfigurationError(f"experiment {experiment.name!r}", [Problem(("seeds",), text)])
 
 
 class Line(NamedTuple):

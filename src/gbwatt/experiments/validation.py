@@ -16,6 +16,10 @@ from gbwatt.experiments.documents import Keys, Place, Problem, said
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+#: Limits of an experiment: lines of its table, and parameters of a model that is built to see whether it can be.
+MOST_LINES = 1000
+MOST_PARAMETERS = 50_000_000
+
 #: What pydantic says, where that speaks of Python.
 _TEXTS = {
     "missing": "is missing.",
@@ -38,8 +42,10 @@ def translate(error: ErrorDetails, keys: Keys) -> Problem:
     if kind == "value_error":
         return Problem(place, str(error["ctx"]["error"]))
     got = repr(error["input"])
-    usual = error["msg"].replace("Input should be", "must be") + ", got {}."
-    return Problem(place, _TEXTS.get(kind, usual).format(got if len(got) < 60 else got[:57] + "..."))
+    got = got if len(got) < 60 else got[:57] + "..."
+    if kind in _TEXTS:
+        return Problem(place, _TEXTS[kind].format(got))
+    return Problem(place, f"{error['msg'].replace('Input should be', 'must be')}, got {got}.")
 
 
 # ----------------------------------------------------------------------------------------------------------- conflicts
@@ -58,6 +64,11 @@ def conflicts(raw: Mapping[str, Any]) -> Iterator[Problem]:
     vary: Mapping[str, Any] = raw["vary"] if isinstance(raw.get("vary"), dict) else {}
     yield from _repeated(models)
     yield from _unknown_reference(raw.get("reference"), models)
+    lines = len(models) * max(1, len(_list(vary.get("values"))))
+    if lines > MOST_LINES:
+        text = f"models × values of vary are {lines} lines of a table; at most {MOST_LINES} are possible: write fewer."
+        yield Problem(("models",), text)
+        return
     for number, row in enumerate(models):
         yield from _only_for_corpora(raw.get("training"), row, number)
         yield from _foreign(row, number, datasets)
@@ -76,7 +87,7 @@ def _datasets(names: object) -> list[Dataset | None]:
 def _dataset(name: str) -> Dataset | None:
     try:
         return find_dataset(name)
-    except checks.InputError:
+    except (ValueError, OSError, ImportError):
         return None
 
 
@@ -229,8 +240,8 @@ def _refusal(model: str, options: str, task: str) -> str | None:
         _build(model, json.loads(options), task)
     except checks.InputError as error:
         return str(error)
-    except (TypeError, ValueError, RuntimeError) as error:
-        return f"{model!r} cannot be built with {options}: {error}."
+    except Exception as error:  # whatever values like these lead to
+        return f"{model!r} cannot be built with {options:.200}: {type(error).__name__}: {error!s:.200}."
     return None
 
 
@@ -240,4 +251,25 @@ def _build(model: str, options: dict[str, Any], task: str) -> Any:
     from gbwatt.models import create
 
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not ours
+        if options:
+            _require_moderate(model, options, task)
         return create(model, task=task, **options)
+
+
+def _require_moderate(model: str, options: dict[str, Any], task: str) -> None:
+    """Refuse a network that would take gigabytes, before it takes them."""
+    import torch
+
+    from gbwatt.models import create
+
+    try:
+        with torch.device("meta"):  # shapes without memory
+            built = create(model, task=task, **options)
+    except Exception:  # not with these values, or not without memory: that is for the network itself to say
+        return
+    parameters = sum(one.numel() for one in (*built.parameters(), *built.buffers()))
+    if parameters > MOST_PARAMETERS:
+        raise checks.ParameterError(
+            f"options {json.dumps(options, default=str):.200} make a network of {parameters} parameters; at most "
+            f"{MOST_PARAMETERS} are possible: take smaller numbers."
+        )

@@ -97,8 +97,8 @@ def _chance(rows: Sequence[Row], dataset: str) -> float | None:
 def _values(vary: Vary) -> dict[str, Any]:
     """Settings with their numbers or, if not all are numbers, with their names, in the order of the file."""
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in vary.values):
-        return {vary.label.format(value): float(value) for value in sorted(vary.values)}
-    return {vary.label.format(value): str(value) for value in vary.values}
+        return {vary.show(value): float(value) for value in sorted(vary.values)}
+    return {vary.show(value): str(value) for value in vary.values}
 
 
 def _curves(study: Study, dataset: str) -> Iterator[Figure]:
