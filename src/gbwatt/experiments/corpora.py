@@ -36,7 +36,8 @@ def weights_file(name: str, root: str | Path | None = None) -> Path:
 
 def with_weights(data: str, weights: str | None, root: str | Path | None = None) -> str:
     """Fingerprint of a corpus together with that of the weights that a run begins with, if they are in a file."""
-    from gbwatt.models.foundation.weights import UNREAD, WeightsError, find_file  # imports torch
+    from gbwatt.models.foundation.torch_files import WeightsError  # imports torch
+    from gbwatt.models.foundation.weights import UNREAD, find_file
 
     if weights is None or weights in UNREAD:
         return data

@@ -3,7 +3,8 @@
 from gbwatt.models.foundation.backbones import BACKBONES, AnyBackbone, Backbone
 from gbwatt.models.foundation.classifier import FoundationClassifier
 from gbwatt.models.foundation.heads import HEADS, Head, SPDHead
-from gbwatt.models.foundation.weights import WeightsError, WeightsReport, load_weights
+from gbwatt.models.foundation.torch_files import WeightsError
+from gbwatt.models.foundation.weights import WeightsReport, load_weights
 
 __all__ = [
     "BACKBONES",

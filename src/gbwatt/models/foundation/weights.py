@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
+import io
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -16,17 +17,14 @@ from torch import Tensor
 
 from gbwatt.models.files import ModelFileError, parse_safetensors
 from gbwatt.models.foundation.backbones import BIOT, Backbone, LaBraM
+from gbwatt.models.foundation.torch_files import WeightsError, read_state_dict
 
 #: Files of weights in a folder of a model hub, in the order in which they are looked for.
 _FILES = ("model.safetensors", "pytorch_model.bin")
 #: Words in the place of a file: random weights, or those that are set afterwards.
 UNREAD = ("random", "later")
-#: Where checkpoints of trainings keep the weights.
-_ENTRIES = ("model", "state_dict", "model_state_dict", "module")
-
-
-class WeightsError(ModelFileError):
-    """A file has no weights for the backbone, or not all of them."""
+#: Kinds of numbers that a tensor of a backbone can be read from.
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -130,19 +128,25 @@ def load_weights(backbone: Backbone, path: str | Path) -> WeightsReport:
     Raises
     ------
     WeightsError
-        If there is no such file, or it needs code to be read, or lacks a parameter, or has one that nobody knows.
-        Then the backbone is as it was.
+        If the file does not exist, is damaged or contains code, or its tensors do not fit the backbone.  The backbone
+        is then unchanged.
+
+    Notes
+    -----
+    Nothing in a file is executed.  Objects beside the weights, such as the settings of a training, are skipped;
+    TorchScript archives are refused.
     """
     file = find_file(Path(path).expanduser())
-    content = _tensors(file)
+    content = _read(file)
+    tensors = _tensors(file, content)
     rules = _RULES.get(type(backbone))
     if rules is None:
         raise WeightsError(
             f"nothing is known of the weights of {type(backbone).__name__}; set them with load_state_dict."
         )
-    plan = _matched(file, content, backbone.state_dict(), rules)
+    plan = _matched(file, tensors, backbone.state_dict(), rules)
     backbone.load_state_dict(plan.tensors, strict=False)
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    digest = hashlib.sha256(content.getbuffer()).hexdigest()
     return WeightsReport(str(file), digest, tuple(plan.tensors), plan.cut, plan.new, plan.ignored)
 
 
@@ -164,82 +168,26 @@ def find_file(path: Path) -> Path:
     )
 
 
-def _tensors(file: Path) -> dict[str, Tensor]:
-    """All tensors of a file by name."""
-    if file.suffix == ".safetensors":
-        return parse_safetensors(file, file.read_bytes())
+def _read(file: Path) -> io.BytesIO:
+    content = io.BytesIO()
     try:
-        content = torch.load(file, map_location="cpu", weights_only=False, pickle_module=_INERT)
-    except Exception as error:
-        raise WeightsError(f"{file} is truncated or no file of torch ({_first_line(error)}); copy it again.") from error
-    return _state(file, content)
+        with file.open("rb") as stream:
+            shutil.copyfileobj(stream, content, 1 << 24)
+    except OSError as error:
+        raise WeightsError(f"{file} cannot be read ({error.strerror}); check its permissions and the disk.") from None
+    except MemoryError:
+        raise WeightsError(f"{file} is larger than the available memory; is it the right file?") from None
+    return content
 
 
-class _Inert(pickle.Unpickler):
-    """Reads tensors and plain containers; in the place of everything else it puts objects that can do nothing.
-
-    Checkpoints of trainings have settings beside their weights, objects of whatever class.  None of these classes, and
-    no function that a file names, is looked up.
-    """
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _HARMLESS or (module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)):
-            return super().find_class(module, name)
-        return type(f"{module}.{name}", (_Unread,), {})
-
-
-class _Unread:
-    """What stands for an object that was not read."""
-
-    def __new__(cls, *_: Any, **__: Any) -> Any:
-        return super().__new__(cls)
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def __setstate__(self, _state: Any) -> None:
-        pass
-
-    def __setitem__(self, _key: Any, _value: Any) -> None:
-        pass
-
-    def append(self, _value: Any) -> None:
-        """As lists do."""
-
-    def extend(self, _values: Any) -> None:
-        """As lists do."""
-
-    def __hash__(self) -> int:
-        return id(self)
-
-
-_HARMLESS = {
-    ("collections", "OrderedDict"),
-    ("torch", "Size"),
-    ("torch", "device"),
-    *(("torch._utils", f"_rebuild_{what}") for what in ("tensor", "tensor_v2", "tensor_v3", "parameter")),
-    # as Python 2 called the module, and so do files of its protocol
-    *(("__builtin__", name) for name in ("set", "frozenset", "complex", "bytearray")),
-    *(("builtins", name) for name in ("set", "frozenset", "complex", "bytearray")),
-}
-#: What :func:`torch.load` wants of a module.
-_INERT: Any = SimpleNamespace(__name__="inert", Unpickler=_Inert, load=lambda file, **how: _Inert(file, **how).load())
-
-
-def _state(file: Path, content: Any) -> dict[str, Tensor]:
-    """The dictionary of tensors in what was read."""
-    if isinstance(content, Mapping):
-        if content and all(isinstance(value, Tensor) for value in content.values()):
-            return dict(content)
-        for entry in _ENTRIES:
-            if isinstance(content.get(entry), Mapping):
-                return _state(file, {k: v for k, v in content[entry].items() if isinstance(v, Tensor)})
-    there = f"a {type(content).__name__}" + (f" of {_some(list(content))}" if isinstance(content, Mapping) else "")
-    raise WeightsError(f"{file} has no tensors by name: found {there}; a state_dict is needed.")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:200]
+def _tensors(file: Path, content: io.BytesIO) -> dict[str, Tensor]:
+    """All tensors of a file by name."""
+    if file.suffix != ".safetensors":
+        return read_state_dict(file, content)
+    try:
+        return parse_safetensors(file, content.getvalue())
+    except ModelFileError as error:
+        raise WeightsError(str(error)) from None
 
 
 # ------------------------------------------------------------------------------------------------------------ matching
@@ -254,7 +202,7 @@ class _Plan(NamedTuple):
 
 def _matched(file: Path, content: Mapping[str, Tensor], wanted: Mapping[str, Tensor], rules: _Rules) -> _Plan:
     """Which tensor goes where; an error with all that does not fit."""
-    plan, problems = _Plan({}, {}, (), {}), []
+    plan, problems, named = _Plan({}, {}, (), {}), list[str](), set[str]()
     only_students = any(name.startswith("student.") for name in content)
     for name, tensor in content.items():
         plain = _without_prefix(name, rules.prefixes)
@@ -267,23 +215,27 @@ def _matched(file: Path, content: Mapping[str, Tensor], wanted: Mapping[str, Ten
         own = plain
         for pattern, replacement in rules.renamed:
             own = re.sub(pattern, replacement, own, count=1)
+        shown = repr(name[:100])
         if own not in wanted:
-            problems.append(f"{name!r} is not of this backbone")
-        elif own in plan.tensors:
-            problems.append(f"{own!r} is there twice, once as {name!r}")
-        elif not bool(torch.isfinite(tensor).all()):
-            problems.append(f"{name!r} has NaN or infinite entries")
-        elif tensor.shape == wanted[own].shape:
-            plan.tensors[own] = tensor
+            problems.append(f"{shown} is not of this backbone")
+            continue
+        named.add(own)
+        if own in plan.tensors:
+            problems.append(f"{own!r} is there twice, once as {shown}")
+        elif (tensor.dtype in _FLOATS) != wanted[own].is_floating_point() or tensor.is_complex():
+            problems.append(f"{shown} is {tensor.dtype} and should be {wanted[own].dtype}")
+        elif tensor.shape != wanted[own].shape:
+            problems += _cut(plan, shown, own, tensor, wanted[own], rules.leading.get(own))
         else:
-            problems += _cut(plan, name, own, tensor, wanted[own], rules.leading.get(own))
+            plan.tensors[own] = tensor
+        if own in plan.tensors and not bool(torch.isfinite(plan.tensors[own].to(wanted[own].dtype)).all()):
+            problems.append(f"{shown} has NaN or infinite entries")
     missing = [name for name in wanted if name not in plan.tensors and name not in rules.new]
-    named = {problem.partition("' ")[0].strip("'") for problem in problems}
     problems += [f"{name!r} is missing" for name in missing if name not in named]
     if problems:
         raise WeightsError(
             f"{file} does not fit: {len(plan.tensors)} of {len(wanted)} tensors match. {_some(problems, 12, '; ')}. "
-            "Is it of this backbone, in this size?"
+            "Use weights of this backbone, of the same size."
         )
     return plan._replace(new=tuple(name for name in rules.new if name not in plan.tensors))
 
@@ -300,19 +252,23 @@ def _cut(plan: _Plan, name: str, own: str, tensor: Tensor, wanted: Tensor, axis:
             plan.tensors[own] = part
             plan.cut[own] = f"the first {part.shape[axis]} of {tensor.shape[axis]}"
             return []
-    if own in _ONE_UNUSED and axis is not None and tensor.shape[axis] == wanted.shape[axis] - 1:
-        plan.tensors[own] = torch.cat([tensor, wanted.narrow(axis, tensor.shape[axis], 1).cpu()], axis)
-        plan.cut[own] = f"all {tensor.shape[axis]}; one more, which is not used, is as initialised"
-        return []
+    if own in _ONE_UNUSED and axis is not None:
+        shorter = wanted.narrow(axis, 0, wanted.shape[axis] - 1)
+        if tensor.shape == shorter.shape:
+            plan.tensors[own] = torch.cat(
+                [tensor.to(wanted.dtype), wanted.narrow(axis, shorter.shape[axis], 1).cpu()], axis
+            )
+            plan.cut[own] = f"all {tensor.shape[axis]}; one more, which is not used, is as initialised"
+            return []
     return [f"{own!r} ({name}) is {sizes}"]
 
 
 def _without_prefix(name: str, prefixes: Sequence[str]) -> str:
     """Without any of the prefixes, as often as they come."""
-    for prefix in prefixes:
-        if name.startswith(prefix):
-            return _without_prefix(name.removeprefix(prefix), prefixes)
-    return name
+    start = 0
+    while (prefix := next((p for p in prefixes if name.startswith(p, start)), None)) is not None:
+        start += len(prefix)
+    return name[start:]
 
 
 def _some(words: Sequence[Any], most: int = 5, between: str = ", ") -> str:
