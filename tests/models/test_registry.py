@@ -13,6 +13,7 @@ from gbwatt.models import create, entry, list_models
 from gbwatt.models.foundation import BACKBONES
 from gbwatt.models.presets import TASKS
 from gbwatt.nn.manifolds import RiemannianAdam
+from gbwatt.training.optim import make_optimizer
 
 FOR_TASKS = [name for name in list_models() if entry(name).for_tasks]
 OWN = [name for name in FOR_TASKS if entry(name).extra is None]
@@ -112,6 +113,24 @@ def test_unknown_names_get_a_suggestion():
 @pytest.mark.parametrize(("task", "parameters"), [("mi", 9026), ("ssvep", 72195), ("ern", 24476)])
 def test_matt_has_as_many_parameters_as_its_authors_report(task, parameters):
     assert sum(p.numel() for p in create("matt", task=task).parameters()) == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "ours", "theirs"),
+    [
+        ("matt", "Riemannian Adam", "Adam and QR"),
+        ("gdlnet", "Riemannian Adam", "RAdam"),
+        ("spdnetbn", "converged mean", "Karcher step"),
+    ],
+)
+def test_a_baseline_says_where_it_is_not_what_its_authors_have(name, ours, theirs):
+    assert ours in entry(name).summary
+    assert theirs in entry(name).summary
+
+
+@pytest.mark.parametrize("name", ["matt", "gdlnet", "spdnetbn"])
+def test_baselines_are_trained_by_riemannian_adam(name):
+    assert type(make_optimizer(create(name, task="ssvep"), 1e-3, 1e-2)) is RiemannianAdam
 
 
 def test_a_task_gives_what_is_not_given():

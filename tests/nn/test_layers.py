@@ -7,6 +7,7 @@ import torch
 
 from gbwatt.checks import ParameterError
 from gbwatt.geometry import AffineInvariant, logm, reeig, vech
+from gbwatt.geometry.linalg import congruence, invsqrtm
 from gbwatt.nn import BiMap, Embedding, LogEig, ReEig, SPDBatchNorm
 from gbwatt.nn.manifolds import RiemannianAdam, on_manifold
 from tests.geometry.conftest import assert_close
@@ -69,6 +70,15 @@ def test_embedding_has_the_right_gradient(spd, kind):
 def test_threshold_must_be_positive(layer):
     with pytest.raises(ParameterError, match="eps=0"):
         layer(eps=0.0)
+
+
+def test_batch_normalisation_takes_the_converged_mean_and_not_one_karcher_step(spd):
+    layer, x = SPDBatchNorm(4).double(), spd(10, 1, k=4)
+    arithmetic = x.mean((0, 1))
+    step = AIM.exp(arithmetic, AIM.log(arithmetic, x).mean((0, 1)))
+    eye = torch.eye(4, dtype=torch.float64)
+    assert float(AIM.dist(AIM.mean(congruence(invsqrtm(step), x)[:, 0]), eye)) > 1e-3
+    assert float(AIM.dist(AIM.mean(layer(x).detach()[:, 0]), eye)) < 1e-9
 
 
 def test_batch_normalisation_moves_the_mean_of_the_batch_to_its_bias(spd):

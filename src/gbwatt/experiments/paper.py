@@ -112,6 +112,10 @@ _MAIN = PaperTable(
         "The paper's table speaks of 10 runs, its text of 10-fold validation.",
         "The paper's table of θ has 80.08 ± 1.79 for ERN at θ = 1, and ± 2.62 for SSVEP.",
         "The paper's numbers of the baselines on SSVEP and ERN equal those printed in an earlier paper.",
+        "Ours are all trained by Riemannian Adam. The authors of MAtt apply Adam to the Euclidean gradient and "
+        "orthonormalise by QR; those of GDLNet take RAdam with clipped gradients, and choose the dimension of the "
+        "subspaces for each subject; those of SPDNetBN take one Karcher step for the mean of a batch, where ours is "
+        "converged.",
     ),
 )
 

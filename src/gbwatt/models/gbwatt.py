@@ -306,6 +306,9 @@ class _Plan:
 
 # ----------------------------------------------------------------------------------------------------------- registry
 
+#: Learning rate, batch size, epochs and weight decay of MAtt's released programs.  The optimiser is not theirs: they
+#: apply Adam, element by element, to the Euclidean gradient of the bilinear maps and orthonormalise the result by QR;
+#: gbwatt has Riemannian Adam.
 _MATT_TRAINING = {
     "mi": Training(5e-4, 128, 350, 1e-1),
     "ssvep": Training(5e-3, 64, 180, 1e-1),
@@ -324,7 +327,12 @@ def _bwatt(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
     return _gbwatt(signal, task, **{"metric": "bures-wasserstein", **options})
 
 
-@register("matt", "self-attention under the log-Euclidean metric (Pan et al. 2022)", training=_MATT_TRAINING)
+@register(
+    "matt",
+    "self-attention under the log-Euclidean metric (Pan et al. 2022), trained by Riemannian Adam and not, as theirs, "
+    "by Adam and QR",
+    training=_MATT_TRAINING,
+)
 def _matt(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
     own = {"metric": "log-euclidean", "score": "inverse-log-squared", "reeig": 1e-4, "split": "time"}
     return _gbwatt(signal, task, **{**own, **options})

@@ -28,7 +28,8 @@ class SPDNet(nn.Module):
     n_spatial, n_temporal, kernel, k : int, optional
         Filters and the size after the bilinear map; by default those of the rule for any epochs.
     batchnorm : bool
-        Riemannian batch normalisation after the map [2]_.
+        Riemannian batch normalisation after the map [2]_, by the converged mean of the batch
+        (:class:`~gbwatt.nn.SPDBatchNorm`); the original takes one step towards it.
     momentum : float
         Of the batch normalisation.
     eps, shrinkage
@@ -98,6 +99,10 @@ def _spdnet(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
     return SPDNet(**{**asdict(signal), **own, **options})
 
 
-@register("spdnetbn", "SPDNet with Riemannian batch normalisation (Brooks et al. 2019)")
+@register(
+    "spdnetbn",
+    "SPDNet with Riemannian batch normalisation (Brooks et al. 2019), by the converged mean and not, as theirs, by one "
+    "Karcher step",
+)
 def _spdnetbn(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
     return _spdnet(signal, task, **{"batchnorm": True, **options})

@@ -18,6 +18,9 @@ class SPDBatchNorm(nn.Module):
     :math:`X ↦ B^{1/2} G^{-1/2} X G^{-1/2} B^{1/2}`.  In training G is the Karcher mean of the batch, treated as a
     constant, and the running mean moves towards it along the geodesic; in evaluation G is the running mean.
 
+    The Karcher mean is converged.  The authors' program takes one step of the Karcher flow from the arithmetic mean
+    instead, which is near the mean for matrices that are near each other, and not for others.
+
     Parameters
     ----------
     k : int
