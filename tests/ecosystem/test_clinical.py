@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ pytest.importorskip("braindecode", reason="braindecode is not installed: pip ins
 from typer.testing import CliRunner
 
 from gbwatt.cli.app import app
+from gbwatt.cli.options import PACKAGED
 from gbwatt.data.corpora import Corpus, build
 from gbwatt.experiments.config import read
 from gbwatt.experiments.store import Store
@@ -29,7 +29,7 @@ from tests.data.corpora.synthetic import write_tuab, write_tuev
 
 pytestmark = pytest.mark.ecosystem
 
-EXPERIMENT = Path(__file__).parents[2] / "experiments" / "clinical.yaml"
+EXPERIMENT = PACKAGED / "clinical.yaml"
 LABELS = [f"{backbone}-{head}" for backbone in ("BIOT", "LaBraM") for head in ("Base", "MAtt", "GBWAtt")]
 RANDOM = ["--set", "models.*.options.weights=random"]
 SHORT = [*RANDOM, "--set", "training.max_epochs=1", "--set", "training.batch_size=16"]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from gbwatt.cli.options import PACKAGED
 from gbwatt.experiments.claims import CLAIMS, EXPERIMENTS, Claim, Contrast, Line, claims_table, judge
 from gbwatt.experiments.config import read
 from gbwatt.experiments.grid import lines
@@ -13,7 +12,7 @@ from gbwatt.experiments.paper import SSVEP, TABLES
 from gbwatt.experiments.runs import Cell, Row, Run
 from gbwatt.experiments.tables import gather
 
-FOLDER = Path(__file__).parents[2] / "experiments"
+FOLDER = PACKAGED
 SUBJECTS = range(1, 12)
 
 

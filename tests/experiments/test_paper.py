@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gbwatt import checks
+from gbwatt.cli.options import PACKAGED
 from gbwatt.experiments import config, paper
 from gbwatt.experiments.paper import ERN, MI, SSVEP, TABLES, Number
 
@@ -75,7 +76,7 @@ def test_every_line_of_every_table_has_a_number_for_every_column():
 
 
 def experiment_files() -> list[Path]:
-    return sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
+    return sorted(PACKAGED.glob("*.yaml"))
 
 
 def test_every_score_and_time_of_the_paper_has_its_place_in_an_experiment():
