@@ -8,7 +8,7 @@ from torch import nn
 from gbwatt import checks
 from gbwatt.explain import feature_patterns, spatial_patterns, temporal_spectra
 from gbwatt.explain.filters import _kernel
-from gbwatt.models import GBWAtt
+from gbwatt.models import GBWAtt, GDLNet
 from gbwatt.nn.features import SpatioTemporalFeatures
 
 N_CHANS, N_TIMES, SFREQ, RHYTHM = 8, 200, 100.0, 10.0
@@ -195,8 +195,16 @@ def test_patterns_and_spectra_are_shown_in_a_line(decoder, trials):
 @pytest.mark.parametrize("ask", [spatial_patterns, feature_patterns, temporal_spectra])
 def test_a_network_without_filters_is_refused(ask, recording):
     model = GBWAtt(N_CHANS, 2, N_TIMES, features=False, split="time")
-    with pytest.raises(checks.ParameterError, match="without spatial and temporal filters"):
+    with pytest.raises(checks.ParameterError, match="without linear spatial and temporal filters"):
         ask(model, SFREQ if ask is temporal_spectra else recording[0])
+
+
+def test_filters_with_activations_between_them_are_refused(recording):
+    """The patterns are of linear filters, which those of GDLNet are not, unless it is the linear variant."""
+    signal = {"n_chans": N_CHANS, "n_outputs": 2, "n_times": N_TIMES}
+    with pytest.raises(checks.ParameterError, match="GDLNet without linear"):
+        feature_patterns(GDLNet(**signal).eval(), recording[0])
+    assert feature_patterns(GDLNet(**signal, variant="linear").eval(), recording[0]).patterns.shape[1] == N_CHANS
 
 
 def test_a_sampling_rate_must_be_positive():

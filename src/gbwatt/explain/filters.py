@@ -135,7 +135,7 @@ def _filters(module: nn.Module) -> SpatioTemporalFeatures:
     layer = getattr(module, "features", None)
     if not isinstance(layer, SpatioTemporalFeatures):
         raise checks.ParameterError(
-            f"'model' is a {type(module).__name__} without spatial and temporal filters of its own (features=True of "
+            f"'model' is a {type(module).__name__} without linear spatial and temporal filters (features=True of "
             "GBWAtt); attributions work with any network: gbwatt.explain.gradient."
         )
     return layer
