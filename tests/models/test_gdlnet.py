@@ -7,6 +7,7 @@ import json
 
 import pytest
 import torch
+from sklearn.base import clone
 from torch.nn import functional
 
 from gbwatt.checks import ParameterError, ShapeError
@@ -15,6 +16,7 @@ from gbwatt.models.files import load_pretrained, save_pretrained
 from gbwatt.models.gdlnet import ARCHITECTURES, FullRankMap, GDLNet, GrassmannSelfAttention
 from gbwatt.models.presets import TASKS
 from gbwatt.nn import SegmentCovariance
+from gbwatt.training import EEGDecoder
 
 SMALL = {"n_chans": 3, "n_outputs": 2, "n_times": 80, "sfreq": 40.0}
 
@@ -155,6 +157,17 @@ def test_a_configuration_without_a_variant_is_of_the_linear_network(tmp_path):
     assert torch.equal(loaded(x), model(x))
     save_pretrained(loaded, tmp_path)  # with the option, which stays what it was
     assert load_pretrained(tmp_path).arguments["variant"] == "linear"
+
+
+def test_an_estimator_saved_without_a_variant_is_trained_again_as_the_linear_network(tmp_path):
+    x, y = epochs(12, 3, 80).numpy(), [0, 1] * 6
+    EEGDecoder("gdlnet", model_options={"variant": "linear", "p": 3}, max_epochs=1).fit(x, y).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["arguments"]["variant"], config["extra"]["estimator"]["parameters"]["model_options"]["variant"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    loaded = EEGDecoder.from_pretrained(tmp_path)
+    assert loaded.model_options == {"variant": "linear", "p": 3}
+    assert clone(loaded).fit(x, y).net_.module_.config["variant"] == "linear"
 
 
 @pytest.mark.parametrize("task, parameters", [("ssvep", 509_616), ("ern", 45_282)])

@@ -10,6 +10,7 @@ import numpy as np
 
 from gbwatt.data.trials import Trials
 from gbwatt.models.files import ModelFileError, Pretrained, load_pretrained, plain, save_pretrained
+from gbwatt.models.registry import entry
 from gbwatt.models.signal import Signal
 from gbwatt.training.fingerprints import TrialFingerprints
 from gbwatt.training.inputs import Array
@@ -86,6 +87,11 @@ def _restored(cls: type[D], found: Pretrained, saved: dict[str, Any], device: st
     parameters = dict(saved["parameters"])
     if isinstance(parameters["class_weight"], list):
         parameters["class_weight"] = dict(parameters["class_weight"])
+    earlier = {
+        option: before for option, (before, _) in entry(found.name).later.items() if option not in found.arguments
+    }
+    if earlier:  # saved before there were these options: trained again, it is the same network
+        parameters["model_options"] = {**earlier, **(parameters["model_options"] or {})}
     decoder = cls(**parameters, device=device)
     decoder.classes_ = _labels(saved.get("classes", found.class_names or ()), saved["classes_dtype"])
     decoder.signal_ = Signal(**saved["signal"])
