@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gbwatt import checks
 from gbwatt.experiments import store as module
-from gbwatt.experiments.runs import STRUCTURED
+from gbwatt.experiments.runs import STRUCTURED, Run
 from gbwatt.experiments.store import Store, StoreError, read_csv
 from gbwatt.experiments.tabular import COLUMNS, KINDS, flatten, write_csv
 from tests.experiments.rows import full, make
+
+RESULTS = Path(__file__).parents[2] / "results/mamem.csv"
 
 
 @pytest.fixture
@@ -240,8 +244,8 @@ def test_thousands_of_rows_are_found_by_their_keys_and_survive_export(store, tmp
         (lambda row: row._replace(key="0" * 32), "does not belong to its run"),
         (lambda row: row._replace(run={**row.run, "seed": 99}), "does not belong to its run"),
         (lambda row: row._replace(run={"seed": 1}), "run is not what determines a result"),
-        (lambda row: row._replace(accuracy=22.0), "accuracy is 22.0, not between 0 and 1"),
-        (lambda row: row._replace(auc=math.nan), "auc is nan, not between 0 and 1"),
+        (lambda row: row._replace(accuracy=22.0), "accuracy is 22.0, but must be a number between 0 and 1"),
+        (lambda row: row._replace(auc=math.nan), "auc is nan, but must be a number between 0 and 1"),
     ],
 )
 def test_rows_that_cannot_be_are_not_imported(changed, said, store, tmp_path):
@@ -249,6 +253,148 @@ def test_rows_that_cannot_be_are_not_imported(changed, said, store, tmp_path):
     with pytest.raises(StoreError, match=f"line 3: .*{said}"):
         store.import_csv(tmp_path / "rows.csv")
     assert len(store) == 0
+
+
+def run_of(row, **changes):
+    """The row of another run, with the key of that."""
+    run = {**row.run, **changes}
+    try:
+        return row._replace(run=run, key=Run.from_dict(run).key)
+    except TypeError:
+        return row._replace(run=run)
+
+
+def of_class(**values):
+    return {"left": {"recall": 0.5, "precision": 0.5, "n": 10.0, **values}}
+
+
+HOSTILE = {
+    "run": [
+        lambda row: row._replace(run={"seed": 1}),
+        lambda row: run_of(row, dataset=7),
+        lambda row: run_of(row, dataset=" "),
+        lambda row: run_of(row, subject="1"),
+        lambda row: run_of(row, subject=-1),
+        lambda row: run_of(row, subject=1.5),
+        lambda row: run_of(row, subject=True),
+        lambda row: run_of(row, seed=None),
+        lambda row: run_of(row, model=["gbwatt"]),
+        lambda row: run_of(row, data=3),
+        lambda row: run_of(row, split=-1),
+        lambda row: run_of(row, options=[]),
+        lambda row: run_of(row, options={"theta": math.inf}),
+        lambda row: run_of(row, training="fast"),
+        lambda row: run_of(row, fraction=2),
+        lambda row: run_of(row, noise=-1.0),
+        lambda row: run_of(row, noise=math.nan),
+        lambda row: run_of(row, noisy_training="no"),
+        lambda row: run_of(row, other=1),
+    ],
+    "key": [lambda row: row._replace(key="0" * 32), lambda row: row._replace(run={**row.run, "seed": 99})],
+    "accuracy": [lambda row: row._replace(accuracy=22.0), lambda row: row._replace(accuracy=-math.inf)],
+    "balanced_accuracy": [lambda row: row._replace(balanced_accuracy=1.5)],
+    "kappa": [lambda row: row._replace(kappa=-7.0)],
+    "auc": [lambda row: row._replace(auc=math.nan)],
+    "loss": [lambda row: row._replace(loss=-3.0)],
+    "per_class": [
+        lambda row: row._replace(per_class={"left": 3}),
+        lambda row: row._replace(per_class=of_class(recall="good")),
+        lambda row: row._replace(per_class=of_class(precision=7)),
+        lambda row: row._replace(per_class=of_class(n=-1)),
+        lambda row: row._replace(per_class=of_class(n=math.inf)),
+        lambda row: row._replace(per_class=of_class(other=1)),
+        lambda row: row._replace(confusion=[[3]], per_class=of_class()),
+        lambda row: row._replace(confusion=[[3, 0], [0, 3]], per_class=of_class()),
+    ],
+    "confusion": [
+        lambda row: row._replace(confusion=[1, 2]),
+        lambda row: row._replace(confusion=[[1, 2]]),
+        lambda row: row._replace(confusion=[[1, -2], [0, 1]]),
+        lambda row: row._replace(confusion=[[1, 0.5], [0, 1]]),
+        lambda row: row._replace(confusion=[["1", 0], [0, 1]]),
+        lambda row: row._replace(confusion=[[5, 0], [0, 5]], trials={"test": 11}),
+        lambda row: row._replace(confusion=[[5, 0], [0, 5]], accuracy=0.5),
+    ],
+    "valid_accuracy": [lambda row: row._replace(valid_accuracy=1.01)],
+    "valid_loss": [lambda row: row._replace(valid_loss=-math.inf)],
+    "best_epoch": [lambda row: row._replace(best_epoch=0), lambda row: row._replace(best_epoch=9, epochs=8)],
+    "epochs": [lambda row: row._replace(epochs=-1)],
+    "history": [
+        lambda row: row._replace(history={"train_loss": 3}),
+        lambda row: row._replace(history={"train_loss": ["a"]}),
+        lambda row: row._replace(history={"train_loss": [None]}),
+        lambda row: row._replace(history={"train_loss": [1.0]}, epochs=2),
+    ],
+    "conditions": [
+        lambda row: row._replace(conditions={"before": 3}),
+        lambda row: row._replace(conditions={"between": {"share": 0.5}}),
+        lambda row: row._replace(conditions={"before": {"share": 50}}),
+        lambda row: row._replace(conditions={"before": {"median": "large"}}),
+    ],
+    "trials": [
+        lambda row: row._replace(trials={"test": -1}),
+        lambda row: row._replace(trials={"test": "many"}),
+        lambda row: row._replace(trials={"exam": 1}),
+    ],
+    "parameters": [lambda row: row._replace(parameters=-1)],
+    "preprocessing": [lambda row: row._replace(preprocessing=["band"])],
+    "seconds": [lambda row: row._replace(seconds=-1.0), lambda row: row._replace(seconds=math.inf)],
+    "seconds_per_epoch": [lambda row: row._replace(seconds_per_epoch=math.nan)],
+    "versions": [lambda row: row._replace(versions={"torch": 2})],
+    "finished": [lambda row: row._replace(finished="yesterday")],
+    "warnings": [lambda row: row._replace(warnings=[3])],
+}
+
+
+def test_every_column_is_validated():
+    assert set(HOSTILE) == set(COLUMNS) - {"status", "traceback"}
+
+
+@pytest.mark.parametrize("column", HOSTILE)
+def test_values_that_cannot_be_are_named_with_column_and_line(column, store, tmp_path):
+    for change in HOSTILE[column]:
+        write_csv(tmp_path / "rows.csv", [flatten(make(7)), flatten(change(make(8)))])
+        with pytest.raises(StoreError, match=rf"rows\.csv, line 3: .*\b{column}\b"):
+            store.import_csv(tmp_path / "rows.csv")
+    assert len(store) == 0
+
+
+def test_all_errors_of_a_file_are_reported_together(store, tmp_path):
+    rows = [make(0), make(1, accuracy=3.0, kappa=9.0), make(2), make(3)._replace(key="x"), make(0)]
+    write_csv(tmp_path / "rows.csv", map(flatten, rows))
+    with (tmp_path / "rows.csv").open("a") as file:
+        file.write("a,b\n")
+    with pytest.raises(StoreError, match="has 5 errors") as caught:
+        store.import_csv(tmp_path / "rows.csv")
+    lines = [line.strip().partition(":")[0] for line in str(caught.value).splitlines()[1:6]]
+    assert lines == ["line 3", "line 3", "line 5", "line 6", "line 7"]
+    assert len(store) == 0
+
+
+@pytest.mark.parametrize("depth", [20, 100_000])
+def test_json_that_is_nested_deeply_is_refused(store, tmp_path, depth):
+    row = make(7)
+    run = json.dumps({**row.run, "options": {"a": "?"}}).replace('"?"', "[" * depth + "]" * depth).replace('"', '""')
+    (tmp_path / "rows.csv").write_text(f'key,status,run\n{row.key},done,"{run}"\n')
+    with pytest.raises(StoreError, match="line 2: run"):
+        store.import_csv(tmp_path / "rows.csv")
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@a", "\t=1", "\r=1", "'=1", "''=1", "'a", "'", "a=1", ""])
+def test_text_that_looks_like_a_formula_is_guarded_and_comes_back(store, tmp_path, text):
+    row = make(1, "failed", traceback=text, kappa=-0.5, loss=math.inf, per_class={"=a": {"n": 1.0}})
+    store.add(row)
+    store.export_csv(tmp_path / "rows.csv")
+    with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as file:
+        (cells,) = csv.DictReader(file)
+    assert not cells["traceback"].startswith(("=", "+", "-", "@", "\t", "\r"))
+    assert not cells["per_class"].startswith("=")
+    assert cells["kappa"] == "-0.5"
+    assert read_csv(tmp_path / "rows.csv") == [row]
+
+
+def test_the_results_of_the_repository_are_imported(store):
+    assert store.import_csv(RESULTS) == 1510
 
 
 def test_a_store_is_never_overwritten_by_its_own_export(store):

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from gbwatt import checks
-from gbwatt.experiments.runs import Row, Run, Status
+from gbwatt.experiments.row_checks import problems
+from gbwatt.experiments.runs import Row, Status
 
 #: The values of a row, in the order of its columns: numbers and text only.
 Flat = tuple[str | int | float | None, ...]
@@ -19,12 +20,14 @@ Flat = tuple[str | int | float | None, ...]
 COLUMNS = Row._fields
 REQUIRED = tuple(name for name in COLUMNS if name not in Row._field_defaults)
 _STATUSES = get_args(Status)
-_SHARES = ("accuracy", "balanced_accuracy", "auc", "valid_accuracy")
+_SHOWN = 20  # problems in a message
 
 # A field and what ends it: quoted, with its quotes doubled, or bare.  Not the csv module's reader, which refuses long
 # histories unless a limit of the whole process is lifted.
 _FIELD = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|([^",\r\n]*))(,|\r?\n)')
 _SPECIAL = re.compile(r'[",\r\n]')
+# Text that spreadsheets would take for a formula gets an apostrophe, and so does text that would look like that then.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
 class StoreError(checks.InputError):
@@ -72,7 +75,7 @@ def _flat(key: str, name: str, value: Any) -> str | int | float | None:
         return None
     try:
         return _plain(KINDS[name], value)
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise StoreError(
             f"row {key}: {name}={value!r:.80} cannot be kept ({error}); {KINDS[name].__name__} is needed."
         ) from error
@@ -82,10 +85,13 @@ def _plain(kind: type, value: Any) -> str | int | float:
     if kind in (dict, list):
         return _writable(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_of_numpy))
     if kind is int:
-        return int(operator.index(value))
+        number = int(operator.index(value))
+        if not -(2**63) <= number < 2**63:
+            raise ValueError("it has more than 64 bits")
+        return number
     if kind is float:
-        number = float(value)
-        return number if number == number else "nan"
+        real = float(value)
+        return real + 0.0 if real == real else "nan"  # SQLite has no -0.0, either
     return _writable(str(value))
 
 
@@ -133,8 +139,8 @@ def _restored(name: str, value: str | int | float) -> Any:
         structure = json.loads(str(value))
         if not isinstance(structure, kind):
             raise ValueError("JSON of another type")
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"{name} is {value!r:.60}, which is no {kind.__name__} ({error})") from error
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise StoreError(f"{name} is {value!r:.60}, which is no {kind.__name__} ({error!s:.100})") from error
     return structure
 
 
@@ -144,62 +150,81 @@ def _restored(name: str, value: str | int | float) -> Any:
 def read_csv(path: str | Path) -> list[Row]:
     """All rows of a file that :meth:`~gbwatt.experiments.store.Store.export_csv` wrote.
 
-    Columns may be in another order, and those may be missing that have a default; a file that was damaged or cut off is
-    an error that names the line.
+    Columns may be in another order, and those may be missing that have a default.  Types, ranges and what columns say
+    about each other are checked; all errors of a file are reported together, each with its line.
     """
     return list(stream_csv(path))
 
 
 def stream_csv(path: str | Path) -> Iterator[Row]:
-    """The rows of a file, one after the other; an error may come after good ones."""
+    """The rows of a file, one after the other; the error that has all problems comes after the good ones."""
     path = Path(path).expanduser()
+    wrong: list[tuple[int, str]] = []
+    try:
+        yield from _checked(path, wrong)
+    except _DamagedError as error:  # nothing can be read behind it
+        wrong.append((error.line, str(error)))
+    if wrong:
+        raise StoreError(_listed(path, wrong))
+
+
+class _DamagedError(StoreError):
+    """Text that is no row."""
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(what)
+        self.line = line
+
+
+def _listed(path: Path, wrong: list[tuple[int, str]]) -> str:
+    remedy = "If the file is damaged or cut off, get it again where it came from, or export the rows anew."
+    if len(wrong) == 1:
+        return f"{path}, line {wrong[0][0]}: {wrong[0][1]}. {remedy}"
+    lines = [f"  line {line}: {what}." for line, what in wrong[:_SHOWN]]
+    lines += [f"  and {len(wrong) - _SHOWN} more."] if len(wrong) > _SHOWN else []
+    return "\n".join([f"{path} has {len(wrong)} errors:", *lines, remedy])
+
+
+def _checked(path: Path, wrong: list[tuple[int, str]]) -> Iterator[Row]:
+    """Rows that are right; what is wrong with others is added to ``wrong``."""
     records = _records(path)
     _, header = next(records, (1, []))
-    _check_header(path, header)
-    lines: dict[str, int] = {}
+    _check_header(header)
+    names, lines = [str(name) for name in header], dict[str, int]()
     for line, fields in records:
-        if len(fields) != len(header):
-            raise _damaged(path, line, f"{len(fields)} fields, where the header has {len(header)}")
         try:
-            row = restore(fields, [str(name) for name in header])
-            _require_own_key(row)
+            if len(fields) != len(names):
+                raise StoreError(f"{len(fields)} fields, where the header has {len(names)}")
+            row = restore(_bare(fields, names), names)
+            if row.key in lines:
+                raise StoreError(f"key {row.key:.60} is in line {lines[row.key]}, too; keep one of the two rows")
         except StoreError as error:
-            raise _damaged(path, line, str(error)) from error
-        if row.key in lines:
-            raise _damaged(path, line, f"key {row.key} is in line {lines[row.key]}, too; keep one of the two rows")
+            wrong.append((line, str(error)))
+            continue
         lines[row.key] = line
-        yield row
+        found = problems(row)
+        wrong += [(line, text) for text in found]
+        if not found:
+            yield row
 
 
-def _require_own_key(row: Row) -> None:
-    """Refuse a row that belongs to no run, and scores that cannot be."""
-    try:
-        key = Run.from_dict(row.run).key
-    except TypeError as error:
-        raise StoreError(f"run is not what determines a result ({error})") from error
-    if key != row.key:
-        raise StoreError(f"key {row.key} does not belong to its run, which has {key}: one of them was changed")
-    for name in _SHARES:
-        value = getattr(row, name)
-        if value is not None and not 0 <= value <= 1:
-            raise StoreError(f"{name} is {value}, not between 0 and 1")
+def _bare(fields: list[str | None], names: list[str]) -> list[str | None]:
+    """Fields without the apostrophe that :func:`_guarded` puts before text that looks like a formula."""
+    return [
+        value[1:] if value and value[0] == "'" and KINDS[name] is str and _FORMULA.match(value) else value
+        for name, value in zip(names, fields, strict=True)
+    ]
 
 
-def _check_header(path: Path, header: list[str | None]) -> None:
+def _check_header(header: list[str | None]) -> None:
     names = [str(name) for name in header]
     missing = [name for name in REQUIRED if name not in names]
     if missing:
-        raise _damaged(path, 1, f"no column {missing[0]!r}; this is no file of result rows")
+        raise _DamagedError(1, f"no column {missing[0]!r}; this is no file of result rows")
     strange = [name for name in names if name not in COLUMNS or names.count(name) > 1]
     if strange:
-        raise _damaged(path, 1, f"column {strange[0]!r} is not known, or twice; a newer version may have written it")
-
-
-def _damaged(path: Path, line: int, what: str) -> StoreError:
-    return StoreError(
-        f"{path}, line {line}: {what}. If the file is damaged or cut off, get it again where it came from, or export "
-        "the rows anew."
-    )
+        what = f"column {strange[0]!r:.60} is not known, or twice; a newer version may have written it"
+        raise _DamagedError(1, what)
 
 
 def _records(path: Path) -> Iterator[tuple[int, list[str | None]]]:
@@ -211,26 +236,26 @@ def _records(path: Path) -> Iterator[tuple[int, list[str | None]]]:
                 parts.append(line)
                 quotes += line.count(b'"')
                 if quotes % 2 == 0:
-                    yield start, _fields(path, start, b"".join(parts))
+                    yield start, _fields(start, b"".join(parts))
                     start, parts, quotes = number + 1, [], 0
             if parts:
-                raise _damaged(path, start, "a quote is opened here and never closed")
+                raise _DamagedError(start, "a quote is opened here and never closed")
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
-def _fields(path: Path, line: int, record: bytes) -> list[str | None]:
+def _fields(line: int, record: bytes) -> list[str | None]:
     if not record.endswith(b"\n"):
-        raise _damaged(path, line, "the file ends in the middle of a row")
+        raise _DamagedError(line, "the file ends in the middle of a row")
     try:
         text = record.decode("utf-8-sig" if line == 1 else "utf-8")  # spreadsheets may put a mark at the beginning
     except UnicodeDecodeError as error:
-        raise _damaged(path, line, f"no UTF-8 text ({error.reason})") from error
+        raise _DamagedError(line, f"no UTF-8 text ({error.reason})") from error
     fields, at = list[str | None](), 0
     while at < len(text):
         match = _FIELD.match(text, at)
         if match is None:
-            raise _damaged(path, line, f"field {len(fields) + 1} has a quote or an end of line where none can be")
+            raise _DamagedError(line, f"field {len(fields) + 1} has a quote or an end of line where none can be")
         quoted, bare, at = match[1], match[2], match.end()
         fields.append((bare or None) if quoted is None else quoted.replace('""', '"'))
     return fields
@@ -244,7 +269,7 @@ def write_csv(path: str | Path, rows: Iterable[Flat]) -> None:
         try:
             with unfinished.open("w", encoding="utf-8", newline="") as file:
                 file.write(_line(COLUMNS))
-                file.writelines(map(_line, rows))
+                file.writelines(_line(map(_guarded, COLUMNS, row)) for row in rows)
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(path)
@@ -252,6 +277,11 @@ def write_csv(path: str | Path, rows: Iterable[Flat]) -> None:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror or error}. What it had before is kept.") from error
+
+
+def _guarded(name: str, value: str | int | float | None) -> str | int | float | None:
+    """A value that no spreadsheet takes for a formula; :func:`read_csv` gives the text back as it was."""
+    return f"'{value}" if KINDS[name] is str and isinstance(value, str) and _FORMULA.match(value) else value
 
 
 def _line(values: Iterable[str | int | float | None]) -> str:
