@@ -9,6 +9,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 
 import pytest
@@ -233,6 +234,126 @@ def test_a_damaged_store_is_an_error_that_says_so(store):
     store.path.write_bytes(content)
     with pytest.raises(StoreError, match="damaged"):
         store.rows()
+
+
+@pytest.fixture
+def changed(store):
+    """A store in which a digit of a history is another than was written, and its rows before."""
+    for seed in range(20):
+        store.add(make(seed, accuracy=0.5, history={"valid_loss": [0.123456789, seed / 7]}))
+    rows = store.rows()
+    content = store.path.read_bytes()
+    assert content.count(b"0.123456789") == 20
+    store.path.write_bytes(content.replace(b"0.123456789", b"0.123456780", 1))
+    return store.path, rows
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_changed_value_is_noticed_on_opening_and_nothing_is_written(changed, create):
+    path, rows = changed
+    assert integrity(path) == "ok"  # SQLite does not see it
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"damaged.*gbwatt store import.*row [0-9a-f]{32}") as caught:
+        Store(path, create)
+    assert any(row.key in str(caught.value) for row in rows)
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_rows_that_are_whole_are_recovered_from_a_damaged_store(changed, tmp_path):
+    path, rows = changed
+    new = Store(tmp_path / "new.sqlite")
+    assert new.recover(path) == 19
+    found = new.rows()
+    assert len(found) == 19
+    assert all(row in rows for row in found)
+    with pytest.raises(StoreError, match="no other file"):
+        new.recover(new.path)
+
+
+def test_rows_behind_a_lost_page_are_recovered(store, tmp_path):
+    for seed in range(40):
+        store.add(make(seed, traceback="x" * 3000))
+    content = bytearray(store.path.read_bytes())
+    middle = len(content) // 2 // 4096 * 4096
+    content[middle : middle + 4096] = bytes(4096)
+    store.path.write_bytes(content)
+    with pytest.raises(StoreError, match="damaged"):
+        Store(store.path)
+    new = Store(tmp_path / "new.sqlite")
+    assert 35 <= new.recover(store.path) < 40
+    assert all(row.traceback == "x" * 3000 for row in new.rows())
+
+
+def without_checksums(path):
+    """Make a store of what older versions wrote."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("ALTER TABLE rows DROP COLUMN checksum")
+
+
+def columns(path):
+    with closing(sqlite3.connect(path)) as connection:
+        return {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('rows')")}
+
+
+def test_stores_of_older_versions_are_read_and_get_checksums_when_they_are_written(store):
+    rows = [full(seed) for seed in range(3)]
+    for row in rows:
+        store.add(row)
+    without_checksums(store.path)
+    before = store.path.read_bytes()
+    assert Store(store.path, create=False).rows() == rows
+    assert store.path.read_bytes() == before
+    Store(store.path, create=False).add(full(3))
+    assert module.CHECKSUM in columns(store.path)
+    assert Store(store.path).rows() == [*rows, full(3)]
+    with closing(sqlite3.connect(store.path)) as connection:
+        known = connection.execute("SELECT count(checksum) FROM rows").fetchone()
+    assert known == (1,)
+
+
+def test_a_row_of_an_older_version_must_have_the_key_of_its_run(store):
+    store.add(make(1))
+    without_checksums(store.path)
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
+        connection.execute("""UPDATE rows SET run = replace(run, '"seed":1', '"seed":2')""")
+    with pytest.raises(StoreError, match=f"row {make(1).key}: its run has the key {make(2).key}"):
+        Store(store.path)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["ALTER TABLE rows RENAME TO others", "CREATE VIEW rows AS SELECT * FROM others"],
+        ["CREATE TRIGGER t AFTER INSERT ON rows BEGIN DELETE FROM rows; END"],
+        ["ALTER TABLE rows DROP COLUMN history"],
+    ],
+)
+def test_a_store_with_another_structure_is_refused(store, statements):
+    store.add(make())
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    for create in (True, False):
+        with pytest.raises(StoreError, match="damaged"):
+            Store(store.path, create)
+
+
+def test_numbers_that_sqlite_changes_have_the_checksum_of_what_it_keeps(store):
+    row = make(accuracy=1, kappa=-0.0, loss=math.nan, auc=0.1, seconds=2.0, epochs=3, traceback="\x00é\ud800")
+    store.add(row)
+    assert Store(store.path).get(row.key).kappa == 0
+    with pytest.raises(StoreError, match="parameters"):
+        store.add(make(1, parameters=2**63))
+
+
+def test_opening_a_store_of_thousands_of_rows_is_fast(tmp_path):
+    store = Store(tmp_path / "results.sqlite")
+    history = {"valid_loss": [n / 7 for n in range(200)]}
+    store._take((module.flatten(make(seed, history=history)) for seed in range(3000)), "here")
+    started = time.process_time()
+    Store(store.path)
+    assert time.process_time() - started < 3
 
 
 def test_a_folder_is_no_store(tmp_path):

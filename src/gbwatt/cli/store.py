@@ -52,6 +52,16 @@ def merge(
 
 
 @app.command()
+def recover(
+    damaged: Annotated[Path, typer.Argument(help="A store that cannot be opened because it is damaged.")],
+    store: Annotated[Path, typer.Option("--store", help="Where its rows go: a new store, or another.")],
+) -> None:
+    """Take the rows of a damaged store that are as they were written."""
+    with Store(store) as kept:
+        Console().print(f"{kept.recover(damaged)} rows of {damaged} in {store}", highlight=False)
+
+
+@app.command()
 def failed(store: Where = STORE) -> None:
     """Runs that failed, each with its traceback."""
     console = Console(soft_wrap=True)

@@ -178,7 +178,7 @@ def _run(name: str, value: Any) -> Iterator[str]:
 
 
 _SHARE = _number(0, 1)
-_LOSS = _number(0, undefined=True, finite=False)
+_LOSS = _number(-_ROUNDING, undefined=True, finite=False)
 _OF_CLASS: Mapping[str, Check] = {"recall": _SHARE, "precision": _SHARE, "n": _number(0)}
 _CONDITION_NUMBER = _number(0, undefined=True, finite=False)
 _CONDITION: Mapping[str, Check] = {"share": _SHARE, "median": _CONDITION_NUMBER, "largest": _CONDITION_NUMBER}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 import sqlite3
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self, get_args
 
 from gbwatt import checks
-from gbwatt.experiments.runs import STRUCTURED, Row, Status
+from gbwatt.experiments.runs import STRUCTURED, Row, Run, Status
 from gbwatt.experiments.tabular import (
     COLUMNS,
     KINDS,
@@ -40,7 +40,8 @@ _MAGIC = b"SQLite format 3\0"  # how such files begin
 _SMALLEST = 512  # bytes of an SQLite file; a file of one byte it would take for an empty one, and overwrite
 _SCORES = ("accuracy", "balanced_accuracy", "kappa", "auc", "loss")
 _SQL_TYPES = {float: "REAL", int: "INTEGER"}
-_NAMES = ", ".join(COLUMNS)
+#: Of the values of a row.  Stores of older versions do not have it until they are written to, nor do their rows.
+CHECKSUM = "checksum"
 
 _CAUSES = {
     sqlite3.SQLITE_FULL: "the disk is full. The rows so far are kept; make room and start again.",
@@ -51,9 +52,11 @@ _CAUSES = {
     sqlite3.SQLITE_CANTOPEN: "it is not there, or it or its folder cannot be opened. Look at path and permissions.",
     sqlite3.SQLITE_NOTADB: "it is no SQLite file, so no store. It was not touched; take another path, or "
     "`gbwatt store import` it, if it is a table of rows.",
-    sqlite3.SQLITE_CORRUPT: "it is damaged, perhaps copied while it was written. Put it aside, and make a new one from "
-    "an exported CSV file or by `sqlite3 FILE .recover`.",
+    sqlite3.SQLITE_CORRUPT: "it is damaged, perhaps copied while it was written. It was not changed. Restore it from a "
+    "backup, or `gbwatt store import` an exported CSV file into a new store, and run the benchmark again for what is "
+    "missing; `gbwatt store recover` takes the rows that are whole.",
 }
+_DAMAGED = _CAUSES[sqlite3.SQLITE_CORRUPT]
 
 
 class ConflictWarning(UserWarning):
@@ -72,6 +75,10 @@ class Store:
 
     Notes
     -----
+    Opening checks the structure of the file and the checksum of every row; a file or a row that was damaged since it
+    was written is an error, and nothing is changed.  Rows of older versions, without a checksum, must have the key of
+    their run.
+
     A call that writes is one transaction, on the disk when it returns.  Killed at any moment, a program loses the row
     that it was adding and no other: what is half done is undone by the next program that opens the file, from the
     journal beside it, which must be copied with it if it is there.
@@ -99,8 +106,10 @@ class Store:
         self.path = Path(path).expanduser().absolute()
         self._check_path(create)
         with self._session(_WRITE if create else _READ, create) as connection:
+            self._check_content(connection)
             if create:  # written each time: a folder without permission, or a full disk, shows before the first run
                 connection.execute(f"PRAGMA user_version = {VERSION}")
+                _add_checksums(connection)
 
     def __enter__(self) -> Self:
         return self
@@ -121,6 +130,7 @@ class Store:
         """Keep a row, unless there is one of its run that is done; a failed one is replaced."""
         values = flatten(row)
         with self._session(_WRITE) as connection:
+            _add_checksums(connection)
             known = _known(connection, row.key)
             if known is None or known["status"] == "failed":
                 _put(connection, values)
@@ -148,7 +158,7 @@ class Store:
             Also histories and the other columns that are mappings or lists.  Without, which is much faster, they are
             None; ``run`` is there always.
         """
-        columns = [name for name in COLUMNS if structured or name not in STRUCTURED or name in REQUIRED]
+        columns = tuple(name for name in COLUMNS if structured or name not in STRUCTURED or name in REQUIRED)
         wanted = self.keys() if keys is None else set(keys)
         rows = [self._restored(values, columns) for values in self._stream(sorted(wanted), columns)]
         return sorted(rows, key=lambda row: _order(row.key, row.run))
@@ -157,7 +167,10 @@ class Store:
         try:
             return restore(values, columns)
         except StoreError as error:
-            raise StoreError(f"store {self.path}, row {values[0]}: {error}; who changed it by hand?") from error
+            raise self._damaged(f"row {values[0]}: {error}") from error
+
+    def _damaged(self, what: str) -> StoreError:
+        return StoreError(f"store {self.path}: {_DAMAGED} ({what})")
 
     def forget(self, keys: Iterable[str]) -> int:
         """Remove rows of failed runs, so that these count as not tried; how many there were.
@@ -177,9 +190,10 @@ class Store:
         replaced at once or stays as it was.
         """
         with self._session(_READ) as connection:
-            found = connection.execute("SELECT key, run FROM rows").fetchall()
+            found = connection.execute("SELECT key, status, run FROM rows").fetchall()
         _require_no_database(Path(path).expanduser())
-        keys = [key for key, run in sorted(found, key=lambda pair: _order(pair[0], json.loads(pair[1])))]
+        rows = [self._restored(values, REQUIRED) for values in found]
+        keys = [row.key for row in sorted(rows, key=lambda row: _order(row.key, row.run))]
         write_csv(path, self._stream(keys, COLUMNS))
 
     def import_csv(self, path: str | Path) -> int:
@@ -197,9 +211,35 @@ class Store:
             return 0
         return self._take(theirs._stream(sorted(theirs.keys()), COLUMNS), other)
 
+    def recover(self, damaged: str | Path) -> int:
+        """Add those rows of a damaged store that can be read and are as they were written; how many were taken."""
+        return self._take(self._whole_rows(Path(damaged).expanduser().absolute()), damaged)
+
+    def _whole_rows(self, path: Path) -> Iterator[Flat]:
+        if not path.is_file() or path.samefile(self.path):
+            raise StoreError(
+                f"{path} is no other file than {self.path}; give the damaged store, and --store for a new one."
+            )
+        try:
+            with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+                connection.execute("PRAGMA trusted_schema = OFF")
+                query = f"SELECT {_checksum_of(connection)}, {', '.join(COLUMNS)} FROM rows WHERE rowid = ?"
+                numbers = sorted(set(_readable(connection, "ASC")) | set(_readable(connection, "DESC")))
+                for number in numbers:
+                    with suppress(sqlite3.Error, StoreError):  # this one is lost
+                        written, *values = connection.execute(query, (number,)).fetchone() or (None,)
+                        if values:
+                            self._check_row(tuple(values), written)
+                            yield tuple(values)
+        except sqlite3.Error as error:
+            raise StoreError(
+                f"{path}: no row can be read ({error}); restore it from a backup or an exported CSV file."
+            ) from error
+
     def _take(self, rows: Iterable[Flat], source: str | Path) -> int:
         taken, conflicts = 0, list[str]()
         with self._session(_WRITE) as connection:
+            _add_checksums(connection)
             for values in rows:
                 theirs = dict(zip(COLUMNS, values, strict=True))
                 ours = _known(connection, theirs["key"])
@@ -222,9 +262,29 @@ class Store:
             batch = keys[start : start + _BATCH]
             marks = ", ".join("?" * len(batch))
             with self._session(_READ) as connection:
-                query = f"SELECT key, {', '.join(columns)} FROM rows WHERE key IN ({marks})"
-                found = {key: tuple(values) for key, *values in connection.execute(query, batch)}
-            yield from (found[key] for key in batch if key in found)
+                known = _checksum_of(connection)
+                query = f"SELECT {known}, key, {', '.join(columns)} FROM rows WHERE key IN ({marks})"
+                found = {key: (tuple(values), written) for written, key, *values in connection.execute(query, batch)}
+            for values, written in (found[key] for key in batch if key in found):
+                if columns == COLUMNS:
+                    self._check_row(values, written)
+                yield values
+
+    def _check_content(self, connection: sqlite3.Connection) -> None:
+        """Refuse a store that was damaged since it was written."""
+        (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone() or ("no answer",)
+        if found != "ok":
+            raise self._damaged(f"SQLite: {found!s:.200}")
+        query = f"SELECT {_checksum_of(connection)}, {', '.join(COLUMNS)} FROM rows"
+        for written, *values in connection.execute(query):
+            self._check_row(tuple(values), written)
+
+    def _check_row(self, values: Flat, written: object) -> None:
+        """Refuse a row whose values are not those that were written."""
+        if written is None:
+            _require_own_key(self._restored(values, COLUMNS), self._damaged)
+        elif written != _checksum(values):
+            raise self._damaged(f"row {values[0]!s:.60}: its values are not those that were written")
 
     @contextmanager
     def _session(self, begin: str, create: bool = False) -> Iterator[sqlite3.Connection]:
@@ -233,13 +293,14 @@ class Store:
         try:
             with closing(sqlite3.connect(address, timeout=PATIENCE, isolation_level=None, uri=True)) as connection:
                 connection.execute("PRAGMA synchronous = EXTRA")  # the end of the journal is on the disk, too
+                connection.execute("PRAGMA trusted_schema = OFF")
                 connection.execute(begin)
                 self._check_header(connection, create)
                 yield connection
                 connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, sqlite3.Warning) as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the details
-            cause = _CAUSES.get(code, "SQLite refuses it.")
+            cause = _CAUSES.get(code, "SQLite refuses it; if it is damaged, restore it from a backup or an export.")
             raise StoreError(f"store {self.path}: {cause} ({error})") from error
 
     def _check_path(self, create: bool) -> None:
@@ -257,9 +318,20 @@ class Store:
                 f"store {self.path}: its folder cannot be used ({error.strerror or error}); take another path."
             ) from error
 
+    def _check_table(self, connection: sqlite3.Connection) -> None:
+        """Require a plain table with the columns of a row, and nothing that would run when it is used."""
+        found = connection.execute("SELECT type, name, tbl_name FROM sqlite_master").fetchall()
+        tables = [kind for kind, name, _ in found if name == "rows"]
+        columns = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('rows')")}
+        if tables != ["table"] or any(kind == "trigger" for kind, _, _ in found) or not columns >= set(COLUMNS):
+            missing = sorted(set(COLUMNS) - columns)
+            what = f"no column {missing[0]}" if missing else "a view or a trigger in the place of a plain table"
+            raise self._damaged(f"rows: {what}")
+
     def _check_header(self, connection: sqlite3.Connection, create: bool) -> None:
         application, version = (int(_one(connection, f"PRAGMA {name}")) for name in ("application_id", "user_version"))
         if application == APPLICATION_ID and version == VERSION:
+            self._check_table(connection)
             return
         if application == APPLICATION_ID:
             raise StoreError(
@@ -276,6 +348,44 @@ class Store:
         _make(connection)
 
 
+def _require_own_key(row: Row, damaged: Callable[[str], StoreError]) -> None:
+    """Refuse a row of an older version that has another run than its key says."""
+    try:
+        key = Run.from_dict(row.run).key
+    except (TypeError, ValueError, RecursionError) as error:
+        raise damaged(f"row {row.key:.60}: its run cannot be read: {error!s:.100}") from error
+    if key != row.key:
+        raise damaged(f"row {row.key:.60}: its run has the key {key}")
+
+
+def _readable(connection: sqlite3.Connection, order: str) -> Iterator[int]:
+    """Numbers of rows, from one end, up to where the file cannot be read."""
+    with suppress(sqlite3.Error):
+        for (number,) in connection.execute(f"SELECT rowid FROM rows NOT INDEXED ORDER BY rowid {order}"):
+            yield number
+
+
+def _checksum(values: Flat) -> str:
+    """Of all values of a row, in the order of the columns."""
+    return hashlib.blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def _has_checksums(connection: sqlite3.Connection) -> bool:
+    found = connection.execute("SELECT count(*) FROM pragma_table_info('rows') WHERE name = ?", (CHECKSUM,))
+    return bool(found.fetchone()[0])
+
+
+def _checksum_of(connection: sqlite3.Connection) -> str:
+    """What to select for the checksums of rows."""
+    return CHECKSUM if _has_checksums(connection) else "NULL"
+
+
+def _add_checksums(connection: sqlite3.Connection) -> None:
+    """Let a store of an older version have checksums of the rows to come; older versions can still use it."""
+    if not _has_checksums(connection):
+        connection.execute(f"ALTER TABLE rows ADD COLUMN {CHECKSUM} TEXT")
+
+
 def _require_no_database(path: Path) -> None:
     """Refuse to write text over a store, this one or another."""
     if path.is_file():
@@ -289,13 +399,16 @@ def _make(connection: sqlite3.Connection) -> None:
     large = [name for name in COLUMNS if name in STRUCTURED and name not in REQUIRED]
     columns = chain((name for name in COLUMNS if name not in large), large)
     definitions = ", ".join(f"{name} {_SQL_TYPES.get(KINDS[name], 'TEXT')}" for name in columns)
-    connection.execute(f"CREATE TABLE rows ({definitions}, PRIMARY KEY (key))")
+    connection.execute(f"CREATE TABLE rows ({definitions}, {CHECKSUM} TEXT, PRIMARY KEY (key))")
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _one(connection: sqlite3.Connection, query: str) -> Any:
-    return connection.execute(query).fetchone()[0]
+    found = connection.execute(query).fetchone()
+    if found is None:
+        raise sqlite3.DatabaseError(f"no answer to {query}")
+    return found[0]
 
 
 def _known(connection: sqlite3.Connection, key: Any) -> dict[str, Any] | None:
@@ -305,8 +418,9 @@ def _known(connection: sqlite3.Connection, key: Any) -> dict[str, Any] | None:
 
 
 def _put(connection: sqlite3.Connection, values: Flat) -> None:
-    marks = ", ".join("?" * len(values))
-    connection.execute(f"INSERT OR REPLACE INTO rows ({_NAMES}) VALUES ({marks})", values)
+    marks = ", ".join("?" * (len(values) + 1))
+    names = ", ".join((*COLUMNS, CHECKSUM))
+    connection.execute(f"INSERT OR REPLACE INTO rows ({names}) VALUES ({marks})", (*values, _checksum(values)))
 
 
 def _better(theirs: dict[str, Any], ours: dict[str, Any]) -> bool:
