@@ -57,6 +57,14 @@ class DoubleBackwardError(RuntimeError):
     """A second derivative was asked for where only the first is implemented."""
 
 
+class ScaleWarning(UserWarning):
+    """Samples are in another unit than those that a model was trained on, to judge by their size."""
+
+
+class RareClassWarning(UserWarning):
+    """A class has so few trials that none can be set apart for validation."""
+
+
 class ConvergenceWarning(RuntimeWarning):
     """An iteration stopped before its tolerance was reached."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import mne
 import numpy as np
 import pytest
@@ -10,8 +12,12 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_score
 
 from gbwatt import checks
+from gbwatt.data import load
+from gbwatt.data.formats.npz import write_npz
 from gbwatt.data.trials import Trials
+from gbwatt.models.files import ModelFileError
 from gbwatt.training import EEGDecoder, inputs
+from gbwatt.training.recorded import Recorded
 from tests.training.tiny import make_trials
 
 CROP = {"step": "crop", "tmin": 0.0, "tmax": 0.32}
@@ -48,7 +54,7 @@ def test_columns_are_in_the_order_of_the_classes_and_not_of_their_names(decoder,
     assert roc_auc_score(renamed.y, fitted.predict_proba(renamed)[:, 1]) > 0.9
     assert cross_val_score(decoder(max_epochs=20), renamed, renamed.y, cv=2, scoring="roc_auc").mean() > 0.8
     assert fitted.score(renamed[:10]) == fitted.score(renamed[:10], renamed.y[:10])
-    with pytest.raises(checks.MismatchError, match=r"\['left', 'right'\], but the model was trained on"):
+    with pytest.raises(checks.MismatchError, match=r"'left'.*0 \(wrong\), 1 \(correct\)"):
         fitted.score(recorded)
     assert len(fitted.predict(recorded)) == 40  # what the classes are called does not matter to predict
 
@@ -70,8 +76,12 @@ def test_validation_may_be_trials(decoder, recorded):
     )
     with pytest.raises(checks.MismatchError, match=r"'validation' has unit='a.u.'"):
         decoder(validation=recorded[30:].replace(unit="a.u.")).fit(recorded[:30])
-    with pytest.raises(checks.MismatchError, match=r"'validation' has the classes \['right', 'left'\]"):
-        decoder(validation=recorded[30:].replace(class_names=["right", "left"])).fit(recorded[:30])
+    renumbered = recorded[30:].select(classes=["right", "left"])
+    assert decoder(validation=renumbered).fit(recorded[:30]).history_[-1]["valid_loss"] == pytest.approx(
+        numbers.history_[-1]["valid_loss"], rel=1e-5
+    )
+    with pytest.raises(checks.MismatchError, match=r"'y_valid' has the label 'feet'.*0 \(left\), 1 \(right\)"):
+        decoder(validation=recorded[30:].replace(class_names=["left", "feet"])).fit(recorded[:30])
 
 
 def test_validation_trials_that_are_trained_on_are_refused(decoder, recorded):
@@ -162,3 +172,107 @@ def test_tuples_in_a_step_survive_a_file(decoder, recorded, tmp_path):
     fitted = decoder(max_epochs=1).fit(picked)
     fitted.save_pretrained(tmp_path / "model")
     assert np.isfinite(EEGDecoder.from_pretrained(tmp_path / "model").predict_proba(picked)).all()
+
+
+# ---- filters and reference
+
+
+def filtered(recorded, highpass, lowpass, **info):
+    """Epochs of another program, which were filtered to judge by their header."""
+    made = mne.create_info(["C3", "C4", "Cz", "Pz"], recorded.sfreq, "eeg")
+    with made._unlock():
+        made.update(highpass=highpass, lowpass=lowpass, **info)
+    n = len(recorded)
+    events = np.column_stack([np.arange(n), np.zeros(n, int), recorded.y + 1])
+    event_id = {"left": 1, "right": 2}
+    return mne.EpochsArray(1e-6 * recorded.X.astype(float), made, events, event_id=event_id, verbose="error")
+
+
+@pytest.mark.parametrize(
+    ("trained", "given", "message"),
+    [
+        ((8.0, 30.0), (0.0, 50.0), "highpass=0 Hz.*highpass=8 Hz"),
+        ((0.0, 50.0), (8.0, 30.0), "highpass=8 Hz.*highpass=0 Hz"),
+        ((8.0, 30.0), (8.0, 50.0), "lowpass=50 Hz.*lowpass=30 Hz"),
+        ((0.1, 20.0), (1.0, 20.0), "highpass=1 Hz.*highpass=0.1 Hz"),
+    ],
+)
+def test_epochs_with_other_filters_are_refused(decoder, recorded, tmp_path, trained, given, message):
+    decoder(max_epochs=1).fit(filtered(recorded, *trained)).save_pretrained(tmp_path)
+    fitted = EEGDecoder.from_pretrained(tmp_path)
+    assert len(fitted.predict(filtered(recorded, *trained))) == 40
+    for use in (fitted.predict, fitted.score):
+        with pytest.raises(checks.MismatchError, match=message) as error:
+            use(filtered(recorded, *given))
+    assert "filter(" in str(error.value)
+    with pytest.raises(checks.MismatchError, match=message):
+        decoder(validation=filtered(recorded, *given)[30:]).fit(filtered(recorded, *trained)[:30])
+    assert len(fitted.predict(filtered(recorded, *given).get_data())) == 40  # plain arrays are not checked
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((0.0, 50.0), (0.016, 50.0)),  # the time constant of an amplifier
+        ((0.0, 50.0), (0.1, 46.0)),  # an anti-aliasing filter near the Nyquist frequency
+        ((8.0, 30.0), (8.0000001, 29.9999)),  # the precision of a file
+    ],
+)
+def test_settings_of_amplifiers_are_no_filters(decoder, recorded, one, other):
+    assert len(decoder(max_epochs=1).fit(filtered(recorded, *one)).predict(filtered(recorded, *other))) == 40
+    assert len(decoder(max_epochs=1).fit(filtered(recorded, *other)).predict(filtered(recorded, *one))) == 40
+
+
+def test_a_changed_reference_is_refused(decoder, recorded):
+    plain = filtered(recorded, 8.0, 30.0)
+    average = plain.copy().set_eeg_reference("average", verbose="error")
+    projected = plain.copy().set_eeg_reference("average", projection=True, verbose="error").apply_proj(verbose="error")
+    fitted = decoder(max_epochs=1).fit(average)
+    assert len(fitted.predict(average)) == 40
+    with pytest.raises(checks.MismatchError, match=r"custom_ref_applied=0.*custom_ref_applied=1"):
+        fitted.predict(plain)
+    with pytest.raises(checks.MismatchError, match=r"projections=1.*projections=0"):
+        decoder(max_epochs=1).fit(plain).predict(projected)
+
+
+def test_filters_of_trials_and_of_epochs_are_compared(decoder, recorded):
+    band = {"step": "band_pass", "low": 8.0, "high": 30.0, "order": 4}
+    fitted = decoder(max_epochs=1).fit(recorded.replace(steps=(band,)))
+    assert (fitted.recorded_.highpass, fitted.recorded_.lowpass) == (8.0, 30.0)
+    assert len(fitted.predict(filtered(recorded, 8.0, 30.0))) == 40
+    with pytest.raises(checks.MismatchError, match="highpass=0 Hz"):
+        fitted.predict(filtered(recorded, 0.0, 50.0))
+    with pytest.raises(checks.MismatchError, match="highpass=8 Hz"):
+        decoder(max_epochs=1).fit(filtered(recorded, 1.0, 30.0)).predict(recorded.replace(steps=(band,)))
+    assert len(decoder(max_epochs=1).fit(recorded).predict(filtered(recorded, 8.0, 30.0))) == 40  # nothing is known
+
+
+def test_files_of_epochs_keep_their_filters(decoder, recorded, tmp_path):
+    for name, band in (("filtered", (8.0, 30.0)), ("same", (8.0, 30.0)), ("raw", (0.0, 50.0))):
+        filtered(recorded, *band).save(tmp_path / f"{name}-epo.fif", verbose="error")
+    fitted = decoder(max_epochs=1).fit(load(tmp_path / "filtered-epo.fif"))
+    write_npz(load(tmp_path / "raw-epo.fif"), tmp_path / "raw.npz")
+    assert len(fitted.predict(load(tmp_path / "same-epo.fif"))) == 40
+    for file in ("raw-epo.fif", "raw.npz"):
+        with pytest.raises(checks.MismatchError, match="highpass=0 Hz"):
+            fitted.predict(load(tmp_path / file))
+    older = Recorded.from_dict({"ch_names": recorded.ch_names, "sfreq": 100, "unit": "µV", "steps": []})
+    older.require(Recorded.of(load(tmp_path / "raw-epo.fif")), "X")  # of a model that was trained on such a file before
+
+
+def test_epochs_of_ours_have_their_whole_history(decoder, recorded):
+    fitted = decoder(max_epochs=1).fit(recorded)
+    epochs = recorded.to_mne()
+    assert fitted.predict(epochs).tolist() == fitted.predict(recorded).tolist()
+    with pytest.raises(checks.MismatchError, match=r"preprocessed by .*'mne'"):
+        fitted.predict(epochs.copy().filter(8, 30, method="iir", verbose="error"))
+
+
+@pytest.mark.parametrize("value", ["8", [8], True])
+def test_damaged_filters_are_refused(decoder, recorded, tmp_path, value):
+    decoder(max_epochs=1).fit(recorded).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["extra"]["estimator"]["recorded"]["highpass"] = value
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelFileError, match="highpass"):
+        EEGDecoder.from_pretrained(tmp_path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -37,10 +38,25 @@ app.add_typer(corpus.app, name="corpus")
 app.add_typer(store.app, name="store")
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        Console().print(gbwatt.__version__, highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Riemannian self-attention for EEG."""
+
+
 @app.command()
 def version() -> None:
     """Print the version."""
-    Console().print(gbwatt.__version__, highlight=False)
+    _version(True)
 
 
 def main() -> None:

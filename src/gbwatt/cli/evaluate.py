@@ -87,7 +87,7 @@ def _chosen(
 
 def _by_use(decoder: EEGDecoder, trials: Trials, uses: NDArray[Any]) -> dict[str, dict[str, Any]]:
     """Accuracy by what the trials were to the model."""
-    right = decoder.predict(trials) == trials.y
+    right = decoder.predict(trials) == decoder.labels_of(trials)
     found = {}
     for use in dict.fromkeys(uses.tolist()):
         mask = uses == use

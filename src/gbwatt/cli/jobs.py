@@ -141,7 +141,7 @@ def _asked(job: Job) -> dict[str, Any]:
         "split": job.number,
         "tested_on": job.split.name,
         "simulated": bool(job.trials.truths),
-        "data": fingerprint(job.dataset, job.subject, job.root),
+        "data": fingerprint(job.dataset, job.subject, job.root, job.reading),
         "reading": job.reading,
         "trials": job.sizes,
         "model": job.model,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,17 +59,17 @@ def uses(
     record: dict[str, Any] | None,
     dataset: str,
     subject: int,
-    data: str | None,
+    data: Collection[str] | None,
     n: int,
     reading: dict[str, Any] | None = None,
 ) -> NDArray[Any] | None:
     """What each of a subject's n trials was used for, one of :data:`USES`, by the record of the training.
 
-    The recordings are those of the training if the data set has the same name or, for a file of recordings, the same
-    fingerprint ``data`` of its content.  Read with other options, their trials may overlap with those of the training:
+    The recordings are those of the training if the data set has the same name or, for a file of recordings, one of the
+    fingerprints ``data`` of its content.  Read with other options, their trials may overlap with those of the training:
     "unknown".  None for other recordings, which may be copies in another format: the record says nothing of them.
     """
-    if record is None or (record["dataset"] != dataset if data is None else record["data"] != data):
+    if record is None or (record["dataset"] != dataset if data is None else record["data"] not in data):
         return None
     found = np.full(n, "unseen", dtype=object)
     if record["subject"] != subject:

@@ -12,8 +12,6 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from gbwatt import checks
-
 if TYPE_CHECKING:
     from gbwatt.data import Trials
     from gbwatt.training import EEGDecoder
@@ -30,7 +28,6 @@ def scored(decoder: EEGDecoder, trials: Trials) -> dict[str, Any]:
     """Scores of trials, with Wilson's interval of the accuracy and what guessing reaches."""
     from gbwatt.experiments.execution import scores
 
-    _require_known_classes(decoder, trials)
     found = scores(decoder, trials)
     return {
         **found,
@@ -38,18 +35,6 @@ def scored(decoder: EEGDecoder, trials: Trials) -> dict[str, Any]:
         "chance": chance(trials),
         "class_names": list(decoder.class_names_),
     }
-
-
-def _require_known_classes(decoder: EEGDecoder, trials: Trials) -> None:
-    """Refuse classes that mean something else, or that the model has never seen."""
-    if decoder.recorded_ is not None:
-        decoder.recorded_.require_classes(trials, "dataset")
-    unknown = np.setdiff1d(trials.y, decoder.classes_)
-    if unknown.size:
-        raise checks.ParameterError(
-            f"the trials have class {trials.class_names[unknown[0]]!r}, but the model was trained on "
-            f"{', '.join(map(repr, decoder.class_names_))} only."
-        )
 
 
 def chance(trials: Trials) -> float:

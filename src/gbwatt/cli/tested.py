@@ -44,8 +44,12 @@ def uses_of(
     from gbwatt.experiments.recordings import fingerprint
 
     subject, name = int(trials.subject[0]), dataset.name
-    content = fingerprint(name, subject, root) if Path(name).is_file() else None  # copied, or renamed
-    recorded = records.uses(record, name, subject, content, len(trials.y), how)
+    contents = None
+    if Path(name).is_file():  # it may be a copy; records of before have no options in the hash
+        contents = (fingerprint(name, subject, root, how), fingerprint(name, subject, root))
+        if record is not None:
+            contents += (fingerprint(name, subject, root, record.get("reading")),)
+    recorded = records.uses(record, name, subject, contents, len(trials.y), how)
     compared = decoder.used_for(trials).astype(object)
     if recorded is None:
         return compared

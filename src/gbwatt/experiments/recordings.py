@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gbwatt import checks
 from gbwatt.data import MissingFileError, Trials, find_dataset, load
@@ -24,8 +25,13 @@ class Parts(NamedTuple):
     test: Trials
 
 
-def fingerprint(name: str, subject: int, root: str | Path | None = None) -> str:
+def fingerprint(
+    name: str, subject: int, root: str | Path | None = None, reading: Mapping[str, Any] | None = None
+) -> str:
     """Hash of a subject's files and of what is done to them; of simulated recordings, of which revision they are.
+
+    ``reading`` are the arguments ``source``, and options of the reader, that :func:`gbwatt.data.load` is given.  What a
+    library downloads is not hashed: of its recordings, the name of the source and the steps are.
 
     Examples
     --------
@@ -34,22 +40,24 @@ def fingerprint(name: str, subject: int, root: str | Path | None = None) -> str:
     """
     if find_dataset(name).name in corpora.CORPORA:
         return corpora.fingerprint(name, root)
-    source, files = _files(name, subject, data_root(root))
+    options = dict(reading or {})
+    source, files = _files(name, subject, data_root(root), options.pop("source", None))
     name_and_revision = source.name if source.revision == 1 else f"{source.name} {source.revision}"
-    steps = json.dumps([name_and_revision, *source.preprocessing.records()], sort_keys=True)
+    read = [{"options": options}] if options else []
+    steps = json.dumps([name_and_revision, *source.preprocessing.records(), *read], sort_keys=True)
     digest = hashlib.sha256(steps.encode())
     for file in _contents(name, files):
         digest.update(_digest(file, file.stat().st_size, file.stat().st_mtime_ns))
     return digest.hexdigest()[:16]
 
 
-def _files(name: str, subject: int, root: Path) -> tuple[Source, tuple[Path, ...]]:
+def _files(name: str, subject: int, root: Path, source: str | None) -> tuple[Source, tuple[Path, ...]]:
     dataset = find_dataset(name)
     try:
-        return find_source(dataset, subject, root, None, _index(name, root))
+        return find_source(dataset, subject, root, source, _index(name, root))
     except MissingFileError:  # they may have come since the folder was looked at
         _index.cache_clear()
-        return find_source(dataset, subject, root, None, _index(name, root))
+        return find_source(dataset, subject, root, source, _index(name, root))
 
 
 @lru_cache(maxsize=64)

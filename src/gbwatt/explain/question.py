@@ -17,6 +17,7 @@ from gbwatt import checks
 from gbwatt.data.trials import Trials
 from gbwatt.explain.summary import Summarised
 from gbwatt.training import EEGDecoder, inputs
+from gbwatt.training.labels import own_labels, read_labels
 from gbwatt.training.recorded import Recorded
 
 Array = NDArray[Any]
@@ -200,7 +201,7 @@ def _of_decoder(decoder: EEGDecoder, trials: Any) -> Question:
 def _classes(decoder: EEGDecoder, trials: Any, n: int) -> Array | None:
     """Place of each trial's class among those of the decoder, -1 if it has none; None if the trials do not tell."""
     known: Sequence[Any] = decoder.class_names_
-    labels = inputs.own_labels(trials)
+    labels = own_labels(trials)
     if isinstance(trials, Trials):
         if decoder.recorded_ is not None:
             decoder.recorded_.require_classes(trials, "trials")
@@ -209,7 +210,7 @@ def _classes(decoder: EEGDecoder, trials: Any, n: int) -> Array | None:
     if labels is None:
         return None
     place = {label: number for number, label in enumerate(known)}
-    return np.array([place.get(label, -1) for label in inputs.read_labels(labels, n, "events of trials").tolist()])
+    return np.array([place.get(label, -1) for label in read_labels(labels, n, "events of trials").tolist()])
 
 
 def _of_module(module: nn.Module, trials: Any) -> Question:

@@ -305,6 +305,7 @@ def model_card(config: Mapping[str, Any]) -> str:
         *(f"- **{key.capitalize()}:** `{_line(value)}`" for key, value in config["extra"].items() if _short(value)),
         f"- **Written by:** {', '.join(f'{what} {version}' for what, version in config['versions'].items())}.",
         "",
+        *_estimator_code(config["extra"].get("estimator")),
         "```python",
         "from gbwatt.models.files import load_pretrained",
         "",
@@ -313,6 +314,24 @@ def model_card(config: Mapping[str, Any]) -> str:
         "```",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _estimator_code(estimator: Any) -> list[str]:
+    """How the estimator is read, if the folder has one of this package."""
+    name = estimator.get("class") if isinstance(estimator, Mapping) else None
+    if name not in gbwatt.__all__:
+        return []
+    return [
+        "```python",
+        f"from gbwatt import {name}",
+        "",
+        f'decoder = {name}.from_pretrained("path/to/this/folder")',
+        "labels = decoder.predict(epochs)  # mne.Epochs, Trials, or an array in the unit of the training data",
+        "```",
+        "",
+        "The network alone:",
+        "",
+    ]
 
 
 def _input(config: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 from skorch.callbacks import EpochTimer
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from gbwatt.models.signal import Signal
 from gbwatt.training import callbacks, checkpoints, inputs, randomness, storage
 from gbwatt.training.fingerprints import UNKNOWN, TrialFingerprints
 from gbwatt.training.inputs import Array, Examples, Sets
+from gbwatt.training.labels import Labels
 from gbwatt.training.net import Net
 from gbwatt.training.recorded import Recorded
 
@@ -44,13 +46,14 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     lr, batch_size, max_epochs, weight_decay : optional
         What is not given is as registered for the model and the task.  A batch has at least 2 trials: if one would be
         left over for the last batch, it joins the batch before.  Parameters on manifolds do not decay.
-    validation : float, indices, (X_valid, y_valid), Trials or None
+    validation : float, indices, (X_valid, y_valid), Trials, mne.Epochs or None
         A fraction drawn from each class with ``seed``, trials of the ``X`` that ``fit`` is given (in cross-validation
         those of a fold), by number or by a mask, other trials, or none: then the weights of the last epoch are kept.
+        A class with a single trial stays in the training, with a warning.
     early_stopping : int, optional
         Stop when that many epochs in a row have not lowered the validation loss.
     class_weight : "balanced" or dict, optional
-        Weights of the classes in the loss, inverse to their frequency or by label.
+        Weights of the classes in the loss, inverse to their frequency or by label or name.
     seed : int
         Of initial weights, validation split, order of trials and dropout.
     device : str
@@ -89,6 +92,18 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Losses and validation accuracy of each epoch.
     best_epoch_ : int
         Number of the epoch, from 1, that the weights are from.
+
+    Notes
+    -----
+    Every class has a label, in ``classes_``, and a name, in ``class_names_``.  Labels are what ``fit`` was given:
+    ``y``, else the class numbers of Trials or the event names of ``mne.Epochs``; :meth:`predict` returns them.  Names
+    are known from Trials and epochs, also if ``y`` has their class numbers or event codes, and from labels that are
+    texts; else they are the labels as texts.
+
+    Wherever labels are read (:meth:`score`, ``validation``, ``class_weight``) a label or a name is understood.  Trials
+    and epochs are matched by the names of their classes, whatever their numbers and event codes are; a ``y`` that is
+    equal to these codes is, too.  A label that the model does not know is an
+    :class:`~gbwatt.training.labels.UnknownLabelError`.
 
     Examples
     --------
@@ -148,23 +163,26 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train on epochs (n, n_chans, n_times) and labels (n,).
 
         Without labels, :class:`~gbwatt.data.Trials` have the numbers of their classes, and ``mne.Epochs`` the names of
-        their events.
+        their events; see Notes of the class.
         """
-        training = self._training()
+        training, device = self._training(), inputs.on_device(self.device)
+        X = inputs.gathered(X)
         x, recorded = inputs.read_epochs(X), Recorded.of(X, y)
-        classes, codes = inputs.encode_labels(inputs.own_labels(X) if y is None else y, len(x))
+        labels = Labels.of(X, y, len(x))
+        classes, codes = inputs.encode_labels(labels.values, len(x))
+        names = labels.names_of(classes)
         groups = X.group if isinstance(X, Trials) else None
-        sets = inputs.split(x, codes, classes, self._separate_validation(X, y, recorded), self.seed, groups)
+        sets = inputs.split(x, codes, classes, self._separate_validation(X, recorded), self.seed, groups, names)
         signal = Signal(x.shape[1], len(classes), x.shape[2], self._sampling_rate(recorded))
-        with randomness.isolated(torch.device(self.device)):
+        with randomness.isolated(device):
             module = self._build(signal)
             scale = sets.unit_scale()
             fingerprints = TrialFingerprints.of(sets)
             sets = sets.to(_precision(module), scale)
-            weights = inputs.weigh_classes(self.class_weight, classes, sets.train.y.numpy())
+            weights = inputs.weigh_classes(self.class_weight, classes, sets.train.y.numpy(), names)
             net = self._net(module, training, weights, sets)
             self.classes_, self.signal_, self.scale_, self.net_ = classes, signal, scale, net
-            self.recorded_, self.fingerprints_ = recorded, fingerprints
+            self.recorded_, self.fingerprints_, self._names = recorded, fingerprints, names
             net.learn(sets)
         return self
 
@@ -177,20 +195,22 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         lr, batch_size, max_epochs, weight_decay = chosen.values()
         return Training(float(lr), int(batch_size), int(max_epochs), float(weight_decay))
 
-    def _separate_validation(self, X: Any, y: Any, recorded: Recorded | None) -> Any:
-        """The argument, with Trials as a pair; they must be other trials, of the same kind."""
+    def _separate_validation(self, X: Any, recorded: Recorded | None) -> Any:
+        """The argument, with Trials and epochs as a pair; they must be other trials, of the same kind."""
         given = self.validation
-        if isinstance(given, Trials):
+        if isinstance(given, Trials) or hasattr(given, "get_data"):
             inputs.require_others(X, given)
-            if recorded is not None:
-                recorded.require_classes(given, "validation")
-            numbers = y is None or np.asarray(y).dtype.kind in "iu"
-            given = (given, given.y if numbers else given.labels)
-        if recorded is not None and isinstance(given, tuple) and len(given) == 2:
-            other = Recorded.of(given[0])
+            given = (given, None)
+        if not isinstance(given, tuple) or len(given) != 2:
+            return given
+        trials = inputs.gathered(given[0])
+        x = inputs.read_epochs(trials, "X_valid")
+        labels = Labels.of(trials, given[1], len(x), "y_valid")
+        if recorded is not None:
+            other = Recorded.of(trials)
             recorded.require(other, "validation")
-            given = (inputs.read_epochs(given[0], "X_valid") * recorded.scale_of(other, "validation"), given[1])
-        return given
+            x = x * x.dtype.type(recorded.scale_of(other, "validation"))
+        return x, labels
 
     def _sampling_rate(self, recorded: Recorded | None) -> float | None:
         known = None if recorded is None else recorded.sfreq
@@ -270,13 +290,15 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _logits(self, X: Any) -> Tensor:
         check_is_fitted(self, "net_")
+        X = inputs.gathered(X)
         x = inputs.read_epochs(X)
-        if self.recorded_ is not None:
-            self.recorded_.require(Recorded.of(X), "X")
-            x = x * x.dtype.type(self.recorded_.scale_of(Recorded.of(X), "X"))
+        if self.recorded_ is not None and (known := Recorded.of(X)) is not None:
+            self.recorded_.require(known, "X")
+            x = x * x.dtype.type(self.recorded_.scale_of(known, "X"))
         inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X")
+        inputs.warn_of_scale(x, self.scale_, "X")
         epochs = (torch.from_numpy(np.array(x, order="C")) * self.scale_).to(_precision(self.net_.module_))
-        with randomness.isolated(torch.device(self.device)):
+        with randomness.isolated(inputs.on_device(self.device)):
             logits: Tensor = self.net_.forward(Examples(epochs, torch.zeros(len(epochs), dtype=torch.int64)))
         return logits.double()
 
@@ -290,12 +312,27 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._logits(X).softmax(-1).numpy()
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Accuracy; without labels, as in :meth:`fit`."""
+        """Accuracy; ``y`` has labels or names of classes, and without it the trials' own count.
+
+        Labels that the model does not know are an error.
+        """
         check_is_fitted(self, "net_")
-        if y is None and isinstance(X, Trials) and self.recorded_ is not None:
-            self.recorded_.require_classes(X, "X")
-        y = inputs.own_labels(X) if y is None else y
-        return float(super().score(X, y, sample_weight))
+        X = inputs.gathered(X)
+        return float(accuracy_score(self.labels_of(X, y), self.predict(X), sample_weight=sample_weight))
+
+    def labels_of(self, X: Any, y: Any = None) -> Array:
+        """Labels (n,) of trials as the model has them in ``classes_``.
+
+        Parameters
+        ----------
+        X : array, Trials or mne.Epochs
+        y : array (n,), optional
+            Labels of ``classes_`` or names of ``class_names_``; by default those that Trials or epochs bring with them.
+        """
+        check_is_fitted(self, "net_")
+        X = inputs.gathered(X)
+        labels: Array = self.classes_[Labels.of(X, y, len(X)).places(self.classes_, self._names)]
+        return labels
 
     def predict(self, X: Any) -> Array:
         """Labels (n,)."""
@@ -313,7 +350,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         that have none because they are flat.
         """
         check_is_fitted(self, "net_")
-        x = inputs.read_epochs(X)
+        x = inputs.read_epochs(inputs.gathered(X))
         inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X")
         return np.full(len(x), UNKNOWN) if self.fingerprints_ is None else self.fingerprints_.used_for(x)
 
@@ -321,8 +358,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def class_names_(self) -> tuple[str, ...]:
         """Names of the classes, in the order of ``classes_`` and of the columns of :meth:`predict_proba`."""
         check_is_fitted(self, "net_")
-        names = None if self.recorded_ is None else self.recorded_.class_names
-        return tuple(str(label) if names is None else names[label] for label in self.classes_.tolist())
+        return tuple(map(str, self.classes_.tolist())) if self._names is None else self._names
 
     @property
     def history_(self) -> list[dict[str, Any]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -17,6 +20,7 @@ from torch.utils.data import Dataset
 
 from gbwatt import checks
 from gbwatt.data.trials import Trials
+from gbwatt.training.labels import Labels, read_labels
 
 Array = NDArray[Any]
 
@@ -62,6 +66,73 @@ class Sets:
         return 1 / float(deviations.median()) if len(deviations) else 1.0
 
 
+#: Factor between the scales of training data and others from which on a warning is given.
+OTHER_SCALE = 100.0
+_ENOUGH = 200  # trials to judge the scale by
+
+
+def median_deviation(x: Array) -> float:
+    """Median standard deviation of the channels that are not flat, in up to 200 trials; 0 if all are flat."""
+    deviations = x[:: -(-len(x) // _ENOUGH)].std(axis=-1, dtype=np.float64)
+    deviations = deviations[deviations > 0]
+    return float(np.median(deviations)) if deviations.size else 0.0
+
+
+def warn_of_scale(x: Array, scale: float, name: str) -> None:
+    """Warn of epochs that, multiplied by ``scale``, are far from a standard deviation of 1: they are in another unit.
+
+    ``scale`` is :meth:`Sets.unit_scale` of the training data.
+    """
+    found = median_deviation(x)
+    ratio = found * scale
+    if found and not 1 / OTHER_SCALE < ratio < OTHER_SCALE:
+        unit = " That is what volts are to microvolts." if 1e-7 < ratio < 1e-5 else ""
+        unit = " That is what microvolts are to volts." if 1e5 < ratio < 1e7 else unit
+        warnings.warn(
+            f"'{name}' has channels with a standard deviation of {found:.2g}, the training data had {1 / scale:.2g}: a "
+            f"factor of {ratio:.1g}.{unit} Multiply '{name}' by {_power_of_ten(1 / ratio)}, or give Trials or "
+            "mne.Epochs, whose unit is known.",
+            checks.ScaleWarning,
+            stacklevel=4,
+        )
+
+
+def _power_of_ten(factor: float) -> str:
+    return f"1e{round(math.log10(factor) / 3) * 3}" if abs(math.log10(factor)) > 2.5 else f"{factor:.1g}"
+
+
+def gathered(X: Any) -> Any:
+    """Epochs of MNE as one object: indexing by scikit-learn makes a list of them, with one epoch each."""
+    if not isinstance(X, list | tuple) or not X or not all(hasattr(one, "get_data") for one in X):
+        return X
+    import mne
+
+    return mne.concatenate_epochs(list(X), add_offset=True, on_mismatch="raise", verbose="ERROR")
+
+
+def on_device(device: Any) -> torch.device:
+    """The device of that name, which must be there."""
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise checks.ParameterError(f"device={device!r} is not known to torch ({reason}); 'cpu' always is.") from None
+    if found.type == "cuda":
+        if not torch.cuda.is_available():
+            raise checks.ParameterError(
+                f"device={str(device)!r}, but CUDA is not available: torch {torch.__version__} "
+                f"{'was built without it' if torch.version.cuda is None else 'finds no GPU and driver'}. Take "
+                "device='cpu', or install a torch with CUDA on a machine that has a GPU."
+            )
+        if (found.index or 0) >= torch.cuda.device_count():
+            raise checks.ParameterError(
+                f"device={str(device)!r}, but there are {torch.cuda.device_count()} GPUs, numbered from 0."
+            )
+    if found.type == "mps" and not torch.backends.mps.is_available():
+        raise checks.ParameterError(f"device={str(device)!r}, but MPS is not available here; take device='cpu'.")
+    return found
+
+
 def read_epochs(X: Any, name: str = "X") -> Array:
     """Check epochs (n, n_chans, n_times): a floating array.
 
@@ -96,16 +167,6 @@ def _require_finite(x: Array, name: str) -> None:
         )
 
 
-def own_labels(X: Any) -> Array | None:
-    """Labels that epochs bring with them: class numbers of Trials, names of the events of ``mne.Epochs``."""
-    if isinstance(X, Trials):
-        return X.y
-    if not hasattr(X, "event_id"):
-        return None
-    names = {code: name for name, code in X.event_id.items()}
-    return np.array([names[code] for code in X.events[:, 2].tolist()])
-
-
 def encode_labels(y: Any, n: int) -> tuple[Array, Array]:
     """Sorted classes, and the number of each label (n,) among them."""
     labels = read_labels(y, n, "y")
@@ -116,26 +177,26 @@ def encode_labels(y: Any, n: int) -> tuple[Array, Array]:
     return classes, codes
 
 
-def read_labels(y: Any, n: int, name: str) -> Array:
-    """Labels as an array (n,)."""
-    labels = np.asarray(y)
-    if y is None or labels.shape != (n,):
-        got = None if y is None else labels.shape
-        raise checks.ShapeError(f"'{name}' {got} does not match {n} epochs; ({n},) is needed, a label for each.")
-    return labels
-
-
-def split(x: Array, codes: Array, classes: Array, validation: Any, seed: int, groups: Array | None = None) -> Sets:
+def split(
+    x: Array,
+    codes: Array,
+    classes: Array,
+    validation: Any,
+    seed: int,
+    groups: Array | None = None,
+    names: Sequence[str] | None = None,
+) -> Sets:
     """Set apart the validation trials.
 
     ``validation`` is a fraction, drawn in the same proportion from each class; indices into ``x``, or a mask; a tuple
-    of other epochs and their labels; or None.  Trials of one group stay together.
+    of other epochs and their labels; or None.  Trials of one group stay together.  ``names`` of the classes are
+    understood as labels.
     """
     if validation is None:
         return Sets(_trials(x, codes), None)
     if isinstance(validation, tuple):
-        return Sets(_trials(x, codes), _separate(validation, classes, x.shape))
-    held_out = _held_out(codes, validation, seed, np.arange(len(x)) if groups is None else groups)
+        return Sets(_trials(x, codes), _separate(validation, classes, names, x))
+    held_out = _held_out(codes, classes, validation, seed, np.arange(len(x)) if groups is None else groups)
     missing = np.setdiff1d(np.arange(len(classes)), codes[~held_out])
     if missing.size:
         raise checks.ParameterError(f"validation leaves no training trial of class {classes.tolist()[missing[0]]!r}.")
@@ -146,18 +207,17 @@ def _trials(x: Array, codes: Array) -> Examples:
     return Examples(torch.from_numpy(np.array(x, order="C")), torch.from_numpy(codes.astype(np.int64)))
 
 
-def _separate(validation: tuple[Any, ...], classes: Array, shape: tuple[int, ...]) -> Examples:
+def _separate(validation: tuple[Any, ...], classes: Array, names: Sequence[str] | None, train: Array) -> Examples:
     if len(validation) != 2:
         raise checks.ParameterError(
             f"validation is a tuple of {len(validation)}; (X_valid, y_valid) is allowed, or indices as a list or array."
         )
     x = read_epochs(validation[0], "X_valid")
-    same_signal(x, shape[1:], "X_valid")
-    labels = read_labels(validation[1], len(x), "y_valid")
-    unknown = sorted(set(labels.tolist()) - set(classes.tolist()), key=str)
-    if unknown:
-        raise checks.ParameterError(f"'y_valid' has {unknown[0]!r}, which is not among the classes {classes.tolist()}.")
-    return _trials(x, np.searchsorted(classes, labels))
+    same_signal(x, train.shape[1:], "X_valid")
+    labels = validation[1] if isinstance(validation[1], Labels) else Labels.of(None, validation[1], len(x), "y_valid")
+    if (size := median_deviation(train)) > 0:
+        warn_of_scale(x, 1 / size, "X_valid")
+    return _trials(x, labels.places(classes, names, "y_valid"))
 
 
 def same_signal(x: Array, signal: tuple[int, ...], name: str) -> None:
@@ -166,10 +226,11 @@ def same_signal(x: Array, signal: tuple[int, ...], name: str) -> None:
         raise checks.ShapeError(f"'{name}' {x.shape} does not match the model's input: (n, {signal[0]}, {signal[1]}).")
 
 
-def require_others(X: Any, validation: Trials) -> None:
+def require_others(X: Any, validation: Any) -> None:
     """Refuse validation trials that are training trials too."""
     known = {trial.tobytes() for trial in np.asarray(read_epochs(X), dtype=np.float32)}
-    shared = [number for number, trial in enumerate(validation.X) if trial.tobytes() in known]
+    asked = np.asarray(read_epochs(validation, "validation"), dtype=np.float32)
+    shared = [number for number, trial in enumerate(asked) if trial.tobytes() in known]
     if shared:
         raise checks.ParameterError(
             f"validation has {len(shared)} trials that are training trials too, first its number {shared[0]}; "
@@ -177,11 +238,11 @@ def require_others(X: Any, validation: Trials) -> None:
         )
 
 
-def _held_out(codes: Array, validation: Any, seed: int, groups: Array) -> NDArray[np.bool_]:
+def _held_out(codes: Array, classes: Array, validation: Any, seed: int, groups: Array) -> NDArray[np.bool_]:
     """A mask of the trials for validation."""
     n = len(codes)
     if isinstance(validation, Real):
-        chosen = _fraction(codes, float(validation), seed, groups)
+        chosen = _fraction(codes, classes, float(validation), seed, groups)
     else:
         chosen = np.asarray(validation)
         if chosen.dtype == bool and chosen.shape == (n,):
@@ -190,7 +251,7 @@ def _held_out(codes: Array, validation: Any, seed: int, groups: Array) -> NDArra
     if not inside or len(np.unique(chosen)) != len(chosen):
         raise checks.ParameterError(
             f"validation={validation!r} must be a fraction, different indices from 0 to {n - 1}, a mask, a tuple "
-            "(X_valid, y_valid) or None."
+            "(X_valid, y_valid), Trials, mne.Epochs or None."
         )
     mask = np.zeros(n, dtype=bool)
     mask[chosen] = True
@@ -203,15 +264,28 @@ def _held_out(codes: Array, validation: Any, seed: int, groups: Array) -> NDArra
     return mask
 
 
-def _fraction(codes: Array, fraction: float, seed: int, groups: Array) -> Array:
-    """Trials of the fraction of groups of each class, where a group has the class of its first trial."""
+def _fraction(codes: Array, classes: Array, fraction: float, seed: int, groups: Array) -> Array:
+    """Trials of the fraction of groups of each class, where a group has the class of its first trial.
+
+    All trials of a class with a single group are left to the training.
+    """
     if not 0 < fraction < 1:
         raise checks.ParameterError(f"validation={fraction} must be between 0 and 1; None is no validation.")
-    names, first = np.unique(groups, return_index=True)
-    try:
-        _, chosen = train_test_split(
-            names[np.argsort(first)], test_size=fraction, stratify=codes[np.sort(first)], random_state=seed
+    _, first = np.unique(groups, return_index=True)
+    first = np.sort(first)
+    counts = np.bincount(codes[first])
+    rare = np.flatnonzero(counts == 1)
+    if rare.size and len(first) > rare.size:
+        warnings.warn(
+            f"{rare.size} of {np.count_nonzero(counts)} classes have one trial, or trials of one group only: "
+            f"{', '.join(repr(classes.tolist()[place]) for place in rare)}. These are used for training, not for "
+            "validation.",
+            checks.RareClassWarning,
+            stacklevel=5,
         )
+        first = first[~np.isin(codes[first], rare)]
+    try:
+        _, chosen = train_test_split(groups[first], test_size=fraction, stratify=codes[first], random_state=seed)
     except ValueError as error:
         raise checks.ParameterError(
             f"validation={fraction} of {len(codes)} trials leaves a class out ({error}) Give more trials or None."
@@ -219,17 +293,22 @@ def _fraction(codes: Array, fraction: float, seed: int, groups: Array) -> Array:
     return np.flatnonzero(np.isin(groups, chosen))
 
 
-def weigh_classes(class_weight: Any, classes: Array, codes: Array) -> Tensor | None:
-    """Weight of each class in the loss: None, "balanced" (inverse to its training trials), or by label, else 1."""
+def weigh_classes(class_weight: Any, classes: Array, codes: Array, names: Sequence[str] | None = None) -> Tensor | None:
+    """Weight of each class in the loss: None, "balanced" (inverse to its training trials), or by label, else 1.
+
+    A label may also be given by its name.
+    """
     if class_weight is None:
         return None
     if isinstance(class_weight, str):
         checks.one_of("class_weight", class_weight, ("balanced",))
         return torch.from_numpy(compute_class_weight("balanced", classes=np.arange(len(classes)), y=codes))
     known = classes.tolist()
-    wrong = [label for label, weight in class_weight.items() if label not in known or not 0 < weight < np.inf]
+    place = dict(zip(names or known, known, strict=True)) | {label: label for label in known}
+    wrong = [label for label, weight in class_weight.items() if label not in place or not 0 < weight < np.inf]
     if wrong:
         raise checks.ParameterError(
             f"class_weight has {wrong[0]!r}: {class_weight[wrong[0]]!r}; positive weights of {known} are allowed."
         )
-    return torch.tensor([float(class_weight.get(label, 1)) for label in known], dtype=torch.float64)
+    weights = {place[label]: float(weight) for label, weight in class_weight.items()}
+    return torch.tensor([weights.get(label, 1.0) for label in known], dtype=torch.float64)

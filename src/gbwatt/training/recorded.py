@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gbwatt import checks
+from gbwatt.data.formats.interchange import RECORDED, recorded_state, steps_of
 from gbwatt.data.trials import UNITS, Trials
+
+#: Edges in Hz that are settings of amplifiers, and no preprocessing: high-pass up to, low-pass from.
+HARDWARE_HIGHPASS, HARDWARE_LOWPASS = 0.2, 70.0
+#: Relative difference between edges of the same filter.
+SAME_EDGE = 0.05
 
 
 @dataclass(frozen=True)
 class Recorded:
     """Channels, sampling rate and unit of epochs, what was done to them, and what their class numbers mean.
 
-    The last two are None if nobody knows.
+    All but the first three are None where they are unknown.
+
+    Attributes
+    ----------
+    ch_names, sfreq, unit
+    steps : tuple of dict
+        Steps of preprocessing.
+    class_names : tuple of str
+        What class numbers mean.
+    highpass, lowpass : float
+        Edges of the filters in Hz, of ``info`` of MNE or of the steps.
+    custom_ref_applied, projections : int
+        As in ``info`` of MNE: whether the reference was changed, and how many projections are active.
     """
 
     ch_names: tuple[str, ...]
@@ -22,6 +41,10 @@ class Recorded:
     unit: str
     steps: tuple[Mapping[str, Any], ...] | None = None
     class_names: tuple[str, ...] | None = None
+    highpass: float | None = None
+    lowpass: float | None = None
+    custom_ref_applied: int | None = None
+    projections: int | None = None
 
     @classmethod
     def of(cls, X: Any, y: Any = None) -> Recorded | None:
@@ -30,9 +53,12 @@ class Recorded:
         With labels ``y`` of its own, the class numbers of Trials do not count.
         """
         if isinstance(X, Trials):
-            return cls(X.ch_names, X.sfreq, X.unit, X.steps, X.class_names if y is None else None)
+            names = X.class_names if y is None else None
+            return cls(X.ch_names, X.sfreq, X.unit, X.steps, names, **_state(X.steps))
         if hasattr(X, "get_data"):
-            return cls(tuple(X.ch_names), float(X.info["sfreq"]), "V")
+            steps = steps_of(X)
+            state = recorded_state(X.info) if steps is None else _state(steps)
+            return cls(tuple(X.ch_names), float(X.info["sfreq"]), "V", steps, **state)
         return None
 
     @classmethod
@@ -48,6 +74,7 @@ class Recorded:
             values["unit"],
             steps,
             None if names is None else tuple(names),
+            **{name: _number(name, values.get(name)) for name in _STATE},
         )
 
     def require(self, other: Recorded | None, name: str) -> None:
@@ -62,11 +89,42 @@ class Recorded:
                     f"prepare '{name}' as the training data, or give the bare array if you know better."
                 )
         self.scale_of(other, name)
+        self._require_filters(other, name)
+        self._require_reference(other, name)
         if None not in (self.steps, other.steps) and _prepared(self) != _prepared(other):
             raise checks.MismatchError(
                 f"'{name}' was preprocessed by {_prepared(other)}, but the training data by {_prepared(self)}; "
                 "take the same steps, or give the bare array if you know better."
             )
+
+    def _require_filters(self, other: Recorded, name: str) -> None:
+        nyquist = self.sfreq / 2
+        limit = min(HARDWARE_LOWPASS, 0.9 * nyquist)
+        for field in ("highpass", "lowpass"):
+            got, want = getattr(other, field), getattr(self, field)
+            if got is None or want is None or math.isclose(got, want, rel_tol=SAME_EDGE):
+                continue
+            if max(got, want) <= HARDWARE_HIGHPASS if field == "highpass" else min(got, want) >= limit:
+                continue
+            raise checks.MismatchError(
+                f"'{name}' has {field}={got:g} Hz, but the model was trained on data with {field}={want:g} Hz "
+                f"({_band(self)}); filter '{name}' as the training data, for instance by "
+                f"raw.filter({_edge(self.highpass, 0.0)}, {_edge(self.lowpass, nyquist)}) before cutting epochs. If it "
+                f"is filtered already and its header does not say so, give the plain array."
+            )
+
+    def _require_reference(self, other: Recorded, name: str) -> None:
+        remedies = {
+            "custom_ref_applied": "set the same reference, for instance by epochs.set_eeg_reference('average')",
+            "projections": "apply the same projections, by epochs.apply_proj() or epochs.del_proj()",
+        }
+        for field, remedy in remedies.items():
+            got, want = getattr(other, field), getattr(self, field)
+            if None not in (got, want) and got != want:
+                raise checks.MismatchError(
+                    f"'{name}' has {field}={got}, but the model was trained on data with {field}={want}; {remedy}. If "
+                    "the reference is the same and the header does not say so, give the plain array."
+                )
 
     def scale_of(self, other: Recorded | None, name: str) -> float:
         """Factor that brings other epochs into the unit of these."""
@@ -89,8 +147,52 @@ class Recorded:
 
 
 def _prepared(recorded: Recorded) -> list[dict[str, Any]]:
-    """Steps without added noise: robustness is tested with other noise than was trained with."""
-    return [_plain(step) for step in recorded.steps or () if step["step"] != "noise"]
+    """Steps that are compared.
+
+    Without added noise: robustness is tested with other noise than was trained with.  Nor what the header of a file
+    says, which is compared edge by edge.
+    """
+    return [_plain(step) for step in recorded.steps or () if step["step"] not in ("noise", RECORDED)]
+
+
+_STATE = ("highpass", "lowpass", "custom_ref_applied", "projections")
+
+
+def _state(steps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Filters and reference after some steps, as far as these tell."""
+    found: dict[str, Any] = dict.fromkeys(_STATE)
+    for step in steps:
+        if step["step"] in (RECORDED, "mne"):
+            found |= {name: _number(name, step[name]) for name in _STATE if name in step}
+        elif step["step"] == "band_pass":
+            edges = {"highpass": (step.get("low"), max), "lowpass": (step.get("high"), min)}
+            for name, (edge, stronger) in edges.items():
+                if edge is not None:
+                    found[name] = float(edge) if found[name] is None else stronger(found[name], float(edge))
+        elif step["step"] == "resample" and found["lowpass"] is not None:
+            found["lowpass"] = min(found["lowpass"], float(step["sfreq"]) / 2)
+        elif step["step"] == "reference":
+            found["custom_ref_applied"] = 1
+    return found
+
+
+def _number(name: str, value: Any) -> Any:
+    """A number of the state, None if it is unknown."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name}={value!r} is no number")
+    return float(value) if name.endswith("pass") else int(value)
+
+
+def _edge(value: float | None, default: float) -> str:
+    """An argument of ``filter``: None where nothing is to be filtered."""
+    return "None" if value is None or value == default else f"{value:g}"
+
+
+def _band(recorded: Recorded) -> str:
+    low, high = ("unknown" if edge is None else f"{edge:g}" for edge in (recorded.highpass, recorded.lowpass))
+    return f"from {low} to {high} Hz"
 
 
 def _plain(step: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from gbwatt.data.trials import Trials
 from gbwatt.models.files import ModelFileError, Pretrained, load_pretrained, plain, save_pretrained
 from gbwatt.models.registry import entry
 from gbwatt.models.signal import Signal
+from gbwatt.training import inputs
 from gbwatt.training.fingerprints import TrialFingerprints
 from gbwatt.training.inputs import Array
 from gbwatt.training.recorded import Recorded
@@ -35,6 +36,7 @@ def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any, fingerprin
         "parameters": _writable(decoder.get_params(deep=False)),
         "classes": decoder.classes_.tolist(),
         "classes_dtype": decoder.classes_.dtype.str,
+        "names": None if decoder._names is None else list(decoder._names),
         "signal": vars(decoder.signal_),
         "scale": decoder.scale_,
         "recorded": None if decoder.recorded_ is None else plain(vars(decoder.recorded_)),
@@ -64,7 +66,7 @@ def _writable(parameters: dict[str, Any]) -> dict[str, Any]:
     if isinstance(kept["class_weight"], dict):
         kept["class_weight"] = [[plain(label), plain(weight)] for label, weight in kept["class_weight"].items()]
     validation = parameters["validation"]
-    if not isinstance(validation, tuple | Trials):
+    if not isinstance(validation, tuple | Trials) and not hasattr(validation, "get_data"):
         kept["validation"] = validation if np.isscalar(validation) else np.asarray(validation).tolist()
     return kept
 
@@ -92,15 +94,30 @@ def _restored(cls: type[D], found: Pretrained, saved: dict[str, Any], device: st
     }
     if earlier:  # saved before there were these options: trained again, it is the same network
         parameters["model_options"] = {**earlier, **(parameters["model_options"] or {})}
+    inputs.on_device(device)
     decoder = cls(**parameters, device=device)
     decoder.classes_ = _labels(saved.get("classes", found.class_names or ()), saved["classes_dtype"])
     decoder.signal_ = Signal(**saved["signal"])
     decoder.scale_ = float(saved["scale"])
     decoder.recorded_ = Recorded.from_dict(saved.get("recorded"))
     decoder.fingerprints_ = TrialFingerprints.from_dict(saved.get("fingerprints"))
+    decoder._names = _names(saved, decoder)
     decoder.net_ = decoder._initialized(found.model, decoder._training(), None, [])
     decoder.net_.history.extend({**row, "dur": row["duration"]} for row in saved["history"])
     return decoder
+
+
+def _names(saved: dict[str, Any], decoder: EEGDecoder) -> tuple[str, ...] | None:
+    """Names of the classes; of older models, those of the class numbers, or labels that are texts."""
+    labels = decoder.classes_.tolist()
+    if "names" in saved:
+        names = None if saved["names"] is None else tuple(map(str, saved["names"]))
+        if names is not None and len(names) != len(labels):
+            raise TypeError(f"{len(names)} names of {len(labels)} classes")
+        return names
+    if decoder.recorded_ is not None and decoder.recorded_.class_names is not None:
+        return tuple(decoder.recorded_.class_names[label] for label in labels)
+    return tuple(map(str, labels)) if decoder.classes_.dtype.kind in "OU" else None
 
 
 def _labels(names: Sequence[Any], dtype: str) -> Array:

@@ -24,6 +24,9 @@ Array = NDArray[Any]
 
 _COLUMNS = ("subject", "session", "run", "group")
 
+#: Name of the first step of trials from other programs' epochs: filters and reference as ``info`` has them.
+RECORDED = "recorded"
+
 
 # ---- MNE
 
@@ -73,7 +76,8 @@ def from_mne(
 
     Epochs that MNE rejects are left out.  The classes are the names in ``event_id``, in the order of their codes.
 
-    Epochs of :func:`to_mne` come back with their history.  If MNE knows that their samples were changed in between, by
+    Epochs of other programs get a first step "recorded" with the filters and the reference of ``epochs.info``.  Epochs
+    of :func:`to_mne` come back with their history.  If MNE knows that their samples were changed in between, by
     a filter, resampling, a crop, a baseline, a reference or a projection, the history goes on with a step "mne" that
     has what is different now.  Of other changes, such as those of ``apply_function``, MNE keeps no record.
 
@@ -183,14 +187,33 @@ def _about(description: str | None) -> dict[str, Any]:
 # ---- what was done in MNE
 
 
+def recorded_state(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Filters in Hz and reference of epochs, as their ``info`` has them; None where it has no number."""
+    edges = {name: info.get(name) for name in ("highpass", "lowpass")}
+    return {
+        **{name: float(edge) if edge is not None and math.isfinite(edge) else None for name, edge in edges.items()},
+        "custom_ref_applied": int(info["custom_ref_applied"]),
+        "projections": sum(bool(projection["active"]) for projection in info["projs"]),
+    }
+
+
+def steps_of(epochs: mne.BaseEpochs) -> tuple[Mapping[str, Any], ...] | None:
+    """History of epochs that :func:`to_mne` made, up to now; None for those of other programs."""
+    about = _about(epochs.info["description"])
+    before = about.get("state")
+    if not isinstance(before, Mapping):
+        return None
+    now = {**_state(epochs, range(len(epochs.ch_names))), "unit": before.get("unit")}
+    return (*provenance(about).get("steps", ()), *_since(before, now))
+
+
 def _state(epochs: mne.BaseEpochs, picks: Sequence[int]) -> dict[str, Any]:
     """What MNE changes along with the samples."""
     return {
-        **{name: float(epochs.info[name]) for name in ("highpass", "lowpass", "sfreq")},
+        **recorded_state(epochs.info),
+        "sfreq": float(epochs.info["sfreq"]),
         "tmin": float(epochs.times[0]),
         "n_times": len(epochs.times),
-        "custom_ref_applied": int(epochs.info["custom_ref_applied"]),
-        "projections": sum(bool(projection["active"]) for projection in epochs.info["projs"]),
         "baseline": None if epochs.baseline is None else list(epochs.baseline),
         "channels": [epochs.ch_names[pick] for pick in picks],
     }
@@ -218,6 +241,9 @@ def _provenance(about: Mapping[str, Any], state: Mapping[str, Any], subject: Any
     found = provenance(about)
     if "state" in about:
         found["steps"] = [*found["steps"], *_since(about["state"], state)]
+    elif "steps" not in found:
+        kept = ("highpass", "lowpass", "custom_ref_applied", "projections")
+        found["steps"] = [{"step": RECORDED, **{name: state[name] for name in kept}}]
     left = np.unique(subject).tolist()
     return {**found, "truths": {s: truth for s, truth in found.get("truths", {}).items() if s in left}}
 

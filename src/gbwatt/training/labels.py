@@ -1,0 +1,107 @@
+"""Labels of trials, by one rule wherever they come from: a class has a label and a name, and both are understood."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbwatt import checks
+from gbwatt.data.trials import Trials
+
+Array = NDArray[Any]
+
+
+class UnknownLabelError(checks.MismatchError):
+    """A label that is none of the model's classes."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels (n,) as they were given, and the name of each trial's class, if it is known."""
+
+    values: Array
+    names: Array | None
+
+    @classmethod
+    def of(cls, X: Any, y: Any, n: int, name: str = "y") -> Labels:
+        """Labels of n trials: those given, else those that the trials bring with them.
+
+        Without ``y``, :class:`~gbwatt.data.Trials` have the numbers of their classes, and ``mne.Epochs`` the names of
+        their events.  With a ``y`` that has the class numbers or the event codes of the trials, the names are known.
+        """
+        own = _own(X)
+        if y is None and own is not None:
+            values, _, names = own
+            return cls(values, names)
+        values = read_labels(y, n, name)
+        if own is not None and values.dtype.kind in "iu" and np.array_equal(values, own[1]):
+            return cls(values, own[2])
+        return cls(values, values.astype(str) if values.dtype.kind in "OU" else None)
+
+    def names_of(self, classes: Array) -> tuple[str, ...] | None:
+        """Names of the classes, in their order, if they are known."""
+        if self.names is None:
+            return None
+        name_of = dict(zip(self.values.tolist(), self.names.tolist(), strict=True))
+        return tuple(str(name_of[label]) for label in classes.tolist())
+
+    def places(self, classes: Array, names: Sequence[str] | None, name: str = "y") -> NDArray[np.int64]:
+        """Place (n,) of each trial's class among ``classes``, whose ``names`` may be known.
+
+        Names are compared where they are known on both sides, else labels; a label that is a text may also be a name.
+        """
+        place = {label: number for number, label in enumerate(classes.tolist())}
+        given = self.values.tolist()
+        if names is not None:
+            by_name = {label: number for number, label in enumerate(names)}
+            if self.names is None:
+                place = by_name | place
+            else:
+                place, given = by_name, self.names.tolist()
+        unknown = sorted({label for label in given if label not in place}, key=str)
+        if unknown:
+            raise UnknownLabelError(_unknown(name, unknown, classes, names))
+        return np.array([place[label] for label in given], dtype=np.int64)
+
+
+def own_labels(X: Any) -> Array | None:
+    """Labels that epochs bring with them: class numbers of Trials, names of the events of ``mne.Epochs``."""
+    own = _own(X)
+    return None if own is None else own[0]
+
+
+def _own(X: Any) -> tuple[Array, Array, Array] | None:
+    """Labels, codes and names of the trials' classes."""
+    if isinstance(X, Trials):
+        return X.y, X.y, X.labels
+    if not hasattr(X, "event_id") or not hasattr(X, "events"):
+        return None
+    names = {code: name for name, code in X.event_id.items()}
+    codes = X.events[:, 2]
+    labels = np.array([str(names.get(code, code)) for code in codes.tolist()])
+    return labels, codes, labels
+
+
+def read_labels(y: Any, n: int, name: str) -> Array:
+    """Labels as an array (n,)."""
+    labels = np.asarray(y)
+    if y is None or labels.shape != (n,):
+        got = None if y is None else labels.shape
+        raise checks.ShapeError(f"'{name}' {got} does not match {n} epochs; ({n},) is needed, a label for each.")
+    return labels
+
+
+def _unknown(name: str, unknown: Sequence[Any], classes: Array, names: Sequence[str] | None) -> str:
+    known = classes.tolist()
+    named = names is not None and list(names) != known
+    listed = [f"{label!r} ({text})" for label, text in zip(known, names or (), strict=True)] if named else known
+    which = f"{unknown[0]!r}" + (f" and {len(unknown) - 1} more" if len(unknown) > 1 else "")
+    return (
+        f"'{name}' has the label {which}, of which there was none for training; the model knows "
+        f"{', '.join(map(str, listed)) if named else ', '.join(map(repr, listed))}. Give labels or names of these, and "
+        "leave out trials of other classes."
+    )
