@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+import gbwatt
 from gbwatt.cli import progress
-from gbwatt.data import find_dataset, load
+from gbwatt.data import Trials, find_dataset, load
+from gbwatt.data.catalogue import Source
 from gbwatt.data.formats.npz import write_npz
+from gbwatt.data.loading import DATASETS
+from gbwatt.data.sets import bcic2a
 from gbwatt.experiments import execution
+from gbwatt.experiments.recordings import fingerprint
 from gbwatt.models.files import load_pretrained
 from gbwatt.training import EEGDecoder, GBWAttClassifier
 from tests.cli.conftest import write_recording, write_recordings
@@ -317,3 +325,56 @@ def test_missing_kernels_are_said(run, recordings, monkeypatch):
     assert "compiled kernels" not in run("train", "--dataset", recordings, *FEW, "-o", "one").stdout
     monkeypatch.setattr("gbwatt.nn._native._filters", None)
     assert "without its compiled kernels" in run("train", "--dataset", recordings, *FEW, "-o", "two").stdout
+
+
+# ---- sources, versions and rare classes
+
+
+def test_the_record_is_of_the_source_that_was_read(run_json, refused, monkeypatch, tmp_path):
+    rng = np.random.default_rng(0)
+
+    def read(_files, subject):
+        x, session = rng.standard_normal((48, 22, 64)), np.repeat(["T", "E"], 24)
+        return Trials(
+            X=x, y=np.arange(48) % 4, class_names=bcic2a.CLASSES, ch_names=bcic2a.CHANNELS, sfreq=125, session=session,
+            subject=subject, dataset=bcic2a.NAME,
+        )  # fmt: skip
+
+    online = Source("moabb", read, downloads=True)
+    changed = replace(bcic2a.DATASET, sources=(bcic2a.DATASET.source("gdf"), online), task=None)
+    monkeypatch.setitem(DATASETS, bcic2a.NAME, changed)
+    arguments = ("train", "--dataset", bcic2a.NAME, "--root", tmp_path, "--model", "spdnet", *FEW)
+    assert "A01T.gdf" in refused(*arguments)
+    found = run_json(*arguments, "--source", "moabb", "-o", tmp_path / "m")
+    assert found["data"] == fingerprint(bcic2a.NAME, 1, tmp_path, {"source": "moabb"})
+    again = run_json(
+        "evaluate", tmp_path / "m", "--dataset", bcic2a.NAME, "--root", tmp_path, "--source", "moabb", "--all"
+    )
+    assert set(again["uses"]) == {"training", "validation", "unseen"}
+
+
+def test_the_version_can_be_asked_for(run):
+    asked, command = run("--version"), run("version")
+    assert asked.exit_code == command.exit_code == 0
+    assert asked.stdout == command.stdout == f"{gbwatt.__version__}\n"
+
+
+def test_the_card_of_a_model_shows_how_it_is_used(run_json, recordings, tmp_path):
+    run_json("train", "--dataset", recordings, *FEW, "-o", tmp_path / "m")
+    card = (tmp_path / "m" / "README.md").read_text()
+    code = card.partition("```python\n")[2].partition("```")[0].replace("path/to/this/folder", str(tmp_path / "m"))
+    found = {"epochs": load(recordings, 1)}
+    exec(code, found)
+    assert "GBWAttClassifier.from_pretrained" in code
+    assert len(found["labels"]) == 40
+
+
+def test_optional_dependencies_are_imported_somewhere():
+    root = Path(__file__).parents[2]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    source = "\n".join(file.read_text(encoding="utf-8") for file in (root / "src").rglob("*.py"))
+    development = {"test", "peers", "browser", "lint", "dev"}
+    packages = {re.match(r"[\w-]+", entry)[0] for name in extras.keys() - development for entry in extras[name]}
+    assert packages
+    for package in packages:
+        assert re.search(rf"(import|from|import_module\(f?\"|\") ?{package.replace('-', '_')}\b", source), package

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gbwatt import checks
-from gbwatt.data import find_dataset, load
+from gbwatt.data import MissingFileError, find_dataset, load
 from gbwatt.experiments import recordings
 from gbwatt.experiments.engines import Local, grouped
 from gbwatt.experiments.execution import attempt, decoder_of, execute, scores
@@ -150,3 +150,25 @@ def test_processes_are_at_most_as_many_as_runs():
     assert Local(jobs=4).workers(2) == 2
     assert Local(jobs=4).workers(9) == 4
     assert Local().workers(1) == 1
+
+
+def test_a_fingerprint_is_of_the_source_and_the_options_that_are_read(tmp_path):
+    from gbwatt.data.formats.npz import write_npz
+
+    online = fingerprint("bcic-iv-2a", 1, tmp_path, {"source": "moabb"})  # without any file
+    with pytest.raises(MissingFileError):
+        fingerprint("bcic-iv-2a", 1, tmp_path)
+    for name in ("A01T.gdf", "A01T.mat", "A01E.gdf", "A01E.mat"):
+        (tmp_path / name).write_bytes(name.encode())
+    files = fingerprint("bcic-iv-2a", 1, tmp_path)
+    assert fingerprint("bcic-iv-2a", 1, tmp_path, {"source": "gdf"}) == files != online
+    assert fingerprint("bcic-iv-2a", 1, tmp_path, {"source": "moabb"}) == online
+    assert fingerprint("bcic-iv-2a", 1, tmp_path, {}) == files
+    write_npz(load("simulated-ssvep")[:20], file := tmp_path / "mine.npz")
+    assert fingerprint(str(file), 1, None, {"tmin": 0.5}) != fingerprint(str(file), 1)
+
+
+def test_fingerprints_of_default_sources_stay():
+    """They are part of the keys of results."""
+    assert fingerprint("simulated-ssvep", 1) == "439ae79510ecf314"
+    assert fingerprint("simulated-mi", 1) == "900fac2fdac9c2b5"

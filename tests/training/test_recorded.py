@@ -80,7 +80,7 @@ def test_validation_may_be_trials(decoder, recorded):
     assert decoder(validation=renumbered).fit(recorded[:30]).history_[-1]["valid_loss"] == pytest.approx(
         numbers.history_[-1]["valid_loss"], rel=1e-5
     )
-    with pytest.raises(checks.MismatchError, match=r"'y_valid' has the label 'feet'.*0 \(left\), 1 \(right\)"):
+    with pytest.raises(checks.MismatchError, match=r"'y_valid' has class 'feet'.*0 \(left\), 1 \(right\)"):
         decoder(validation=recorded[30:].replace(class_names=["left", "feet"])).fit(recorded[:30])
 
 

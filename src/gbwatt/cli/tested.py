@@ -45,10 +45,8 @@ def uses_of(
 
     subject, name = int(trials.subject[0]), dataset.name
     contents = None
-    if Path(name).is_file():  # it may be a copy; records of before have no options in the hash
-        contents = (fingerprint(name, subject, root, how), fingerprint(name, subject, root))
-        if record is not None:
-            contents += (fingerprint(name, subject, root, record.get("reading")),)
+    if record is not None and Path(name).is_file():  # it may be a copy; records of before have no options in the hash
+        contents = [fingerprint(name, subject, root, options) for options in (record.get("reading"), None)]
     recorded = records.uses(record, name, subject, contents, len(trials.y), how)
     compared = decoder.used_for(trials).astype(object)
     if recorded is None:

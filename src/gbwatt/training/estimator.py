@@ -330,8 +330,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Labels of ``classes_`` or names of ``class_names_``; by default those that Trials or epochs bring with them.
         """
         check_is_fitted(self, "net_")
-        X = inputs.gathered(X)
-        labels: Array = self.classes_[Labels.of(X, y, len(X)).places(self.classes_, self._names)]
+        X, name = inputs.gathered(X), "X" if y is None else "y"
+        labels: Array = self.classes_[Labels.of(X, y, len(X)).places(self.classes_, self._names, name)]
         return labels
 
     def predict(self, X: Any) -> Array:

@@ -101,7 +101,7 @@ def _unknown(name: str, unknown: Sequence[Any], classes: Array, names: Sequence[
     listed = [f"{label!r} ({text})" for label, text in zip(known, names or (), strict=True)] if named else known
     which = f"{unknown[0]!r}" + (f" and {len(unknown) - 1} more" if len(unknown) > 1 else "")
     return (
-        f"'{name}' has the label {which}, of which there was none for training; the model knows "
+        f"'{name}' has class {which}, of which there was none for training; the model knows "
         f"{', '.join(map(str, listed)) if named else ', '.join(map(repr, listed))}. Give labels or names of these, and "
         "leave out trials of other classes."
     )
