@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
+from gbwatt import checksums
 from gbwatt.data import load
 from gbwatt.data.formats.npz import write_npz
 from gbwatt.training import EEGDecoder, GBWAttClassifier
@@ -118,7 +119,7 @@ def test_a_model_without_fingerprints_says_what_its_record_knows(run_json, train
     file = tmp_path / "m" / "config.json"
     config = json.loads(file.read_text())
     del config["extra"]["estimator"]["fingerprints"]
-    file.write_text(json.dumps(config))
+    file.write_text(json.dumps(checksums.sealed(json.dumps(config))))
     own = run_json("evaluate", trained["folder"], "--dataset", recordings, "--all")
     assert {use: part["n"] for use, part in own["uses"].items()} == {
         "training": trained["trials"]["train"],
@@ -134,7 +135,8 @@ def test_a_model_without_fingerprints_says_what_its_record_knows(run_json, train
 
 def test_an_interrupted_model_says_so(run, trained, recordings, tmp_path):
     file = tmp_path / "m" / "training.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "status": "interrupted"}))
+    record = {**json.loads(file.read_text()), "status": "interrupted"}
+    file.write_text(json.dumps(checksums.sealed(json.dumps(record))))
     assert "interrupted after epoch 3" in run("evaluate", trained["folder"], "--dataset", recordings).stdout
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import pickle
+import resource
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from gbwatt import checksums
 from gbwatt.models import GBWAtt, create, files, registry
 from gbwatt.models.files import ModelFileError, load_pretrained, save_pretrained
 from gbwatt.training import EEGDecoder, GBWAttClassifier
@@ -46,9 +50,14 @@ def same(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) and a[k].dtype == b[k].dtype for k in a)
 
 
+def peak() -> float:
+    """Largest memory of this process so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+
+
 def edit(folder, **changes):
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    (folder / "config.json").write_text(json.dumps(checksums.sealed(json.dumps({**config, **changes}))))
 
 
 # ---- what is saved comes back
@@ -226,6 +235,67 @@ def test_weights_of_another_model_are_refused(folder, change, message):
         load_pretrained(folder)
 
 
+def test_a_changed_configuration_is_noticed(folder):
+    path = folder / "config.json"
+    text = path.read_text()
+    assert load_pretrained(folder).class_names == ("left", "right")
+    path.write_text(text.replace('"left"', '"lefd"'))
+    with pytest.raises(ModelFileError, match=r"config\.json is damaged or was changed .*'sha256'"):
+        load_pretrained(folder)
+    path.write_text(json.dumps({k: v for k, v in json.loads(text).items() if k != "sha256"}))
+    with pytest.raises(ModelFileError, match=r"config\.json is damaged or was changed"):
+        load_pretrained(folder)
+    path.write_text(json.dumps(json.loads(text)))  # other white space is no change
+    assert load_pretrained(folder).class_names == ("left", "right")
+
+
+def test_a_configuration_of_format_1_has_no_checksum_and_is_read(folder, model):
+    path = folder / "config.json"
+    old = {k: v for k, v in json.loads(path.read_text()).items() if k != "sha256"} | {
+        "format": 1,
+        "class_names": [3, 4],
+    }
+    path.write_text(json.dumps(old))
+    loaded = load_pretrained(folder)
+    assert same(loaded.model, model)
+    assert loaded.class_names == (3, 4)
+
+
+@pytest.mark.parametrize(
+    "name, arguments, changes",
+    [
+        ("tiny", ARGUMENTS, {"n_outputs": 10_000_000_000}),
+        ("tiny", ARGUMENTS, {"n_outputs": 100_000_000}),
+        ("tiny", ARGUMENTS, {"width": 60_000_000}),
+        ("gbwatt", {"n_chans": 4, "n_outputs": 2, "n_times": 64}, {"n_outputs": 10_000_000}),
+        ("gbwatt", {"n_chans": 4, "n_outputs": 2, "n_times": 64}, {"n_chans": 3_000_000}),
+        ("spdnet", {"n_chans": 4, "n_outputs": 2, "n_times": 64}, {"n_outputs": 1e9}),
+    ],
+)
+def test_a_configuration_cannot_ask_for_more_memory_than_its_weights_need(tmp_path, name, arguments, changes):
+    save_pretrained(create(name, **arguments), tmp_path, name=name, arguments=arguments)
+    edit(tmp_path, arguments={**arguments, **changes})
+    before = peak()
+    (changed,) = changes
+    with pytest.raises(ModelFileError, match=rf"config\.json describes a model that is too large .*{changed}="):
+        load_pretrained(tmp_path)
+    assert peak() - before < 300
+
+
+def test_numbers_without_end_in_a_configuration_are_refused(folder):
+    for changes in ({"n_outputs": math.inf}, {"n_outputs": math.nan}, {"n_chans": 1e300}, {"n_times": -math.inf}):
+        edit(folder, arguments={**ARGUMENTS, **changes})
+        with pytest.raises(ModelFileError, match=r"config\.json"):
+            load_pretrained(folder)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"format":' * 50_000, '{"format": ' + "9" * 5000 + "}"])
+def test_a_configuration_nested_too_deeply_is_refused(folder, text):
+    (folder / "config.json").write_text(text)
+    with pytest.raises(ModelFileError, match=r"config\.json"):
+        load_pretrained(folder)
+
+
 def test_another_class_is_refused(folder):
     with pytest.raises(ModelFileError, match="Tiny, not a GBWAtt"):
         GBWAtt.from_pretrained(folder)
@@ -288,6 +358,46 @@ def test_models_made_for_a_task_are_saved_through_their_configuration(tmp_path):
 def test_a_model_is_not_taken_for_an_estimator(folder):
     with pytest.raises(ModelFileError, match="without an estimator"):
         EEGDecoder.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda saved: saved["parameters"].update(log="/tmp/elsewhere.csv"), "log among its parameters"),
+        (lambda saved: saved["parameters"].update(checkpoint="/tmp/elsewhere"), "checkpoint among its parameters"),
+        (lambda saved: saved.update(classes_dtype="<U500000000"), "U500000000"),
+        (lambda saved: saved.update(classes_dtype="O, O"), "dtype"),
+        (lambda saved: saved.update(classes=["left", "left"]), "not distinct"),
+        (lambda saved: saved.update(classes=["left", None]), "not distinct names"),
+        (lambda saved: saved.update(classes=["left", 3]), "not distinct names"),
+        (lambda saved: saved.update(scale="large"), "large"),
+        (lambda saved: saved.update(scale=10**400), "scale"),
+        (lambda saved: saved.update(scale=math.nan), "scale=nan"),
+        (lambda saved: saved.update(scale=-1.0), r"scale=-1\.0"),
+        (lambda saved: saved.update(scale=True), "scale=True"),
+        (lambda saved: saved.update(history=[{}]), "duration"),
+        (lambda saved: saved.update(history=3), "int"),
+        (lambda saved: saved["parameters"].update(class_weight=[[1]]), "class_weight|sequence|length"),
+        (lambda saved: saved["parameters"].update(seed=-1), "seed"),
+    ],
+)
+def test_an_estimator_with_wrong_values_is_refused(tmp_path, change, message):
+    x, y = make_trials(n=20)
+    EEGDecoder("tiny", max_epochs=1).fit(x, y).save_pretrained(tmp_path)
+    extra = json.loads((tmp_path / "config.json").read_text())["extra"]
+    change(extra["estimator"])
+    edit(tmp_path, extra=extra)
+    with pytest.raises(ModelFileError, match=message):
+        EEGDecoder.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("saved", [3, [], "x", {"class": 3}, {"class": "EEGDecoder", "parameters": None}])
+def test_an_estimator_of_a_wrong_type_is_refused(tmp_path, saved):
+    x, y = make_trials(n=20)
+    EEGDecoder("tiny", max_epochs=1).fit(x, y).save_pretrained(tmp_path)
+    edit(tmp_path, extra={"estimator": saved})
+    with pytest.raises(ModelFileError):
+        EEGDecoder.from_pretrained(tmp_path)
 
 
 def test_an_estimator_of_another_version_is_explained(tmp_path):

@@ -10,6 +10,7 @@ import torch
 from sklearn.base import clone
 from torch.nn import functional
 
+from gbwatt import checksums
 from gbwatt.checks import ParameterError, ShapeError
 from gbwatt.models import registry
 from gbwatt.models.files import load_pretrained, save_pretrained
@@ -152,7 +153,7 @@ def test_a_configuration_without_a_variant_is_of_the_linear_network(tmp_path):
     save_pretrained(model, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["arguments"].pop("variant") == "linear"
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(checksums.sealed(json.dumps(config))))
     loaded = load_pretrained(tmp_path).model
     assert torch.equal(loaded(x), model(x))
     save_pretrained(loaded, tmp_path)  # with the option, which stays what it was

@@ -9,6 +9,7 @@ import mne
 import numpy as np
 import pytest
 
+from gbwatt import checksums
 from gbwatt.data import load
 from gbwatt.data.formats.npz import write_npz
 from gbwatt.data.trials import Trials
@@ -156,7 +157,7 @@ def test_damaged_fingerprints_are_refused(decoder, trials, tmp_path, damage):
     decoder(max_epochs=1).fit(*trials).save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     damage(config["extra"]["estimator"]["fingerprints"])
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(checksums.sealed(json.dumps(config))))
     with pytest.raises(ModelFileError, match="fingerprints"):
         EEGDecoder.from_pretrained(tmp_path)
 
@@ -165,5 +166,5 @@ def test_fingerprints_of_a_later_version_are_left_alone(decoder, trials, tmp_pat
     decoder(max_epochs=1).fit(*trials).save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     config["extra"]["estimator"]["fingerprints"]["version"] = 2
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(checksums.sealed(json.dumps(config))))
     assert set(EEGDecoder.from_pretrained(tmp_path).used_for(trials[0])) == {"unknown"}

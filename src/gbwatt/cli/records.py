@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt import checks
+from gbwatt import checks, checksums
 from gbwatt.cli.options import to_json
 from gbwatt.data.splits import Split
 
@@ -36,7 +36,7 @@ def save(decoder: EEGDecoder, folder: Path, record: dict[str, Any], split: Split
     (folder / FILE).unlink(missing_ok=True)  # of a model that is replaced
     decoder.save_pretrained(folder)
     seen = {part: getattr(split, part).tolist() for part in _PARTS}
-    write_atomically(folder / FILE, to_json({**record, "seen": seen}).encode())
+    write_atomically(folder / FILE, to_json(checksums.sealed(to_json({**record, "seen": seen}))).encode())
     return {**record, "folder": str(folder)}
 
 
@@ -47,12 +47,24 @@ def read(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        _ = record["dataset"], record["subject"], record["data"], record["seen"]["train"], record["seen"]["valid"]
-    except (ValueError, KeyError, TypeError) as error:
+        _check(record)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise checks.InputError(
-            f"{path} is damaged ({error!r}); delete it, and it will not be known what the model was trained on."
+            f"{path} is damaged ({error!r}); copy it again, or delete it, and it will not be known what the model was "
+            "trained on."
         ) from None
-    return dict(record)
+    return {key: value for key, value in record.items() if key != checksums.KEY}
+
+
+def _check(record: Any) -> None:
+    """Require an intact record; older ones have no checksum."""
+    kinds = {"dataset": str, "subject": int | str, "data": str | None, "seen": dict}
+    wrong = [key for key, kind in kinds.items() if not isinstance(record[key], kind)]
+    seen = [number for part in _PARTS for number in record["seen"][part]]
+    if wrong or any(type(number) is not int or number < 0 for number in seen):
+        raise TypeError(f"wrong values for {', '.join(wrong) or 'seen'}")
+    if checksums.KEY in record and not checksums.is_intact(record):
+        raise ValueError(f"the content does not match {checksums.KEY!r}")
 
 
 def uses(

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,15 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 import gbwatt
+from gbwatt import checksums
 from gbwatt.models import registry
+from gbwatt.models.limits import MemoryLimit, TooLargeError
 
-FORMAT = 1
+#: Version of ``config.json``; since 2 it has a checksum of itself.
+FORMAT = 2
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 _PENDING = CONFIG + ".new"  # a configuration whose weights may be in place already
+_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _KEYS = ("format", "model", "arguments", "class_names", "preprocessing", "extra", "weights_sha256")
 
 
@@ -99,7 +104,7 @@ def save_pretrained(
 
 
 def _write(folder: Path, config: dict[str, Any], weights: bytes) -> None:
-    text = to_json(config).encode()
+    text = to_json(checksums.sealed(to_json(config))).encode()
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / _PENDING, text)  # found beside the new weights should the next lines not be reached
     write_atomically(folder / WEIGHTS, weights)
@@ -165,7 +170,9 @@ def load_pretrained(folder: str | Path) -> Pretrained:
     content = _read(folder / WEIGHTS)
     tensors = parse_safetensors(folder / WEIGHTS, content)
     config, match = _matching_config(folder, hashlib.sha256(content).hexdigest())
-    model = _build(config["model"], config["arguments"], str(folder / CONFIG))
+    # weights in half precision are read into a larger model; initial values need some memory of their own
+    limit = (64 << 20) + 8 * len(content)
+    model = _build(config["model"], config["arguments"], str(folder / CONFIG), limit)
     hint = "" if match else f" The file is not the one that {CONFIG} was written with."
     _check_tensors(model, tensors, f"{folder / WEIGHTS}", hint)
     if not match:
@@ -204,7 +211,7 @@ def parse_safetensors(path: Path, content: bytes) -> dict[str, Tensor]:
     """The tensors of a safetensors file."""
     try:
         tensors: dict[str, Tensor] = load(content)
-    except (SafetensorError, ValueError, KeyError) as error:
+    except (SafetensorError, ValueError, KeyError, RuntimeError, TypeError, OverflowError, AttributeError) as error:
         raise ModelFileError(
             f"{path} ({len(content)} bytes) is truncated or no safetensors file ({error}); copy it again, or save anew."
         ) from None
@@ -230,10 +237,10 @@ def read_config(path: Path) -> dict[str, Any]:
         config = json.loads(_read(path))
     except ModelFileError:
         raise
-    except ValueError as error:  # also bytes that are no text
+    except (ValueError, RecursionError) as error:  # also bytes that are no text
         raise ModelFileError(f"{path} is damaged: {error}. Copy it again, or save the model anew.") from None
-    if not isinstance(config, dict) or not isinstance(config.get("format"), int):
-        raise ModelFileError(f"{path} is no configuration of a gbwatt model: it has no number 'format'.")
+    if not isinstance(config, dict) or type(config.get("format")) is not int or config["format"] < 1:
+        raise ModelFileError(f"{path} is no configuration of a gbwatt model: it has no number 'format' from 1 on.")
     if config["format"] > FORMAT:
         raise ModelFileError(
             f"{path} has format {config['format']}; gbwatt {gbwatt.__version__} reads formats up to {FORMAT}: "
@@ -244,20 +251,33 @@ def read_config(path: Path) -> dict[str, Any]:
     wrong = [key for key, kind in kinds.items() if key in config and not isinstance(config[key], kind)]
     if missing or wrong:
         raise ModelFileError(f"{path} lacks {missing} and has values of a wrong type for {wrong}; save the model anew.")
+    if (config["format"] > 1 or checksums.KEY in config) and not checksums.is_intact(config):
+        raise ModelFileError(
+            f"{path} is damaged or was changed since it was saved: its content does not match {checksums.KEY!r}. Copy "
+            f"it again, or save the model anew; to accept a change, set 'format' to 1 and remove {checksums.KEY!r}."
+        )
     return config
 
 
-def _build(name: str, arguments: Mapping[str, Any], source: str) -> nn.Module:
-    """A new model, without a trace in the random numbers of the caller."""
+def _build(name: str, arguments: Mapping[str, Any], source: str, limit: int | None = None) -> nn.Module:
+    """A new model, of at most ``limit`` bytes; the caller's random numbers are unchanged."""
     if name not in registry.list_models():
         raise ModelFileError(
             f"{source} names the model {name!r}, but gbwatt {gbwatt.__version__} has "
             f"{', '.join(registry.list_models())}. Install the version that wrote it, or register the model first."
         )
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), nullcontext() if limit is None else MemoryLimit(limit):
             return registry.create(name, **registry.from_record(name, arguments))
-    except (TypeError, ValueError, RuntimeError) as error:
+    except TooLargeError as error:
+        largest = sorted((f"{k}={v}" for k, v in arguments.items() if isinstance(v, int | float) and v > 100), key=len)
+        raise ModelFileError(
+            f"{source} describes a model that is too large for the weights beside it: {error}, but at most {limit} are "
+            f"expected; see {', '.join(largest[-5:]) or 'its arguments'}. Copy the folder again, or save anew."
+        ) from None
+    except ImportError:  # says what to install
+        raise
+    except Exception as error:  # the arguments come from a file and reach code of any kind
         raise ModelFileError(
             f"{source} has arguments that {name!r} of gbwatt {gbwatt.__version__} does not take: {error} "
             "Install the version that wrote it."
@@ -271,7 +291,8 @@ def _check_tensors(model: nn.Module, tensors: Mapping[str, Tensor], source: str,
     faults += [f"{name!r} is not of this model" for name in tensors if name not in wanted]
     for name in (name for name in wanted if name in tensors):  # in the model's order, not a set's
         got, want = tensors[name], wanted[name]
-        if got.shape != want.shape or got.is_floating_point() != want.is_floating_point():
+        same_kind = got.dtype in _FLOATS if want.is_floating_point() else got.dtype == want.dtype
+        if got.shape != want.shape or not same_kind:
             faults.append(f"{name!r} is {got.dtype} {tuple(got.shape)} and should be {want.dtype} {tuple(want.shape)}")
     if faults:
         shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")

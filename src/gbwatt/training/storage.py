@@ -20,6 +20,16 @@ from gbwatt.training.recorded import Recorded
 if TYPE_CHECKING:
     from gbwatt.training.estimator import EEGDecoder
 
+#: Types in JSON of labels by the kind of their dtype.
+_LABELS = {
+    "b": (bool,),
+    "i": (int,),
+    "u": (int,),
+    "f": (float, int),
+    "U": (str,),
+    "O": (str, int, float, bool),
+}
+
 D = TypeVar("D", bound="EEGDecoder")
 
 #: Of the machine and not of the model.
@@ -79,14 +89,22 @@ def load(cls: type[D], folder: str | Path, device: str) -> D:
         raise ModelFileError(f"{folder} has a model without an estimator; use gbwatt.models.files.load_pretrained.")
     try:
         return _restored(cls, found, saved, device)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ModelFileError(f"{folder} has an estimator that this version cannot build ({error!r}).") from error
+    except ModelFileError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
+        raise ModelFileError(
+            f"{folder} has an estimator that this version cannot build ({error!r}); copy the folder again, or train "
+            "the model anew."
+        ) from error
 
 
 def _restored(cls: type[D], found: Pretrained, saved: dict[str, Any], device: str) -> D:
     if saved["class"] != cls.__name__:
         raise ModelFileError(f"the estimator is a {saved['class']}; use {saved['class']}.from_pretrained.")
     parameters = dict(saved["parameters"])
+    local = [name for name in _LOCAL if name in parameters]
+    if local:  # a file must not choose where training writes
+        raise ModelFileError(f"the estimator has {', '.join(local)} among its parameters, which are not saved.")
     if isinstance(parameters["class_weight"], list):
         parameters["class_weight"] = dict(parameters["class_weight"])
     earlier = {
@@ -98,7 +116,9 @@ def _restored(cls: type[D], found: Pretrained, saved: dict[str, Any], device: st
     decoder = cls(**parameters, device=device)
     decoder.classes_ = _labels(saved.get("classes", found.class_names or ()), saved["classes_dtype"])
     decoder.signal_ = Signal(**saved["signal"])
-    decoder.scale_ = float(saved["scale"])
+    if len(decoder.classes_) != decoder.signal_.n_outputs:
+        raise ValueError(f"{len(decoder.classes_)} labels for {decoder.signal_.n_outputs} outputs")
+    decoder.scale_ = _scale(saved["scale"])
     decoder.recorded_ = Recorded.from_dict(saved.get("recorded"))
     decoder.fingerprints_ = TrialFingerprints.from_dict(saved.get("fingerprints"))
     decoder._names = _names(saved, decoder)
@@ -120,7 +140,22 @@ def _names(saved: dict[str, Any], decoder: EEGDecoder) -> tuple[str, ...] | None
     return tuple(map(str, labels)) if decoder.classes_.dtype.kind in "OU" else None
 
 
+def _scale(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-18 <= value <= 1e18:
+        raise ValueError(f"scale={value!r} is not a positive number between 1e-18 and 1e18")
+    return float(value)
+
+
 def _labels(names: Sequence[Any], dtype: str) -> Array:
-    if np.dtype(dtype).kind not in "biufUO":
+    kind, longest = np.dtype(dtype), max((len(name) for name in names if isinstance(name, str)), default=0)
+    if kind.kind not in _LABELS or (kind.kind == "U" and kind.itemsize > 4 * max(longest, 256)):
         raise TypeError(f"labels of dtype {dtype!r}")
-    return np.array(names, dtype=dtype)
+    labels = np.array(names, dtype=kind)
+    allowed = _LABELS[kind.kind]
+    if (
+        not isinstance(names, list | tuple)
+        or any(type(name) not in allowed or name != name for name in names)
+        or len(set(names)) < len(names)
+    ):
+        raise ValueError(f"{len(names)} labels that are not distinct names or numbers of dtype {dtype!r}")
+    return labels

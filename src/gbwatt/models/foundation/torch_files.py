@@ -652,8 +652,8 @@ def _read_legacy(content: io.BytesIO, view: memoryview) -> _Stored:
         if _Machine(len(view), 1000).run(content) != expected:
             raise _RefusedError("it does not begin as files of torch.save do")
     system = _Machine(len(view), 1000).run(content)
-    if type(system) is not dict:
-        raise _RefusedError("it does not begin as files of torch.save do")
+    if type(system) is not dict or system.get("little_endian") is not True:
+        raise _RefusedError("it does not state that its numbers are little-endian")
     machine = _Machine(len(view))
     result = machine.run(content)
     keys = _Machine(len(view), machine.budget).run(content)
@@ -673,4 +673,4 @@ def _read_legacy(content: io.BytesIO, view: memoryview) -> _Stored:
         held[key] = view[start:position]
     if position != len(view):
         raise _RefusedError(f"{len(view) - position} bytes are left after its last storage")
-    return _Stored(result, held, "big" if system.get("little_endian") is False else "little")
+    return _Stored(result, held, "little")
