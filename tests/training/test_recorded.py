@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_score
 
-from gbwatt import checks
+from gbwatt import checks, checksums
 from gbwatt.data import load
 from gbwatt.data.formats.npz import write_npz
 from gbwatt.data.trials import Trials
@@ -273,6 +273,6 @@ def test_damaged_filters_are_refused(decoder, recorded, tmp_path, value):
     decoder(max_epochs=1).fit(recorded).save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     config["extra"]["estimator"]["recorded"]["highpass"] = value
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(checksums.sealed(json.dumps(config))))
     with pytest.raises(ModelFileError, match="highpass"):
         EEGDecoder.from_pretrained(tmp_path)
