@@ -147,16 +147,10 @@ def reading(source: str | None, options: list[str] | None) -> dict[str, Any]:
 
 
 def open_trials(dataset: Dataset, subject: int | None, root: Path | None, how: dict[str, Any]) -> Trials:
-    """Trials of a subject; where a recording lacks something, the option that says it."""
+    """Trials of a subject."""
     from gbwatt.data import load
-    from gbwatt.data.files import DataError
 
-    try:
-        return load(dataset.name, subject, root=root, **how)
-    except DataError as error:
-        if "tmin" in how or "load(" not in str(error):
-            raise
-        raise checks.ParameterError(f"{error} Here: --read tmin=0.5 --read tmax=4.0.") from error
+    return load(dataset.name, subject, root=root, **how)
 
 
 def open_split(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -45,9 +46,34 @@ def samples(X: Any, ch_names: tuple[str, ...]) -> Array:
     return x
 
 
+#: Longest name of a channel, class, session, run or data set.
+MAX_NAME = 200
+
+#: Control characters, line separators, marks that reorder or hide text, halves of surrogate pairs.
+UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
+
+
+def plain_name(what: str, value: Any, limit: int = MAX_NAME) -> str:
+    """A name without characters that would break a report, a table or a terminal, and not too long."""
+    text = str(value)
+    shown = ascii(text if len(text) <= 60 else f"{text[:57]}...")
+    if wrong := UNSAFE.search(text):
+        raise checks.ParameterError(
+            f"{what} has the name {shown} with the control character {wrong.group()!a}; rename it."
+        )
+    if len(text) > limit:
+        raise checks.ParameterError(
+            f"{what} has the name {shown} of {len(text)} characters; {limit} at most are allowed. Shorten it."
+        )
+    return text
+
+
 def class_names(names: Sequence[str]) -> tuple[str, ...]:
     """Different names, one or more."""
-    found = tuple(str(name) for name in names)
+    found = tuple(plain_name("class_names", value) for value in names)
     if len(set(found)) != len(found) or not found:
         raise checks.ParameterError(f"class_names={list(found)} must be different names, one or more.")
     return found
@@ -106,7 +132,10 @@ def _text(name: str, value: Any) -> Array:
     values = np.array(value)
     if values.dtype.kind in "fc" or (values.dtype.kind == "O" and not all(_is_name(v) for v in values.flat)):
         raise checks.MismatchError(f"'{name}' must be names, or whole numbers to stand for them, got {_short(value)}.")
-    return values.astype(np.str_)
+    texts = values.astype(np.str_)
+    for value in np.unique(texts).tolist():
+        plain_name(f"'{name}'", value)
+    return texts
 
 
 def _is_name(value: Any) -> bool:
@@ -127,8 +156,10 @@ def groups(value: Any, n: int) -> Array:
 
 def settled(value: Any) -> Any:
     """Lists as tuples, so that records are the same before and after JSON, and nothing in them can be changed."""
+    if isinstance(value, str):
+        return plain_name("a step", value, limit=10_000)
     if isinstance(value, Mapping):
-        return ReadOnly({str(key): settled(item) for key, item in value.items()})
+        return ReadOnly({plain_name("a step", key): settled(item) for key, item in value.items()})
     return tuple(settled(item) for item in value) if isinstance(value, list | tuple) else value
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.io
 from numpy.typing import NDArray
 
 from gbwatt import checks
+from gbwatt.data import fields
 
 Array = NDArray[Any]
 
@@ -20,12 +22,37 @@ class DataError(checks.InputError):
     """A file is not what its format says: the message has the file, what was found and what was expected."""
 
     def __init__(self, file: str | Path, found: str, expected: str, remedy: str = "") -> None:
-        super().__init__(f"{file}: found {found}; expected {expected}.{' ' + remedy if remedy else ''}")
+        super().__init__(printable(f"{file}: found {found}; expected {expected}.{' ' + remedy if remedy else ''}"))
         self.file = Path(file)
 
 
 class MissingFileError(checks.InputError, FileNotFoundError):
     """A file that a data set needs is not there."""
+
+
+class DataWarning(UserWarning):
+    """A recording can be read, but something in it should be looked at: its scale, unit, trials left out."""
+
+
+class MNEDataWarning(DataWarning, RuntimeWarning):
+    """What MNE warns of while it reads a recording."""
+
+
+def warn_of(file: str | Path, problem: str, stacklevel: int = 2, category: type[DataWarning] = DataWarning) -> None:
+    """Warn of something in a recording."""
+    warnings.warn(printable(f"{file}: {problem}"), category, stacklevel=stacklevel + 1)
+
+
+def printable(text: str, limit: int = 4000) -> str:
+    r"""A message in which nothing moves the cursor or hides text: control characters are shown as escapes.
+
+    Examples
+    --------
+    >>> printable("C3\x1b[2J and C4")
+    'C3\\x1b[2J and C4'
+    """
+    shown = fields.UNSAFE.sub(lambda found: "\n" if found.group() == "\n" else ascii(found.group())[1:-1], text)
+    return shown if len(shown) <= limit else f"{shown[: limit - 40]} … ({len(shown)} characters)"
 
 
 # ---- reading
@@ -50,41 +77,39 @@ def opening(file: Path, library: str, expected: str, remedy: str = "Copy it agai
         raise DataError(file, found, expected, remedy) from error
 
 
-def read_mat(file: Path, *names: str, remedy: str = "") -> dict[str, Array]:
-    """Variables of a MATLAB file, by name; ``remedy`` is for a file that does not have them."""
-    with opening(file, "SciPy", "a MATLAB file, version 4 to 7.2"):
-        content = scipy.io.loadmat(file)
-    missing = [name for name in names if name not in content]
-    if missing:
-        there = ", ".join(name for name in content if not name.startswith("__")) or "none"
-        raise DataError(file, f"the variables {there}", f"also {', '.join(missing)}", remedy)
-    return {name: np.asarray(content[name]) for name in names}
+# ---- sizes, before anything is allocated
+
+#: A file may unpack to this many times its size, or to this many bytes: real recordings compress less than tenfold.
+MAX_EXPANSION, ALWAYS_ALLOWED = 200, 1 << 28
 
 
-def expect_complete(file: Path) -> None:
-    """Require as many records as the header of an EDF or BDF file says; MNE makes do with fewer."""
-    if not file.is_file():
-        raise MissingFileError(f"{file} is not there.")
+def expect_expansion(file: Path, n_bytes: int, what: str = "arrays") -> None:
+    """Require that what a file unpacks to is in proportion to the file, and fits into memory."""
+    size_on_disk = file.stat().st_size
+    if n_bytes > max(MAX_EXPANSION * size_on_disk, ALWAYS_ALLOWED):
+        raise DataError(
+            file,
+            f"{what} of {in_words(n_bytes)} in a file of {in_words(size_on_disk)}",
+            f"{MAX_EXPANSION} times the size of the file at most",
+            "Such a file is damaged, or made to fill the memory; if it is neither, save it without compression.",
+        )
+    if n_bytes > (memory := _memory()):
+        raise DataError(
+            file, f"{what} of {in_words(n_bytes)}", f"what fits into {in_words(memory)} of memory", "Divide the file."
+        )
+
+
+def in_words(n_bytes: int) -> str:
+    """A number of bytes, ``"8.1 GB"``."""
+    power = 0 if n_bytes < 1000 else min(4, (len(str(n_bytes)) - 1) // 3)
+    return f"{n_bytes / 1000**power:.3g} {('bytes', 'kB', 'MB', 'GB', 'TB')[power]}"
+
+
+def _memory() -> int:
     try:
-        header, n_records, record = _edf_sizes(file)
-    except ValueError as error:
-        found = f"{size(file)} without a header that says how many records there are ({error})"
-        raise DataError(file, found, "an EDF or BDF file", "Copy it again.") from None
-    if (file.stat().st_size - header) // record != n_records:
-        expected = f"{header + n_records * record}, {n_records} records, as its header says"
-        raise DataError(file, size(file), expected, "It may be truncated. Copy it again.")
-
-
-def _edf_sizes(file: Path) -> tuple[int, int, int]:
-    """Bytes of the header, number of records, and bytes of a record."""
-    with file.open("rb") as stream:
-        fixed = stream.read(256)
-        header, n_records, n_signals = (int(fixed[a:b]) for a, b in ((184, 192), (236, 244), (252, 256)))
-        counts = stream.read(256 * n_signals)[216 * n_signals : 224 * n_signals]
-    samples = sum(int(counts[place : place + 8]) for place in range(0, 8 * n_signals, 8))
-    if samples < 1 or n_records < 0:  # -1 as long as it is being written
-        raise ValueError(f"{n_records} of {samples} samples")
-    return header, n_records, samples * (3 if fixed[:1] == b"\xff" else 2)  # BDF has 24 bits
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not every system says
+        return 1 << 40
 
 
 # ---- expectations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -17,10 +16,11 @@ from gbwatt.data.files import MissingFileError
 from gbwatt.data.formats.moabb import open_dataset, read_moabb
 from gbwatt.data.formats.npz import read_npz
 from gbwatt.data.formats.recordings import read_file
+from gbwatt.data.plausibility import check_trials
 from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.data.sets import bcic2a, ern, mamem, physionet, tuh
 from gbwatt.data.splits import InOrder
-from gbwatt.data.trials import UNITS, Trials, concatenate
+from gbwatt.data.trials import Trials, concatenate
 
 #: All data sets by name, those of the paper first.
 DATASETS: dict[str, Dataset] = {
@@ -102,7 +102,9 @@ def load(
         chosen, files = find_source(dataset, number, root, source, index)
         _check_options(dataset, chosen, options)
         steps = _steps(preprocessing, chosen)
-        parts.append(steps(chosen.read(files, number, **options)))
+        trials = chosen.read(files, number, **options)
+        check_trials(f"{dataset.name}, subject {number}" if dataset.subjects else dataset.name, trials)
+        parts.append(steps(trials))
     return parts[0] if len(parts) == 1 else concatenate(parts)
 
 
@@ -178,7 +180,7 @@ def _arrays(file: Path) -> tuple[Source, tuple[int, ...]]:
     trials = read_npz(file)
 
     def read(files: Sequence[Path], subject: int) -> Trials:  # noqa: ARG001
-        return _plausible(file, trials.select(subject=subject))
+        return trials.select(subject=subject)
 
     return Source("npz", read), tuple(np.unique(trials.subject).tolist())
 
@@ -187,23 +189,9 @@ def _recording(file: Path) -> tuple[Source, tuple[int, ...]]:
     """A file that MNE reads, of whatever subject."""
 
     def read(files: Sequence[Path], subject: int, **options: Any) -> Trials:  # noqa: ARG001
-        return _plausible(file, read_file(file, subject=subject, **options))
+        return read_file(file, subject=subject, **options)
 
     return Source("mne", read, options=("classes", "tmin", "tmax", "session", "run", "channels")), ()
-
-
-def _plausible(file: Path, trials: Trials) -> Trials:
-    """The trials; a warning if they do not look like EEG in that unit and shape."""
-    _, n_chans, n_times = trials.shape
-    size = float(np.median(trials.X.std(axis=2))) * UNITS.get(trials.unit, 0.0)
-    if size and not 1e-7 < size < 1e-2:
-        message = f"channels vary by {size:.1e} V, which EEG hardly does; is the unit {trials.unit!r} right?"
-    elif n_chans > n_times:
-        message = f"{n_chans} channels and {n_times} samples; are the axes (n, n_chans, n_times)?"
-    else:
-        return trials
-    warnings.warn(f"{file}: {message}", stacklevel=4)
-    return trials
 
 
 def _of_moabb(name: str) -> Dataset:

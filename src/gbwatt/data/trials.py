@@ -47,7 +47,7 @@ class Frame:
     unit: str = "µV"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ch_names", tuple(str(name) for name in self.ch_names))
+        object.__setattr__(self, "ch_names", tuple(fields.plain_name("ch_names", n) for n in self.ch_names))
         repeated = [name for name, n in Counter(self.ch_names).items() if n > 1]
         if repeated or not self.ch_names:
             what = f"{repeated[0]!r} twice" if repeated else "no channel"
@@ -127,6 +127,7 @@ class Trials:
             "session": fields.text("session", self.session, len(x)),
             "run": fields.text("run", self.run, len(x)),
             "group": fields.groups(self.group, len(x)),
+            "dataset": fields.plain_name("dataset", self.dataset, limit=4096),  # it may be a path
             "steps": tuple(fields.settled(step) for step in self.steps),
             "truths": _truths(self.truths, subject),
         }
@@ -250,9 +251,12 @@ class Trials:
     @staticmethod
     def from_mne(epochs: mne.BaseEpochs, **options: Any) -> Trials:
         """Trials of MNE's epochs, see :func:`gbwatt.data.formats.interchange.from_mne` for the options."""
+        from gbwatt.data import plausibility
         from gbwatt.data.formats import interchange
 
-        return interchange.from_mne(epochs, **options)
+        trials = interchange.from_mne(epochs, **options)
+        plausibility.check_trials("epochs", trials)
+        return trials
 
     def to_moabb(self) -> tuple[Array, Array, pd.DataFrame]:
         """X, labels and metadata as MOABB has them, see :func:`gbwatt.data.formats.interchange.to_moabb`."""
@@ -265,9 +269,12 @@ class Trials:
         X: Any, y: Any, metadata: pd.DataFrame, ch_names: Sequence[str], sfreq: float, **options: Any
     ) -> Trials:
         """Trials of MOABB's arrays, see :func:`gbwatt.data.formats.interchange.from_moabb` for the options."""
+        from gbwatt.data import plausibility
         from gbwatt.data.formats import interchange
 
-        return interchange.from_moabb(X, y, metadata, ch_names, sfreq, **options)
+        trials = interchange.from_moabb(X, y, metadata, ch_names, sfreq, **options)
+        plausibility.check_trials("arrays of MOABB", trials)
+        return trials
 
     def describe(self) -> Description:
         """What is in these trials, to read or as JSON."""

@@ -84,7 +84,12 @@ CASES = [
     ("unreadable", "tuab", dangling, "No such file"),
     ("not-edf", "tuab", lambda file: file.write_bytes(b""), "0 bytes"),
     ("not-edf", "tuab", lambda file: file.write_text("<html>Access denied</html>" * 50), "<html>"),
-    ("damaged-header", "tuab", lambda file: damage.patch(file, damage.N_RECORDS, "2", 8), "a header that says"),
+    (
+        "damaged-header",
+        "tuab",
+        lambda file: damage.patch(file, damage.N_RECORDS, "2", 8),
+        "2 records, as its header says",
+    ),
     ("discontinuous", "tuab", lambda file: damage.patch(file, damage.RESERVED, "EDF+D", 44), "gaps"),
     ("truncated", "tuab", damage.truncate, "of 12.0 s"),
     ("missing-channel", "tuab", without_channel, "T5 of the 23 electrodes"),

@@ -64,7 +64,7 @@ def test_epochs_are_in_volts_with_events_metadata_and_positions():
 
 @pytest.mark.parametrize("unit, volts", [("V", 1.0), ("mV", 1e-3), ("nV", 1e-9)])
 def test_other_units_become_volts_and_then_microvolts(unit, volts):
-    trials = make(unit=unit)
+    trials = make(unit=unit, X=make().X * 1e-5 / volts)
     np.testing.assert_allclose(trials.to_mne().get_data(), trials.X * volts, rtol=1e-6)
     back = Trials.from_mne(trials.to_mne())
     assert back.unit == "µV"

@@ -11,7 +11,8 @@ import pytest
 import scipy.io
 
 from gbwatt import checks
-from gbwatt.data.files import DataError, MissingFileError, expect_complete
+from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data.formats.edf import read_header as edf_header
 from gbwatt.data.formats.recordings import read_file
 from tests.data.formats.test_interchange import assert_same, full
 from tests.recordings import folder
@@ -288,7 +289,7 @@ def test_truncated_files_are_named(request, kind, keep):
 )
 def test_files_of_other_content_are_named(tmp_path, name):
     (tmp_path / name).write_bytes(b"no recording at all\n" * 40)
-    with pytest.raises(DataError, match=r"found 800 bytes (that MNE cannot read|without a header)") as caught:
+    with pytest.raises(DataError, match=r"found 800 bytes that (MNE cannot read|begin with)") as caught:
         read_file(tmp_path / name, tmin=0, tmax=1)
     assert str(tmp_path / name) in str(caught.value)
 
@@ -300,9 +301,9 @@ def test_truncated_edf_and_bdf_say_how_many_bytes_there_should_be(tmp_path, suff
     signal = edfio.EdfSignal if suffix != ".bdf" else edfio.BdfSignal
     write([signal(np.sin(np.arange(1000)), 100, label="Cz")]).write(file)
     whole = file.stat().st_size
-    expect_complete(file)
+    edf_header(file)
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(DataError, match=f"found {whole - 1} bytes; expected {whole}, 10 records, as its header says"):
+    with pytest.raises(DataError, match=f"found {whole - 1} bytes.*expected {whole}, 10 records, as its header says"):
         read_file(file, tmin=0, tmax=0.1)
 
 
@@ -310,7 +311,7 @@ def test_edf_that_is_still_being_written_is_refused(edf):
     content = bytearray(edf.read_bytes())
     content[236:244] = b"-1      "
     edf.write_bytes(content)
-    with pytest.raises(DataError, match=r"without a header that says how many records there are \(-1 of"):
+    with pytest.raises(DataError, match=r"a header that says -1 records"):
         read_file(edf, tmin=0, tmax=0.1)
 
 

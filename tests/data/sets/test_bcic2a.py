@@ -224,12 +224,14 @@ def _first_cue_as(code):
     return lambda events: [(p, code if c == 769 else c, d) for p, c, d in events]
 
 
-NO_GDF = r"A01T\.gdf: found \d+ bytes that MNE cannot read .* a complete recording in the General Data Format"
+NO_GDF = r"A01T\.gdf: found \d+ bytes that begin with b'<html>Pl'; expected a file in the General Data Format"
+CUT_GDF = r"A01T\.gdf: found \d+ bytes; expected \d+, \d+ records, as its header says.*truncated"
+CUT_EVENTS = r"A01T\.gdf: found \d+ bytes after its records; expected a table of events that ends with the file"
 DAMAGES = {
     "absent": (_nothing, r"A01T\.gdf is not there"),
     "not a GDF file": (_text, NO_GDF),
-    "truncated in the samples": (_truncated(0.5), NO_GDF),
-    "truncated in the events": (_truncated(0.999), NO_GDF),
+    "truncated in the samples": (_truncated(0.5), CUT_GDF),
+    "truncated in the events": (_truncated(0.9999), CUT_EVENTS),
     "channel missing": (_without_channel, r"found EOG-left as channel 22 of 24; expected EEG, for POz"),
     "channels in another order": (
         lambda day, folder: (day.write(folder / "A01T.gdf", labels=_swapped(LABELS)), None),

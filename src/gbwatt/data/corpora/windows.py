@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt import checks
-from gbwatt.data.corpora import edf
 from gbwatt.data.corpora.annotations import Event, read_events
 from gbwatt.data.corpora.layout import Layout
 from gbwatt.data.corpora.montages import Montage, places
 from gbwatt.data.corpora.problems import Unusable
+from gbwatt.data.formats import edf
+from gbwatt.data.formats.headers import UNITS
 from gbwatt.data.preprocessing import BandPass, Notch, Preprocessing, Resample
 from gbwatt.data.trials import Frame
 
@@ -51,6 +52,7 @@ def read_continuous(file: Path, header: edf.Header, montage: Montage, steps: Pre
     """A recording (n_chans, n) in µV in a montage, after all steps; channel by channel, to spare memory."""
     where = places(montage, [signal.label for signal in header.signals])
     _require_volts(header, where)
+    _require_ranges(header, where)
     rate = _rate(header, where)
     digital = dict(zip(where, edf.read_samples(file, header, list(where.values())), strict=True))
     out = np.empty((len(montage.ch_names), 0), dtype=np.float32)
@@ -68,10 +70,18 @@ def read_continuous(file: Path, header: edf.Header, montage: Montage, steps: Pre
 
 def _require_volts(header: edf.Header, where: dict[str, int]) -> None:
     strange = {name: header.signals[at].unit for name, at in where.items()}
-    strange = {name: unit for name, unit in strange.items() if unit.casefold() not in edf.UNITS}
+    strange = {name: unit for name, unit in strange.items() if unit.casefold() not in UNITS}
     if strange:
         name, unit = next(iter(strange.items()))
         raise Unusable("wrong-unit", f"{name} is in {unit!r}; uV, mV, V or nV is needed")
+
+
+def _require_ranges(header: edf.Header, where: dict[str, int]) -> None:
+    lowest, highest = header.digital_limits
+    for name, (low, high) in ((name, header.signals[at].digital) for name, at in where.items()):
+        if low > high or low < lowest or high > highest:
+            reason = f"{name} has the digital range {low:g} to {high:g}; one within {lowest:g} to {highest:g} is needed"
+            raise Unusable("damaged-header", reason)
 
 
 def _rate(header: edf.Header, where: dict[str, int]) -> float:
@@ -113,7 +123,7 @@ def read_windows(
 
     Damage is looked for in the order of what it costs to find it.
     """
-    header = edf.read_header(file)
+    header = _read_header(file)
     if header.seconds < layout.window_seconds:
         raise Unusable("too-short", f"{header.seconds:g} s; a window has {layout.window_seconds:g} s")
     events = None if label is not None else _events(annotations, layout, header.seconds)
@@ -121,6 +131,18 @@ def read_windows(
     starts = window_starts(x.shape[1], n_times(layout), events)
     labels = [label] * len(starts) if events is None else [event.label for event in events]
     return x, starts, np.array(labels, dtype=np.int64)
+
+
+def _read_header(file: Path) -> edf.Header:
+    try:
+        header = edf.read_header(file)
+    except edf.EDFError as error:
+        raise Unusable(error.kind, error.reason) from error
+    if header.sample_bytes != 2:
+        raise Unusable("not-edf", "found a BDF file, of 24 bits; an EDF file is needed")
+    if header.discontinuous:
+        raise Unusable("discontinuous", "found EDF+D, records with gaps between them; continuous ones are needed")
+    return header
 
 
 def _events(file: Path | None, layout: Layout, seconds: float) -> list[Event]:

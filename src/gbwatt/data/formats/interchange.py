@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt import checks
+from gbwatt.data import fields
 from gbwatt.data.montage import montage_name
 from gbwatt.data.steps import Convert, Pick, Step
 from gbwatt.data.trials import UNITS, Trials
@@ -58,7 +61,8 @@ def to_mne(trials: Trials) -> mne.EpochsArray:
         verbose="ERROR",
     )
     about = {"tmin": trials.tmin, "state": {**_state(epochs, range(n_chans)), "unit": trials.unit}}
-    epochs.info["description"] = json.dumps({"gbwatt": {**about, **to_record(trials)}})
+    record = {**about, **to_record(trials)}
+    epochs.info["description"] = json.dumps({"gbwatt": record, "crc32": _checksum(record)})
     return epochs
 
 
@@ -177,11 +181,34 @@ def _tmin(epochs: mne.BaseEpochs, about: Mapping[str, Any]) -> float:
 
 def _about(description: str | None) -> dict[str, Any]:
     """What :func:`to_mne` wrote into the description of the recording; nothing if it is someone else's."""
+    text = description or ""
     try:
-        found = json.loads(description or "")
-    except ValueError:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if _OURS.search(text):
+            raise _damaged_record(f"{type(error).__name__}: {error}") from error
         return {}
-    return dict(found["gbwatt"]) if isinstance(found, dict) and "gbwatt" in found else {}
+    about = found.get("gbwatt") if isinstance(found, dict) else None
+    if not isinstance(about, dict):
+        return {}
+    if found.get("crc32", _checksum(about)) != _checksum(about):
+        raise _damaged_record("its checksum is another one")
+    return about
+
+
+#: Signs of a description of ours, however damaged.
+_OURS = re.compile(r'"gbwatt"|"truths"|"steps"')
+
+
+def _checksum(record: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(record, sort_keys=True).encode())
+
+
+def _damaged_record(why: str) -> checks.ParameterError:
+    return checks.ParameterError(
+        f"the record of these trials is damaged ({why}); a dict with dataset, steps and truths is needed. Write the "
+        "file again."
+    )
 
 
 # ---- what was done in MNE
@@ -258,9 +285,16 @@ def to_record(trials: Trials) -> dict[str, Any]:
 
 
 def provenance(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of :class:`Trials` out of what :func:`to_record` gave."""
-    found = {name: record[name] for name in ("dataset", "steps") if name in record}
-    truths = {int(subject): Truth.from_dict(truth) for subject, truth in record.get("truths", {}).items()}
+    """Fields of :class:`Trials` out of what :func:`to_record` gave, which may come from a damaged file."""
+    try:
+        settled = fields.settled(record)
+        found = {name: settled[name] for name in ("dataset", "steps") if name in settled}
+        found["steps"] = [dict(step) for step in found.get("steps", ())]
+        truths = {int(subject): Truth.from_dict(truth) for subject, truth in settled.get("truths", {}).items()}
+    except checks.InputError:
+        raise
+    except Exception as error:  # whatever is not where it should be
+        raise _damaged_record(f"{type(error).__name__}: {error}") from error
     return {**found, "truths": truths}
 
 
@@ -285,7 +319,7 @@ def from_moabb(
     sfreq: float,
     *,
     class_names: Sequence[str] | None = None,
-    **fields: Any,
+    **others: Any,
 ) -> Trials:
     """Trials of what a paradigm of MOABB gave.
 
@@ -301,7 +335,7 @@ def from_moabb(
         MOABB's arrays do not have them.
     class_names : sequence of str, optional
         Order of the classes; by default the labels that occur, sorted.
-    **fields
+    **others
         Other fields of :class:`Trials`, such as ``tmin``, ``unit`` and ``dataset``.
     """
     if np.ndim(X) == 4:
@@ -311,7 +345,7 @@ def from_moabb(
         raise checks.ParameterError(f"metadata has the columns {list(metadata)}; {missing[0]!r} is missing.")
     names, codes = numbered(y, class_names)
     return Trials(
-        X=X, y=codes, class_names=names, ch_names=tuple(ch_names), sfreq=sfreq, **{**_columns(metadata), **fields}
+        X=X, y=codes, class_names=names, ch_names=tuple(ch_names), sfreq=sfreq, **{**_columns(metadata), **others}
     )
 
 

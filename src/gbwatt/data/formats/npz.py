@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt import checks
-from gbwatt.data.files import DataError, MissingFileError, expect_finite, expect_shape, size
+from gbwatt.data.files import (
+    DataError,
+    MissingFileError,
+    expect_expansion,
+    expect_finite,
+    expect_shape,
+    in_words,
+    size,
+)
 from gbwatt.data.formats.interchange import numbered, provenance, to_record
 from gbwatt.data.trials import Trials
 
@@ -21,6 +31,7 @@ Array = NDArray[Any]
 
 _ARRAYS = ("X", "y", "class_names", "ch_names", "sfreq", "tmin", "unit", "subject", "session", "run", "group")
 _KNOWN = (*_ARRAYS, "record")
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _FORM = "an .npz file with X (n, n_chans, n_times), y (n,) and sfreq"
 
 
@@ -67,14 +78,16 @@ def read_npz(file: str | Path) -> Trials:
         return Trials(**{**_fields(content), **_labels(content), "X": content["X"], "ch_names": ch_names})
     except DataError:
         raise
-    except (checks.InputError, AttributeError, KeyError, TypeError, ValueError) as error:  # of a field, or the record
-        raise DataError(file, f"what does not make trials: {error}", _FORM) from error
+    except Exception as error:  # of a field, or whatever a damaged record leads to
+        what = str(error) if isinstance(error, checks.InputError) else f"{type(error).__name__}: {error}"
+        raise DataError(file, f"what does not make trials: {what}", _FORM) from error
 
 
 def _content(file: Path) -> dict[str, Array]:
     """All arrays of the file that have a meaning here."""
     try:
         with file.open("rb") as stream:  # NumPy does not close what it cannot read
+            _expect_sizes(file, stream)
             archive = np.load(stream, allow_pickle=False)
             if isinstance(archive, np.ndarray):  # of an .npy file
                 raise ValueError("one array without a name")
@@ -87,6 +100,38 @@ def _content(file: Path) -> dict[str, Array]:
         raise
     except Exception as error:  # zipfile, zlib and NumPy raise whatever a damaged file leads to
         raise DataError(file, f"{size(file)} that NumPy cannot read ({error})", _FORM, _remedy(error)) from error
+
+
+def _expect_sizes(file: Path, stream: BinaryIO) -> None:
+    """Require arrays that are as large as the archive says, and in proportion to the file, before any is allocated."""
+    if not zipfile.is_zipfile(stream):
+        stream.seek(0)
+        return  # NumPy says what it is
+    with zipfile.ZipFile(stream) as archive:
+        strange = [member.filename for member in archive.infolist() if not member.filename.endswith(".npy")]
+        if strange:
+            raise DataError(file, f"{strange[0]!r} in the archive", "arrays, whose names end with .npy")
+        members = [member for member in archive.infolist() if member.filename.removesuffix(".npy") in _KNOWN]
+        expect_expansion(file, sum(member.file_size for member in members))
+        for member in members:
+            _expect_size(file, archive, member)
+    stream.seek(0)
+
+
+def _expect_size(file: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    with archive.open(member) as content:
+        version = np.lib.format.read_magic(content)
+        if version not in _HEADERS:
+            raise DataError(file, f"{member.filename} in version {version} of the format", "version (1, 0) or (2, 0)")
+        shape, _, dtype = _HEADERS[version](content)
+        n_bytes = math.prod(shape) * dtype.itemsize
+        if not dtype.hasobject and n_bytes != member.file_size - content.tell():
+            raise DataError(
+                file,
+                f"{member.filename} of {in_words(n_bytes)} by its shape {shape}, dtype {dtype}",
+                f"{in_words(member.file_size - content.tell())}, as the archive has it",
+                "Copy or write it again.",
+            )
 
 
 def _remedy(error: Exception) -> str:
@@ -104,7 +149,8 @@ def _expect_no_slip(file: Path, names: list[str]) -> None:
 
 
 def _expect_names(file: Path, names: list[str]) -> None:
-    missing = [name for name in ("X", "y", "sfreq") if name not in names]
+    needed = _ARRAYS if "record" in names else ("X", "y", "sfreq")  # files of our own have all
+    missing = [name for name in needed if name not in names]
     if missing:
         there = ", ".join(names) or "none"
         how = "np.savez(file, X=X, y=y, sfreq=250.0)"
@@ -122,7 +168,7 @@ def _ch_names(file: Path, content: Mapping[str, Array]) -> tuple[str, ...]:
 def _fields(content: Mapping[str, Array]) -> dict[str, Any]:
     found: dict[str, Any] = {name: content[name] for name in ("subject", "session", "run", "group") if name in content}
     found |= {name: content[name].item() for name in ("sfreq", "tmin", "unit") if name in content}
-    return {**found, **(provenance(json.loads(content["record"].item())) if "record" in content else {})}
+    return {**found, **(provenance(json.loads(str(content["record"].item()))) if "record" in content else {})}
 
 
 def _labels(content: Mapping[str, Array]) -> dict[str, Any]:

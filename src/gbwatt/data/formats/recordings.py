@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +16,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt import checks
-from gbwatt.data.files import DataError, expect_complete, opening, size
+from gbwatt.data.fields import UNSAFE
+from gbwatt.data.files import (
+    DataError,
+    DataWarning,
+    MissingFileError,
+    MNEDataWarning,
+    expect_expansion,
+    opening,
+    printable,
+    size,
+    warn_of,
+)
+from gbwatt.data.formats import brainvision, edf, fif, gdf
+from gbwatt.data.formats.headers import (
+    Channel,
+    check_channels,
+    expect_ranges,
+    expect_volts,
+    is_strange,
+    microvolts,
+    odd_scales,
+)
 from gbwatt.data.formats.interchange import from_mne
+from gbwatt.data.formats.matlab import expect_structure, mat_variables
 from gbwatt.data.trials import Trials
 
 if TYPE_CHECKING:
@@ -27,6 +51,7 @@ Classes = Mapping[str, str | int | Sequence[str | int]] | Sequence[str | int] | 
 #: What MNE warns of when a file is shorter than its header says.
 _SIGNS_OF_DAMAGE = ("file size", "truncated", "corrupt")
 _NO_TRIALS = ("BAD", "EDGE", "BOUNDARY", "NEW SEGMENT")
+_COMMENT = "Comment/"  # how MNE calls comments of BrainVision recordings
 
 
 def read_file(
@@ -66,8 +91,13 @@ def read_file(
         If it is damaged, or does not have what was asked for.
     """
     file = Path(file).expanduser()
+    if file.suffix.lower() == ".mat":
+        raise _unknown_mat(file)
+    header = inspect(file)
     found = _open(file)
     _expect_channels(file, found, channels)
+    with opening(file, "MNE", "channels of a known kind"):
+        check_signals(file, found, header, channels)
     cut = _cut_epochs if _is_epochs(found) else _cut_recording
     epochs = cut(file, found, classes, tmin, tmax)
     trials = _trials(file, epochs, channels, subject=subject, session=session, run=run)
@@ -77,6 +107,145 @@ def read_file(
     return _regroup(trials, _wanted(file, classes, left))
 
 
+# ---- headers
+
+
+def inspect(file: Path) -> tuple[Channel, ...]:
+    """Channels as the header of an EDF, BDF, GDF or BrainVision file describes them; none for other formats.
+
+    The header is compared with itself and with the size of the file, before MNE allocates what it says.
+    """
+    suffix = file.suffix.lower()
+    if suffix in (".edf", ".bdf"):
+        header = edf.read_header(file)
+        edf.expect_continuous(file, header)
+        edf.check_file(file, header, stacklevel=4)
+        rates = [channel.rate for channel in header.channels]
+        n_bytes = round(len(rates) * max(rates, default=0) * header.seconds * 8)  # MNE interpolates to the highest
+        expect_expansion(file, n_bytes, "samples at the highest of its rates")
+        return header.channels
+    if suffix == ".gdf":
+        return gdf.read_header(file).channels
+    if suffix in (".vhdr", ".ahdr"):
+        return brainvision.read_header(file).channels
+    if suffix == ".fif" and file.is_file():
+        fif.expect_tags(file)
+    if suffix == ".gz" and file.is_file():
+        _expect_unpacked(file)
+    return ()
+
+
+def _expect_unpacked(file: Path) -> None:
+    import gzip
+
+    unpacked, block = 0, 1 << 20
+    with opening(file, "gzip", "a compressed file"), gzip.open(file) as stream:
+        while n_bytes := len(stream.read(block)):
+            unpacked += n_bytes
+            if not unpacked % (64 * block):
+                expect_expansion(file, unpacked, "content")
+
+
+def check_signals(file: Path, found: Any, header: Sequence[Channel], channels: Sequence[str] | None = None) -> None:
+    """Bring samples to the unit that their header says, and warn of scales, units and rates that cannot be true."""
+    described = dict(zip(found.ch_names, header, strict=False))
+    chosen = _eeg(found) if channels is None else list(channels)
+    picked = [described[name] for name in chosen if name in described]
+    if channels is None and (left := [c for c in header if c.name not in chosen and is_strange(c)]):
+        listed = ", ".join(f"{channel.name} in {channel.unit!r}" for channel in left[:6])
+        warn_of(file, f"not read as EEG: {listed}. Is the unit right? Otherwise choose channels=[...].", 5)
+    if picked:
+        expect_ranges(file, picked)
+        expect_volts(file, picked)
+        check_channels(file, picked, stacklevel=4)
+        for name in chosen:
+            _convert(file, found, name, described[name])
+            _expect_in_range(file, found, name, described[name])
+    elif odd := odd_scales({name: _scale(found.info, name) for name in chosen}):
+        listed = ", ".join(f"{name} ({ratio:.3g} times)" for name, ratio in list(odd.items())[:6])
+        warn_of(file, f"channels with another scale than the others: {listed}. Is that right?", stacklevel=3)
+
+
+def _eeg(found: Any) -> list[str]:
+    import mne
+
+    return [found.ch_names[pick] for pick in mne.pick_types(found.info, eeg=True)]
+
+
+def _scale(info: mne.Info, name: str) -> float:
+    channel = info["chs"][info["ch_names"].index(name)]
+    return float(channel["cal"] * channel["range"] * 10.0 ** int(channel["unit_mul"]))
+
+
+def _convert(file: Path, raw: mne.io.BaseRaw, name: str, channel: Channel) -> None:
+    """Correct the unit where MNE does not know it and takes the numbers for volts."""
+    known = {".gdf": ("uV",), ".vhdr": ("V", "mV", "µV", "uV", "nV"), ".ahdr": ("V", "mV", "µV", "uV", "nV")}
+    if channel.unit in known.get(file.suffix.lower(), ("uV", "µV", "\u03bcV", "\x83\xcaV", "mV", "V")):
+        return
+    if file.suffix.lower() == ".gdf" and channel.unit[:2] == "uV":
+        return
+    factor = microvolts(channel.unit) * 1e-6
+    if factor != 1.0:
+        raw.apply_function(lambda x: x * factor, picks=[name], channel_wise=True, verbose="ERROR")
+
+
+def _expect_in_range(file: Path, raw: mne.io.BaseRaw, name: str, channel: Channel) -> None:
+    """Warn of samples outside the range that the header says."""
+    if channel.physical is None:
+        return
+    low, high = sorted(limit * microvolts(channel.unit) * 1e-6 for limit in channel.physical)
+    slack = 1e-6 * (high - low)
+    x = raw.get_data(picks=[name], verbose="ERROR")
+    with np.errstate(invalid="ignore"):
+        n_outside = int(np.sum((x < low - slack) | (x > high + slack)))
+    if n_outside:
+        what = f"channel {name} has {n_outside} samples outside the range of {channel.physical[0]:g} to "
+        warn_of(file, f"{what}{channel.physical[1]:g} {channel.unit} that its header says; is the header right?", 4)
+
+
+# ---- MATLAB
+
+
+def _unknown_mat(file: Path) -> DataError:
+    """What is in a MATLAB file of one's own, and how to make a data set of it."""
+    expected = "epochs or a recording with channel names and a sampling rate, which a .mat file has no rules for"
+    with opening(file, "SciPy", expected, "If it is of version 7.3, save it again in MATLAB: save(file, '-v7')."):
+        there = mat_variables(file)
+    listed = ", ".join(f"{name} {shape} {kind}" for name, (shape, kind) in there.items()) or "none"
+    how = _trials_snippet(file, there) if _largest(there, 3) else _recording_snippet(file, there)
+    return DataError(file, f"a MATLAB file with the variables {listed}", expected, f"Convert it once. {how}")
+
+
+def _trials_snippet(file: Path, there: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
+    x, target = str(_largest(there, 3)), file.with_suffix(".npz").name
+    n = there[x][0][0]
+    y = next((name for name, (shape, _) in there.items() if name != x and n in shape and max(shape) == n), "y")
+    return (
+        f"X must be (trials, channels, samples), and sfreq is yours: import numpy as np, scipy.io; "
+        f"m = scipy.io.loadmat({file.name!r}); "
+        f"np.savez({target!r}, X=m[{x!r}], y=m[{y!r}].ravel(), sfreq=250.0). Then load({target!r})."
+    )
+
+
+def _recording_snippet(file: Path, there: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
+    name = _largest(there, 2) or "data"
+    shape = there[name][0] if name in there else (0, 0)
+    turned = ".T" if shape[0] > shape[1] else ""
+    target = f"{file.stem}_raw.fif"
+    return (
+        "Samples in µV, sampling rate and events are yours: import mne, scipy.io; "
+        f"x = scipy.io.loadmat({file.name!r})[{name!r}]{turned} * 1e-6; "
+        f"raw = mne.io.RawArray(x, mne.create_info({min(shape)}, 250.0, 'eeg')); "
+        "raw.set_annotations(mne.Annotations(onset=[1.0, 2.0], duration=0, description=['left', 'right'])); "
+        f"raw.save({target!r}). Then load({target!r}, tmin=0.5, tmax=4.0)."
+    )
+
+
+def _largest(there: Mapping[str, tuple[tuple[int, ...], str]], ndim: int) -> str | None:
+    fitting = {name: int(np.prod(shape)) for name, (shape, _) in there.items() if len(shape) == ndim}
+    return max(fitting, key=lambda name: fitting[name]) if fitting else None
+
+
 # ---- opening
 
 
@@ -84,8 +253,11 @@ def _open(file: Path) -> Any:
     """Epochs or a recording, with its samples in memory."""
     import mne
 
-    if file.suffix.lower() in (".edf", ".bdf"):
-        expect_complete(file)
+    if not file.exists():
+        raise MissingFileError(f"{file} is not there.")
+    if file.suffix.lower() == ".set":
+        with opening(file, "SciPy", "an EEGLAB file"):
+            expect_structure(file)
     with _damage(file):
         if file.name.removesuffix(".gz").endswith(("-epo.fif", "_epo.fif")):
             return mne.read_epochs(file, verbose="WARNING")
@@ -126,7 +298,7 @@ def _damage(file: Path) -> Iterator[None]:
             continue  # what MNE says of recordings are RuntimeWarnings
         if any(sign in str(warning.message).lower() for sign in _SIGNS_OF_DAMAGE):
             raise DataError(file, f"{size(file)}: {warning.message}", "a complete recording", "Copy it again.")
-        warnings.warn(f"{file.name}: {warning.message}", warning.category, stacklevel=5)
+        warn_of(file.name, str(warning.message), stacklevel=5, category=MNEDataWarning)
 
 
 def _is_epochs(found: Any) -> bool:
@@ -148,7 +320,7 @@ def _wanted(file: Path, classes: Classes, counts: Mapping[str, int]) -> dict[str
     """Events of each class, all of which occur."""
     wanted: dict[str, tuple[str, ...]]
     if classes is None:
-        wanted = {name: (name,) for name, n in counts.items() if n and not name.upper().startswith(_NO_TRIALS)}
+        wanted = {name: (name,) for name, n in counts.items() if n and not _is_boundary(name)}
     elif isinstance(classes, Mapping):
         wanted = {str(name): _several(events) for name, events in classes.items()}
     else:
@@ -160,8 +332,29 @@ def _wanted(file: Path, classes: Classes, counts: Mapping[str, int]) -> dict[str
     absent = [event for event in asked if not counts.get(event)]
     if absent or not asked:
         expected = f"also {', '.join(absent)}" if absent else "some that begin trials"
-        raise DataError(file, _listed(counts), expected, "Name those of each class: classes={'left': 'T1', ...}.")
+        raise DataError(file, _listed(counts), expected, f"Name those of each class: {_hint(counts)}.")
+    if unprintable := [name for name in wanted if UNSAFE.search(name)]:
+        what = f"the event {unprintable[0]!r} with a control character"
+        raise DataError(file, what, "names that can be printed", f"Give the classes names: {_hint(counts)}.")
     return wanted
+
+
+def _is_boundary(name: str) -> bool:
+    """Whether an annotation marks a break or a bad stretch and not an event, also as a comment of BrainVision."""
+    return name.removeprefix(_COMMENT).strip().upper().startswith(_NO_TRIALS)
+
+
+def _hint(counts: Mapping[str, int], window: bool = False) -> str:
+    """How to name the classes, in Python and on the command line; what is printed can be pasted."""
+    names = [name for name in counts if not _is_boundary(name)][:8] or ["T1", "T2"]
+    classes = json.dumps({_class_name(name): name for name in names}, ensure_ascii=False)
+    python = f"{'tmin=0.5, tmax=4.0, ' if window else ''}classes={classes}"
+    shell = f"{'--read tmin=0.5 --read tmax=4.0 ' if window else ''}--read {shlex.quote(f'classes={classes}')}"
+    return f"load(file, {python}), or on the command line: {shell}"
+
+
+def _class_name(event: str) -> str:
+    return " ".join(UNSAFE.sub(" ", event).rpartition("/")[2].split()) or "event"
 
 
 def _several(events: str | int | Sequence[str | int]) -> tuple[str, ...]:
@@ -169,15 +362,17 @@ def _several(events: str | int | Sequence[str | int]) -> tuple[str, ...]:
 
 
 def _listed(counts: Mapping[str, int]) -> str:
-    return "the events " + (", ".join(f"{name} ({n})" for name, n in counts.items()) or "none")
+    events = [f"{name} ({n})" for name, n in counts.items()]
+    shown = [*events[:40], f"and {len(events) - 40} more"] if len(events) > 40 else events
+    return printable("the events " + (", ".join(shown) or "none"))
 
 
 def _events(raw: mne.io.BaseRaw) -> tuple[Array, list[str]]:
     """Samples of events, and their names: those of the annotations, else of the trigger channel."""
     import mne
 
-    names = sorted(set(raw.annotations.description.tolist()))
-    if any(not name.upper().startswith(_NO_TRIALS) for name in names):
+    names = sorted(name for name in set(raw.annotations.description.tolist()) if not _is_boundary(name))
+    if names:
         codes = {name: code for code, name in enumerate(names)}
         events, _ = mne.events_from_annotations(raw, codes, regexp=None, verbose="ERROR")
         return events[:, 0], [names[code] for code in events[:, 2]]
@@ -187,19 +382,25 @@ def _events(raw: mne.io.BaseRaw) -> tuple[Array, list[str]]:
     return events[:, 0], [str(code) for code in events[:, 2]]
 
 
+def _mark_bad_comments(raw: mne.io.BaseRaw) -> None:
+    """Let MNE know comments of BrainVision that mark bad stretches, which it leaves trials out for."""
+    bad = {name for name in raw.annotations.description.tolist() if name.upper().startswith(f"{_COMMENT}BAD".upper())}
+    if bad:
+        raw.annotations.rename({name: name.removeprefix(_COMMENT) for name in bad})
+
+
 # ---- cutting
 
 
 def _cut_recording(
     file: Path, raw: mne.io.BaseRaw, classes: Classes, tmin: float | None, tmax: float | None
 ) -> mne.Epochs:
+    _mark_bad_comments(raw)
     samples, names = _events(raw)
     counts = dict(sorted(Counter(names).items()))
     if tmin is None or tmax is None:
-        how = "load(file, tmin=0.5, tmax=4.0, classes={'left': 'T1', 'right': 'T2'})"
-        raise DataError(
-            file, f"a recording with {_listed(counts)}", "tmin and tmax, in seconds after them", f"As in {how}."
-        )
+        what, how = f"a recording with {_listed(counts)}", f"As in {_hint(counts, window=True)}"
+        raise DataError(file, what, "tmin and tmax, in seconds after them", how)
     wanted = [event for events in _wanted(file, classes, counts).values() for event in events]
     rows = [row for row, name in enumerate(names) if name in wanted]
     codes = [wanted.index(names[row]) + 1 for row in rows]
@@ -228,6 +429,7 @@ def _report_overlap(file: Path, epochs: mne.Epochs) -> None:
             f"{file}: {shared.sum() + 1} of {len(epochs)} windows overlap with the next, by up to "
             f"{(len(epochs.times) - gaps.min()) / epochs.info['sfreq']:g} s. Windows that share samples are of one "
             "group, which no split divides; if that leaves too few groups, take a shorter window.",
+            DataWarning,
             stacklevel=4,
         )
 
@@ -271,7 +473,7 @@ def _report_dropped(file: Path, epochs: mne.Epochs, n: int) -> None:
     if not len(epochs):
         raise DataError(file, f"{what} that are of no use", "trials inside the recording")
     if reasons:
-        warnings.warn(f"{file.name}: {what} are left out.", stacklevel=4)
+        warn_of(file.name, f"{what} are left out.", stacklevel=4)
 
 
 def _cut_epochs(
@@ -299,9 +501,10 @@ def _cut_epochs(
 def _trials(file: Path, epochs: mne.BaseEpochs, channels: Sequence[str] | None, **whose: Any) -> Trials:
     try:
         return from_mne(epochs, channels=channels, **whose)
-    except checks.InputError as error:
+    except Exception as error:  # of what MNE read out of a damaged file, too
+        what = str(error) if isinstance(error, checks.InputError) else f"{type(error).__name__}: {error}"
         raise DataError(
-            file, f"what does not make trials: {error}", "EEG channels, and trials that are not rejected"
+            file, f"what does not make trials: {what}", "EEG channels, and trials that are not rejected"
         ) from error
 
 

@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt.data.catalogue import Dataset, Source
-from gbwatt.data.files import DataError, cut, expect_finite, expect_labels, expect_shape, opening, read_mat
+from gbwatt.data.files import DataError, cut, expect_finite, expect_labels, expect_shape, opening
+from gbwatt.data.formats.matlab import read_mat
 from gbwatt.data.formats.moabb import open_dataset, stimuli
+from gbwatt.data.formats.recordings import check_signals, inspect
 from gbwatt.data.preprocessing import BandPass, Crop, Preprocessing, Resample
 from gbwatt.data.splits import HeldOutSession
 from gbwatt.data.trials import Trials, concatenate
@@ -96,10 +98,12 @@ def _read_recording(file: Path) -> tuple[Array, Array, Array]:
     """Samples (25, n) in µV, and codes and sample numbers of the events, of a GDF file."""
     import mne
 
+    header = inspect(file)
     with opening(file, "MNE", "a complete recording in the General Data Format"):
         # at "ERROR" MNE does not warn of channels of one name, which these files have
         raw = mne.io.read_raw_gdf(file, preload=True, verbose="ERROR")
     _expect_channels(file, raw.ch_names)
+    check_signals(file, raw, header, raw.ch_names[: len(CHANNELS)])
     if raw.info["sfreq"] != SFREQ:
         raise DataError(file, f"{raw.info['sfreq']:g} Hz", f"{SFREQ:g} Hz")
     codes = np.array([int(code) for code in raw.annotations.description], dtype=np.int64)

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from gbwatt import checks
 from gbwatt.data.catalogue import Dataset, Source
-from gbwatt.data.files import DataError, cut, expect_finite, expect_labels, expect_shape, read_mat
+from gbwatt.data.files import DataError, cut, expect_finite, expect_labels, expect_shape
+from gbwatt.data.formats.matlab import read_mat
 from gbwatt.data.formats.moabb import open_dataset, stimuli
 from gbwatt.data.preprocessing import BandPass, Crop, Preprocessing, Resample
 from gbwatt.data.splits import BySession

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt.data.catalogue import Dataset, Source
-from gbwatt.data.files import DataError, cut, expect_complete, expect_finite, opening
+from gbwatt.data.files import DataError, DataWarning, cut, expect_finite, opening
 from gbwatt.data.formats.moabb import open_dataset, stimuli
+from gbwatt.data.formats.recordings import check_signals, inspect
 from gbwatt.data.preprocessing import Pick, Preprocessing
 from gbwatt.data.sets import bcic2a
 from gbwatt.data.splits import LeaveOneRoundOut
@@ -49,7 +50,7 @@ REST, FIRST, SECOND = "T0", "T1", "T2"
 WINDOW, MARGIN = bcic2a.WINDOW, bcic2a.MARGIN
 
 
-class TimingWarning(UserWarning):
+class TimingWarning(DataWarning):
     """A recording has another sampling rate, or shorter trials, than the data set says."""
 
 
@@ -72,9 +73,10 @@ def read_edf(files: Sequence[Path], subject: int) -> Trials:
 def _edf_run(file: Path, subject: int, run: int) -> Trials:
     import mne
 
-    expect_complete(file)
+    header = inspect(file)
     with opening(file, "MNE", "an EDF file"):
         raw = mne.io.read_raw_edf(file, preload=True, verbose="ERROR")
+    check_signals(file, raw, header)
     marks = raw.annotations
     unknown = [mark for mark in marks.description if mark not in (REST, FIRST, SECOND)]
     if unknown:

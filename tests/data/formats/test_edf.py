@@ -7,8 +7,7 @@ import mne
 import numpy as np
 import pytest
 
-from gbwatt.data.corpora import edf
-from gbwatt.data.corpora.problems import Unusable
+from gbwatt.data.formats import edf
 from tests.data.corpora import damage
 from tests.data.corpora.synthetic import LABELS, background, write_edf
 
@@ -35,7 +34,7 @@ def test_samples_are_those_that_mne_reads(file):
 def test_any_channels_are_read_in_any_order_and_by_blocks(file, monkeypatch):
     header = edf.read_header(file)
     whole = edf.read_samples(file, header, [0, 7, 22])
-    monkeypatch.setattr(edf, "BLOCK", 3 * header.record_samples * edf.SAMPLE)
+    monkeypatch.setattr(edf, "BLOCK", 3 * header.record_bytes)
     np.testing.assert_array_equal(edf.read_samples(file, header, [22, 0, 7]), whole[[2, 0, 1]])
 
 
@@ -58,7 +57,7 @@ def test_units_of_voltage_are_converted(tmp_path, unit, factor):
 
 
 def kind(file):
-    with pytest.raises(Unusable) as found:
+    with pytest.raises(edf.EDFError) as found:
         edf.read_header(file)
     return found.value.kind
 
@@ -74,7 +73,7 @@ def test_a_file_that_was_never_completed_is_truncated(file):
     assert kind(file) == "truncated"
 
 
-@pytest.mark.parametrize("content", [b"", b"0", b"not an EDF file" * 100, b"\xffBIOSEMI" + b" " * 300])
+@pytest.mark.parametrize("content", [b"", b"0", b"not an EDF file" * 100, b"\xffBIOSEMX" + b" " * 300])
 def test_what_is_no_edf_is_told(file, content):
     file.write_bytes(content)
     assert kind(file) == "not-edf"
@@ -96,4 +95,7 @@ def test_signals_without_samples_are_told(file):
 
 def test_recordings_with_gaps_are_told(file):
     damage.patch(file, damage.RESERVED, "EDF+D", 44)
-    assert kind(file) == "discontinuous"
+    header = edf.read_header(file)
+    assert header.discontinuous
+    with pytest.raises(edf.EDFError, match="gaps"):
+        edf.expect_continuous(file, header)

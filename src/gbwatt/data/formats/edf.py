@@ -1,0 +1,297 @@
+"""EDF and BDF files: a header that is checked, and the samples of some channels.
+
+MNE reads all channels in float64, interpolates those with other rates, and accepts files that end early and headers
+that contradict themselves.  Here a header is compared with itself, with the size of the file and, in EDF+ and BDF+,
+with the time that every record states, before samples are read.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbwatt.data.files import DataError, MissingFileError, warn_of
+from gbwatt.data.formats.headers import Channel, microvolts
+
+FIXED, PER_SIGNAL = 256, 256  # bytes
+BLOCK = 1 << 24  # bytes that are read at once
+ANNOTATIONS = ("EDF Annotations", "BDF Annotations")
+
+#: Fields of a signal: name, where it begins among the 256 bytes of a signal, and how long it is.
+_FIELDS = {
+    "label": (0, 16),
+    "unit": (96, 8),
+    "physical_min": (104, 8),
+    "physical_max": (112, 8),
+    "digital_min": (120, 8),
+    "digital_max": (128, 8),
+    "n_samples": (216, 8),
+}
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
+_CONTROL = re.compile(rb"[\x01-\x1f\x7f]")
+_ONSET = re.compile(rb"([+-][0-9]+(?:\.[0-9]*)?)\x14")
+
+
+class EDFError(DataError):
+    """An EDF or BDF file is damaged; ``kind`` is one of :data:`gbwatt.data.corpora.KINDS`, ``reason`` says what."""
+
+    def __init__(self, file: Path, kind: str, found: str, expected: str, remedy: str = "Copy it again.") -> None:
+        super().__init__(file, found, expected, remedy)
+        self.kind = kind
+        self.reason = f"found {found}; expected {expected}"
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A channel of an EDF file."""
+
+    label: str
+    unit: str
+    first: int  # of its samples in a record
+    n_samples: int  # in a record
+    physical: tuple[float, float]  # NaN where the header has no number
+    digital: tuple[float, float]
+
+    @property
+    def gain(self) -> float:
+        """Physical values are gain * digital + offset."""
+        (low, high), (bottom, top) = self.digital, self.physical
+        return (top - bottom) / (high - low) if high != low else math.nan
+
+    @property
+    def offset(self) -> float:
+        """Physical value of digital zero."""
+        return self.physical[0] - self.gain * self.digital[0]
+
+    @property
+    def is_annotations(self) -> bool:
+        """Whether it has texts instead of samples."""
+        return self.label in ANNOTATIONS
+
+    def microvolts(self, digital: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+        """Samples in µV."""
+        scale = microvolts(self.unit)
+        return digital.astype(np.float64) * (self.gain * scale) + self.offset * scale
+
+
+@dataclass(frozen=True)
+class Header:
+    """What an EDF or BDF file says of itself, found to be consistent with its size."""
+
+    n_bytes: int
+    n_records: int
+    record_seconds: float
+    signals: tuple[Signal, ...]
+    sample_bytes: int = 2  # 3 in a BDF file
+    surplus: int = 0  # bytes after the last record
+    discontinuous: bool = False
+
+    @property
+    def record_samples(self) -> int:
+        """Samples of a record, of all signals."""
+        return sum(signal.n_samples for signal in self.signals)
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of a record."""
+        return self.record_samples * self.sample_bytes
+
+    @property
+    def seconds(self) -> float:
+        """Length of the recording."""
+        return self.n_records * self.record_seconds
+
+    @property
+    def digital_limits(self) -> tuple[float, float]:
+        """Least and greatest number that a sample can have."""
+        return -(2.0 ** (8 * self.sample_bytes - 1)), 2.0 ** (8 * self.sample_bytes - 1) - 1
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """The signals that are no annotations, in the form that all headers share."""
+        return tuple(
+            Channel(s.label, s.unit, s.gain, self.rate(place), s.physical, s.digital, self.digital_limits)
+            for place, s in enumerate(self.signals)
+            if not s.is_annotations
+        )
+
+    def rate(self, place: int) -> float:
+        """Sampling rate of a signal in Hz."""
+        return self.signals[place].n_samples / self.record_seconds
+
+
+def read_header(file: Path) -> Header:
+    """The header of an EDF or BDF file, or an error that says what is wrong with the file."""
+    if not file.is_file():
+        raise MissingFileError(f"{file} is not there.")
+    n_bytes = file.stat().st_size
+    with file.open("rb") as stream:
+        fixed = stream.read(FIXED)
+        is_bdf = fixed[:8] == b"\xffBIOSEMI"
+        if len(fixed) < FIXED or not (is_bdf or fixed[:8].strip() == b"0"):
+            found = f"{n_bytes} bytes" + (f" that begin with {fixed[:8]!r}" if fixed else "")
+            raise EDFError(file, "not-edf", found, f"an EDF or BDF file, which has {FIXED} bytes at least")
+        _expect_text(file, fixed[8:], 8)
+        size, n_records, n_signals = (_whole(file, fixed, *at) for at in ((184, 8), (236, 8), (252, 4)))
+        record_seconds = _decimal(fixed, 244, 8)
+        if n_signals < 1 or size != FIXED + n_signals * PER_SIGNAL or not 0 < record_seconds < math.inf:
+            found = f"{n_bytes} bytes, a header of {size} bytes, {n_signals} signals, records of {record_seconds:g} s"
+            expected = f"{FIXED} bytes and {PER_SIGNAL} for each signal, and records that last"
+            raise EDFError(file, "damaged-header", found, expected)
+        if n_bytes < size:
+            raise EDFError(file, "truncated", f"{n_bytes} bytes", f"a header of {size} bytes, and records after it")
+        rest = stream.read(n_signals * PER_SIGNAL)
+    _expect_text(file, rest, FIXED)
+    signals = _signals(file, rest, n_signals)
+    header = Header(
+        n_bytes=size,
+        n_records=n_records,
+        record_seconds=record_seconds,
+        signals=signals,
+        sample_bytes=3 if is_bdf else 2,
+        discontinuous=fixed[192:197] in (b"EDF+D", b"BDF+D"),
+    )
+    return _complete(file, header, n_bytes)
+
+
+def _complete(file: Path, header: Header, n_bytes: int) -> Header:
+    """The header, with the bytes that are left over; an error if the file has other records than it says."""
+    record = header.record_bytes
+    expected = header.n_bytes + header.n_records * record
+    said = f"{expected}, {header.n_records} records, as its header says"
+    if header.n_records < 1:  # -1 as long as it is being written
+        found = f"{n_bytes} bytes and a header that says {header.n_records} records"
+        raise EDFError(file, "truncated", found, "the number of records", "Was the file ever completed? Copy it again.")
+    if n_bytes < expected:
+        there = max(n_bytes - header.n_bytes, 0) / record * header.record_seconds
+        found = f"{n_bytes} bytes, {there:.1f} of {header.seconds:.1f} s"
+        raise EDFError(file, "truncated", found, said, "It may be truncated. Copy it again.")
+    if n_bytes >= expected + record:
+        raise EDFError(file, "damaged-header", f"{n_bytes} bytes", said)
+    return Header(**{**vars(header), "surplus": n_bytes - expected})
+
+
+def _expect_text(file: Path, raw: bytes, start: int) -> None:
+    """Require text; NUL may fill up fields."""
+    if found := _CONTROL.search(raw):
+        at = start + found.start()
+        raise EDFError(file, "damaged-header", f"the byte {found.group()!r} at {at} of its header", "printable text")
+
+
+def _text(raw: bytes, start: int, length: int, fill: str = " \0") -> str:
+    return raw[start : start + length].decode("latin-1").strip(fill)
+
+
+def _whole(file: Path, raw: bytes, start: int, length: int) -> int:
+    text = _text(raw, start, length)
+    if not _WHOLE.fullmatch(text):
+        raise EDFError(file, "damaged-header", f"{file.stat().st_size} bytes, {text!r} at {start}", "a whole number")
+    return int(text)
+
+
+def _decimal(raw: bytes, start: int, length: int) -> float:
+    text = _text(raw, start, length)
+    return float(text.replace(",", ".")) if _DECIMAL.fullmatch(text) else math.nan
+
+
+def _signals(file: Path, raw: bytes, n_signals: int) -> tuple[Signal, ...]:
+    def at(name: str, place: int) -> tuple[int, int]:
+        start, length = _FIELDS[name]
+        return start * n_signals + place * length, length
+
+    found: list[Signal] = []
+    first = 0
+    for place in range(n_signals):
+        label, unit = _text(raw, *at("label", place), fill=" "), _text(raw, *at("unit", place))
+        ranges = [
+            _decimal(raw, *at(name, place)) for name in ("physical_min", "physical_max", "digital_min", "digital_max")
+        ]
+        count = _whole(file, raw, *at("n_samples", place))
+        if count < 1:
+            raise EDFError(file, "damaged-header", f"{count} samples of {label!r} in a record", "one or more")
+        found.append(Signal(label, unit, first, count, (ranges[0], ranges[1]), (ranges[2], ranges[3])))
+        first += count
+    return tuple(found)
+
+
+# ---- time
+
+
+def expect_continuous(file: Path, header: Header) -> None:
+    """Require records that follow each other as the duration in the header says.
+
+    In EDF+ and BDF+ files every record states when it begins; a wrong duration, and with it a wrong sampling rate, or a
+    gap, are found by that.
+    """
+    place = next((signal for signal in header.signals if signal.is_annotations), None)
+    if place is None:
+        if header.discontinuous:
+            raise EDFError(file, "discontinuous", "records with gaps, and no annotations", "the time of each record")
+        return
+    start, size = place.first * header.sample_bytes, place.n_samples * header.sample_bytes
+    onsets = []
+    with file.open("rb") as stream:
+        for number in range(header.n_records):
+            stream.seek(header.n_bytes + number * header.record_bytes + start)
+            found = _ONSET.match(stream.read(min(size, 64)))
+            if found is None:
+                what = f"no time in {place.label!r} of record {number}"
+                raise EDFError(file, "damaged-header", what, "the time at which each record begins")
+            onsets.append(float(found.group(1)))
+    late = np.array(onsets) - onsets[0] - np.arange(header.n_records) * header.record_seconds
+    shortest = header.record_seconds / max(signal.n_samples for signal in header.signals)
+    wrong = np.flatnonzero(np.abs(late) > max(0.5 * shortest, 1e-5))
+    if wrong.size:
+        number = int(wrong[0])
+        found_text = f"record {number} at {onsets[number]:g} s, and {wrong.size} records that begin at other times"
+        expected = f"{onsets[0] + number * header.record_seconds:g} s, for records of {header.record_seconds:g} s"
+        remedy = "There is a gap in the recording, or its header is damaged: cut it at the gap, or copy it again."
+        raise EDFError(file, "discontinuous", found_text, expected, remedy)
+
+
+def check_file(file: Path, header: Header, stacklevel: int = 3) -> None:
+    """Warn of bytes after the last record, and of channels of one name; channels without a name are an error."""
+    labels = [channel.name for channel in header.channels]
+    if broken := [label for label in labels if "\0" in label]:
+        raise EDFError(file, "damaged-header", f"the label {broken[0]!r}", "printable text")
+    if "" in labels:
+        found = f"{labels.count('')} of {len(labels)} channels without a name"
+        raise EDFError(file, "damaged-header", found, "a label for each channel")
+    twice = sorted({label for label in labels if labels.count(label) > 1})
+    if header.surplus:
+        warn_of(
+            file, f"{header.surplus} bytes after the last record are not read; is the header right?", stacklevel + 1
+        )
+    if twice:
+        warn_of(file, f"several channels are called {', '.join(map(repr, twice[:4]))}.", stacklevel + 1)
+
+
+# ---- samples
+
+
+def read_samples(file: Path, header: Header, which: Sequence[int]) -> NDArray[np.int16]:
+    """Digital samples (n_chans, n) of signals of an EDF file that have one rate."""
+    signals = [header.signals[place] for place in which]
+    size = signals[0].n_samples
+    digital = np.empty((len(signals), header.n_records, size), dtype=np.int16)
+    at_once = max(1, BLOCK // header.record_bytes)
+    with file.open("rb") as stream:
+        stream.seek(header.n_bytes)
+        for start in range(0, header.n_records, at_once):
+            count = min(at_once, header.n_records - start)
+            block = np.frombuffer(stream.read(count * header.record_bytes), dtype="<i2")
+            if block.size != count * header.record_samples:
+                raise EDFError(file, "truncated", "a file that became shorter while it was read", "all of its records")
+            records = block.reshape(count, -1)
+            for row, signal in zip(digital, signals, strict=True):
+                row[start : start + count] = records[:, signal.first : signal.first + size]
+    return digital.reshape(len(signals), -1)

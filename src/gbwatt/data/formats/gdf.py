@@ -1,0 +1,162 @@
+"""Headers and event tables of GDF files (General Data Format for biosignals, versions 1 and 2), checked before reading.
+
+MNE follows whatever a header says; here it is compared with itself, with the size of the file and with the event table.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data.formats.headers import Channel
+
+Array = NDArray[Any]
+
+FIXED = PER_CHANNEL = 256  # bytes
+
+#: Bytes of a sample, by the number of its type.
+SAMPLE_BYTES = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 8, 8: 8, 16: 4, 17: 8}
+WHOLE = range(1, 9)
+_UNITS = {4256: "V", 4274: "mV", 4275: "uV", 4276: "nV", 0: "", 512: "1"}
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a GDF file says of its channels, found to be consistent with its size and its event table."""
+
+    channels: tuple[Channel, ...]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the fields of channels begin, in bytes for each channel; the types that differ between versions."""
+
+    unit: tuple[int, str]
+    physical_min: int
+    digital: str
+    n_samples: int
+
+
+_LAYOUTS = {1: _Layout((96, "S8"), 104, "<i8", 216), 2: _Layout((102, "<u2"), 104, "<f8", 216)}
+
+
+def read_header(file: Path) -> Header:
+    """The header of a GDF file, or an error that says what is wrong with the file."""
+    if not file.is_file():
+        raise MissingFileError(f"{file} is not there.")
+    n_bytes = file.stat().st_size
+    with file.open("rb") as stream:
+        fixed = stream.read(FIXED)
+        version = _version(file, fixed, n_bytes)
+        n_chans = int(np.frombuffer(fixed, "<u4" if version == 1 else "<u2", 1, 252)[0])
+        blocks = "<i8" if version == 1 else "<u2"
+        said = int(np.frombuffer(fixed, blocks, 1, 184)[0]) * (1 if version == 1 else 256)
+        size = FIXED + n_chans * PER_CHANNEL
+        if n_chans < 1 or said != size or size > n_bytes:
+            found = f"{n_bytes} bytes and a header of {said} bytes for {n_chans} channels"
+            raise DataError(file, found, f"{FIXED} bytes and {PER_CHANNEL} for each channel", "Copy it again.")
+        rest = stream.read(n_chans * PER_CHANNEL)
+    n_records = int(np.frombuffer(fixed, "<i8", 1, 236)[0])
+    seconds, parts = np.frombuffer(fixed, "<u4", 2, 244).tolist()
+    if not (seconds and parts) or n_records < 1:
+        found = f"{n_bytes} bytes, {n_records} records of {seconds}/{parts} s"
+        raise DataError(file, found, "one record or more, that lasts", "Copy it again.")
+    return _checked(file, version, rest, n_chans, n_records, seconds / parts)
+
+
+def _version(file: Path, fixed: bytes, n_bytes: int) -> int:
+    try:
+        if len(fixed) < FIXED or not fixed.startswith(b"GDF "):
+            raise ValueError
+        number = float(fixed[4:8])
+        if not 1 <= number < 3:
+            raise ValueError
+    except ValueError:
+        begin = f" that begin with {fixed[:8]!r}" if fixed else ""
+        expected = "a file in the General Data Format, version 1 or 2"
+        raise DataError(file, f"{n_bytes} bytes{begin}", expected, "Copy it again.") from None
+    return 1 if number < 1.9 else 2
+
+
+def _checked(file: Path, version: int, rest: bytes, n: int, n_records: int, seconds: float) -> Header:
+    layout = _LAYOUTS[version]
+
+    def column(start: int, dtype: str) -> Array:
+        return np.frombuffer(rest, dtype, n, start * n)
+
+    counts, kinds = column(layout.n_samples, "<i4"), column(layout.n_samples + 4, "<i4")
+    unknown = [int(kind) for kind in kinds if kind not in SAMPLE_BYTES]
+    if unknown or counts.min() < 1:
+        what = f"samples of type {unknown[0]}" if unknown else f"{counts.min()} samples of a channel in a record"
+        raise DataError(file, what, f"one or more, of the types {', '.join(map(str, SAMPLE_BYTES))}", "Copy it again.")
+    record = sum(int(count) * SAMPLE_BYTES[int(kind)] for count, kind in zip(counts, kinds, strict=True))
+    end = FIXED + n * PER_CHANNEL + n_records * record
+    if file.stat().st_size < end:
+        found, expected = f"{file.stat().st_size} bytes", f"{end}, {n_records} records, as its header says"
+        raise DataError(file, found, expected, "It may be truncated. Copy it again.")
+    rates = counts / seconds
+    _check_events(file, version, end, int(counts.max()) * n_records, float(rates.max()))
+    bottom, top = (column(layout.physical_min + 8 * k, "<f8") for k in (0, 1))
+    low, high = (column(layout.physical_min + 16 + 8 * k, layout.digital).astype(float) for k in (0, 1))
+    units = [_unit(raw) for raw in column(*layout.unit).tolist()]
+    labels = [raw.decode("latin-1").strip(" \0") for raw in column(0, "S16").tolist()]
+    with np.errstate(all="ignore"):
+        gains = (top - bottom) / (high - low)
+    channels = tuple(
+        Channel(
+            name=labels[k],
+            unit=units[k],
+            gain=float(gains[k]),
+            rate=float(rates[k]),
+            physical=(float(bottom[k]), float(top[k])),
+            digital=(float(low[k]), float(high[k])),
+            limits=_limits(int(kinds[k])),
+        )
+        for k in range(n)
+    )
+    return Header(channels)
+
+
+def _unit(raw: bytes | int) -> str:
+    return _UNITS.get(raw, f"code {raw}") if isinstance(raw, int) else raw.decode("latin-1").strip(" \0")
+
+
+def _limits(kind: int) -> tuple[float, float] | None:
+    """What samples of a type can hold, the number after the greatest included; None for floating-point numbers."""
+    bits = 8 * SAMPLE_BYTES[kind]
+    if kind not in WHOLE:
+        return None
+    return (0.0, 2.0**bits) if kind % 2 == 0 else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1))
+
+
+def _check_events(file: Path, version: int, start: int, n_samples: int, rate: float) -> None:
+    """Require an event table that ends with the file, whose events are within the recording, at its sampling rate."""
+    with file.open("rb") as stream:
+        stream.seek(start)
+        table = stream.read()
+    if not table:
+        return
+    if len(table) >= 8:
+        three, four = int.from_bytes(table[1:4], "little"), int.from_bytes(table[4:8], "little")
+        n_events, sfreq = (four, float(three)) if version == 1 else (three, float(np.frombuffer(table, "<f4", 1, 4)[0]))
+        size = 8 + n_events * {1: 6, 3: 12}.get(table[0], math.nan)
+        if len(table) == size:
+            _expect_events(file, table, n_events, n_samples, sfreq, rate)
+            return
+    found = f"{len(table)} bytes after its records"
+    raise DataError(file, found, "a table of events that ends with the file", "Copy it again.")
+
+
+def _expect_events(file: Path, table: bytes, n_events: int, n_samples: int, sfreq: float, rate: float) -> None:
+    places = np.frombuffer(table, "<u4", n_events, 8)
+    outside = places[(places < 1) | (places > n_samples + 1)]
+    if outside.size:
+        raise DataError(file, f"an event at sample {outside[0]}", f"1 to {n_samples}", "Copy it again.")
+    if n_events and sfreq and not math.isclose(sfreq, rate, rel_tol=1e-3):
+        raise DataError(file, f"events at {sfreq:g} Hz and samples at {rate:g} Hz", "one rate", "Copy it again.")
