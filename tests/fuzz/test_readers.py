@@ -24,6 +24,7 @@ from gbwatt.data import Trials, load
 from gbwatt.data.files import DataWarning
 from gbwatt.data.formats.npz import write_npz
 from gbwatt.data.sets import ern, mamem
+from tests.data.formats.brainvision import write_brainvision
 from tests.data.formats.test_interchange import full
 from tests.data.sets import test_ern, test_mamem
 from tests.data.sets.gdf import write_gdf
@@ -36,6 +37,7 @@ ROWS = ("X", "y", "subject", "session", "run", "group")
 NAMES = ("Fz", "C3", "Cz", "C4", "P3", "Pz", "P4", "Oz")
 SFREQ, SECONDS = 100, 24
 ONSETS = tuple(2.0 + 2 * k for k in range(10))
+MARKS = [("Stimulus", f"S  {1 + k % 2}", round(onset * SFREQ)) for k, onset in enumerate(ONSETS)]
 WINDOW = {"tmin": 0.0, "tmax": 1.0, "classes": {"left": "T1", "right": "T2"}}
 
 
@@ -225,32 +227,6 @@ def test_damaged_gdf_files_are_noticed(tmp_path):
 # ---- BrainVision
 
 
-def write_brainvision(folder: Path) -> Path:
-    """A recording as the recorder writes it: whole numbers of 0.1 µV, markers, and the rate in a comment."""
-    header = folder / "mine.vhdr"
-    channels = "\n".join(f"Ch{k}={name},,0.1,µV" for k, name in enumerate(NAMES, start=1))
-    header.write_text(
-        "Brain Vision Data Exchange Header File Version 1.0\n\n"
-        "[Common Infos]\nCodepage=UTF-8\nDataFile=mine.eeg\nMarkerFile=mine.vmrk\nDataFormat=BINARY\n"
-        f"DataOrientation=MULTIPLEXED\nNumberOfChannels={len(NAMES)}\nSamplingInterval={1_000_000 // SFREQ}\n\n"
-        f"[Binary Infos]\nBinaryFormat=INT_16\n\n[Channel Infos]\n{channels}\n\n"
-        f"[Comment]\nA m p l i f i e r  S e t u p\nNumber of channels: {len(NAMES)}\n"
-        f"Sampling Rate [Hz]: {SFREQ}\nSampling Interval [µS]: {1_000_000 // SFREQ}\n",
-        encoding="utf-8",
-    )
-    marks = "\n".join(
-        f"Mk{k + 2}=Stimulus,S  {1 + k % 2},{round(onset * SFREQ) + 1},1,0" for k, onset in enumerate(ONSETS)
-    )
-    header.with_suffix(".vmrk").write_text(
-        "Brain Vision Data Exchange Marker File, Version 1.0\n\n"
-        "[Common Infos]\nCodepage=UTF-8\nDataFile=mine.eeg\n\n"
-        f"[Marker Infos]\nMk1=New Segment,,1,1,0,20200101120000000000\n{marks}\n",
-        encoding="utf-8",
-    )
-    header.with_suffix(".eeg").write_bytes(np.round(samples() * 10).T.astype("<i2").tobytes())
-    return header
-
-
 BRAINVISION = {
     "DataFile=mine.eeg": ("DataFile=", "DataFile=nowhere.eeg", "DataFile=/dev/zero"),
     "MarkerFile=mine.vmrk": ("MarkerFile=mine.eeg",),
@@ -290,7 +266,7 @@ BRAINVISION = {
 
 
 def test_damaged_brainvision_files_are_noticed(tmp_path):
-    header = write_brainvision(tmp_path)
+    header = write_brainvision(tmp_path / "mine.vhdr", samples(), NAMES, SFREQ, MARKS)
     options = {"tmin": 0.0, "tmax": 1.0, "classes": {"left": "Stimulus/S  1", "right": "Stimulus/S  2"}}
     fuzz = Fuzz(header, lambda: load(header, **options))
     for line, values in BRAINVISION.items():

@@ -1,7 +1,7 @@
 """EEG recordings: official files, simulated ones with a known truth, preprocessing, and the paper's protocols."""
 
 from gbwatt.data.catalogue import Dataset, data_root
-from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data.files import DataError, DataWarning, MissingFileError
 from gbwatt.data.loading import DATASETS, find_dataset, list_datasets, load
 from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.data.splits import (
@@ -21,6 +21,7 @@ __all__ = [
     "DATASETS",
     "BySession",
     "DataError",
+    "DataWarning",
     "Dataset",
     "Effect",
     "HeldOutSession",

@@ -80,13 +80,18 @@ def opening(file: Path, library: str, expected: str, remedy: str = "Copy it agai
 # ---- sizes, before anything is allocated
 
 #: A file may unpack to this many times its size, or to this many bytes: real recordings compress less than tenfold.
-MAX_EXPANSION, ALWAYS_ALLOWED = 200, 1 << 28
+MAX_EXPANSION, ALWAYS_ALLOWED = 50, 1 << 28
+
+
+def allowed_bytes(file: Path) -> int:
+    """How many bytes a file may unpack to."""
+    return max(MAX_EXPANSION * file.stat().st_size, ALWAYS_ALLOWED)
 
 
 def expect_expansion(file: Path, n_bytes: int, what: str = "arrays") -> None:
     """Require that what a file unpacks to is in proportion to the file, and fits into memory."""
     size_on_disk = file.stat().st_size
-    if n_bytes > max(MAX_EXPANSION * size_on_disk, ALWAYS_ALLOWED):
+    if n_bytes > allowed_bytes(file):
         raise DataError(
             file,
             f"{what} of {in_words(n_bytes)} in a file of {in_words(size_on_disk)}",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 
 import numpy as np
 import pytest
 
+from gbwatt.data import files
 from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data.formats import npz
 from gbwatt.data.formats.npz import read_npz, write_npz
 from tests.data.formats.test_interchange import assert_same, full
 from tests.data.test_trials import make
@@ -150,9 +154,6 @@ def test_labels_are_names_or_places_or_numbers(file, y, class_names, names, labe
         ({"subject": [1, 2]}, r"'subject' \(2,\)"),
         ({"unit": "kV"}, "unit='kV'"),
         ({"sessions": [1, 1, 2, 2]}, "an array 'sessions'; expected 'session'"),
-        ({"record": "{half"}, "does not make trials"),
-        ({"record": "[1, 2]"}, "does not make trials"),
-        ({"record": '{"truths": [3]}'}, "does not make trials"),
     ],
 )
 def test_wrong_content_is_named(file, changes, message):
@@ -191,4 +192,93 @@ def test_other_files_are_named(file):
 
 def test_missing_file_is_named(file):
     with pytest.raises(MissingFileError, match=r"trials\.npz is not there"):
+        read_npz(file)
+
+
+# ---- hostile and damaged files
+
+
+@pytest.mark.parametrize("name", ["X", "y", "subject", "group", "record"])
+def test_a_small_file_cannot_fill_the_memory(file, monkeypatch, name):
+    monkeypatch.setattr(files, "ALWAYS_ALLOWED", 1 << 22)
+    save(file, **{name: None})
+    with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED) as archive:
+        stream = io.BytesIO()
+        np.save(stream, np.zeros((1 << 22, 1, 1)))
+        archive.writestr(f"{name}.npy", stream.getvalue())
+    assert file.stat().st_size < 100_000
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("NumPy was asked to read it"))
+    with pytest.raises(DataError, match=r"trials\.npz: found arrays of 33\.6 MB in a file of .*50 times the size"):
+        read_npz(file)
+
+
+def test_files_larger_than_the_memory_are_refused(file, monkeypatch):
+    monkeypatch.setattr(files, "_memory", lambda: 500)
+    with pytest.raises(DataError, match=r"found arrays of .*; expected what fits into 500 bytes of memory"):
+        read_npz(save(file))
+
+
+@pytest.mark.parametrize("shape", ["(99999999, 99, 999)", "(1, 1, 1)", "(4, 2, -10)", "(4,)", "(9999999999999,)"])
+def test_shapes_that_the_archive_does_not_hold_are_refused(file, shape):
+    save(file)
+    with zipfile.ZipFile(file) as archive:
+        content = {member: archive.read(member) for member in archive.namelist()}
+    raw = content["X.npy"]
+    content["X.npy"] = raw.replace(b"(4, 2, 10), }".ljust(40), f"{shape}, }}".encode().ljust(40))
+    assert content["X.npy"] != raw
+    with zipfile.ZipFile(file, "w") as archive:
+        for member, data in content.items():
+            archive.writestr(member, data)
+    with pytest.raises(DataError, match=r"trials\.npz: found"):
+        read_npz(file)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "[" * 100_000,
+        "{" * 10,
+        "{half",
+        "[1, 2]",
+        '{"truths": [3]}',
+        "[]",
+        "1e400",
+        "null",
+        '"text"',
+        '{"steps": 3}',
+        '{"steps": [3]}',
+        '{"steps": {"a": 1}}',
+        '{"truths": []}',
+        '{"truths": {"1": {}}}',
+        '{"truths": {"x": {}}}',
+        '{"truths": {"1e400": {"effects": {}}}}',
+        '{"truths": {"1": {"ch_names": 1, "effects": {"a": [{}]}, "difficulty": 0, "seed": 0}}}',
+        '{"dataset": "\\u001b[2J"}',
+        '{"steps": [{"step": "a\\nb"}]}',
+        "9" * 5000,
+    ],
+)
+def test_records_that_are_damaged_are_named_errors(file, record):
+    arrays = {name: np.asarray(getattr(make(), name)) for name in npz._ARRAYS}
+    np.savez(file, record=np.array(record), **arrays)
+    with pytest.raises(DataError, match=r"trials\.npz: found what does not make trials") as caught:
+        read_npz(file)
+    assert len(str(caught.value)) < 5000
+
+
+@pytest.mark.parametrize("name", ["run", "group", "unit", "tmin"])
+def test_files_of_our_own_have_all_arrays(file, name):
+    write_npz(make(), file)
+    with np.load(file) as archive:
+        arrays = {other: archive[other] for other in archive.files if other != name}
+    np.savez(file, **arrays)
+    with pytest.raises(DataError, match=f"expected also {name}"):
+        read_npz(file)
+
+
+def test_other_files_in_the_archive_are_refused(file):
+    save(file)
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("notes.txt", "mine")
+    with pytest.raises(DataError, match=r"'notes\.txt' in the archive"):
         read_npz(file)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import shlex
 import warnings
 
 import edfio
@@ -9,8 +12,11 @@ import mne
 import numpy as np
 import pytest
 import scipy.io
+from typer.testing import CliRunner
 
 from gbwatt import checks
+from gbwatt.cli.app import app
+from gbwatt.data import Trials, files, load
 from gbwatt.data.files import DataError, MissingFileError
 from gbwatt.data.formats.edf import read_header as edf_header
 from gbwatt.data.formats.recordings import read_file
@@ -357,3 +363,142 @@ def test_windows_that_overlap_give_a_warning(tmp_path):
         warnings.simplefilter("error")
         trials = read_file(file, tmin=0, tmax=1.5)
     assert len(set(trials.group.tolist())) == len(trials.y)
+
+
+# ---- what an error prints can be pasted
+
+
+def pasted(message: str) -> list[str]:
+    """The options for the command line in a message, as a shell would pass them on."""
+    return shlex.split(message[message.index("--read") :])
+
+
+@pytest.mark.parametrize("options", [{}, {"tmin": 0, "tmax": 1, "classes": ["none"]}])
+@pytest.mark.parametrize(
+    "names", [("T1", "T2"), ("Stimulus/S  1", 'don\'t "go"'), ("links, \x1b[2J", "größer $HOME `ls`")]
+)
+def test_options_in_an_error_work_when_they_are_pasted(tmp_path, names, options):
+    file = tmp_path / "mine_raw.fif"
+    raw = recording(seconds=40)
+    raw.set_annotations(mne.Annotations(np.arange(1.0, 31.0, 5.0), 0, list(names) * 3))
+    raw.save(file, verbose="ERROR")
+    with pytest.raises(DataError, match="classes=") as caught:
+        load(file, **options)
+    message = str(caught.value)
+    assert message.isprintable()
+    window = [] if not options else ["--read", "tmin=0", "--read", "tmax=1"]
+    found = CliRunner().invoke(app, ["data", "describe", str(file), *window, *pasted(message), "--json"])
+    assert found.exit_code == 0, found.output
+    described = json.loads(found.stdout)
+    assert described["n_trials"] == 6
+    assert len(described["counts"]["1"]) == 2
+
+
+@pytest.mark.parametrize(("name", "shown"), [("T1\x1b[2J", "T1\\x1b[2J"), ("a\nb", "a\\nb"), ("\x9b2J", "\\x9b2J")])
+def test_control_characters_in_events_are_shown_as_escapes(tmp_path, name, shown):
+    file = tmp_path / "m_raw.fif"
+    recording(((13.0, 0.0, name),), seconds=20).save(file, verbose="ERROR")
+    assert shown in read_file(file, tmin=0, tmax=1).class_names
+    for event in (name, shown):
+        trials = read_file(file, tmin=0, tmax=1, classes={"one": "T1", "other": event})
+        assert trials.counts()["1"] == {"one": 3, "other": 1}
+    with pytest.raises(DataError, match=r"the events .*T1") as caught:
+        read_file(file)
+    assert str(caught.value).isprintable()
+
+
+def test_control_characters_in_names_of_epochs_are_shown_as_escapes(tmp_path):
+    epochs = full().to_mne()
+    epochs.event_id = {f"{name}\x1b[2J": code for name, code in epochs.event_id.items()}
+    epochs.save(tmp_path / "m-epo.fif", verbose="ERROR")
+    assert read_file(tmp_path / "m-epo.fif").class_names == tuple(f"{name}\\x1b[2J" for name in full().class_names)
+
+
+@pytest.mark.parametrize("name", ["C3\x1b[2J", "C3\n", "x" * 300])
+def test_channels_whose_names_break_reports_are_refused(tmp_path, name):
+    raw = recording()
+    raw.rename_channels({"C3": name}, verbose="ERROR")
+    raw.save(tmp_path / "m_raw.fif", verbose="ERROR")
+    with pytest.raises(DataError, match=r"m_raw\.fif.*ch_names has the name"):
+        read_file(tmp_path / "m_raw.fif", tmin=0, tmax=1)
+
+
+# ---- MATLAB files of one's own
+
+
+def test_a_mat_file_of_trials_is_answered_with_what_is_in_it_and_code_that_converts_it(tmp_path, monkeypatch):
+    x = np.random.default_rng(0).standard_normal((6, 2, 50))
+    scipy.io.savemat(tmp_path / "own.mat", {"EEGdata": x, "labels": [[1], [2]] * 3, "fs": 250.0})
+    with pytest.raises(DataError) as caught:
+        load(tmp_path / "own.mat")
+    message = str(caught.value)
+    assert "EEGdata (6, 2, 50) double, labels (6, 1) int64, fs (1, 1) double" in message
+    monkeypatch.chdir(tmp_path)
+    code = message[message.index("import numpy") : message.index(". Then load(")]
+    exec(code)
+    trials = load("own.npz")
+    assert trials.shape == (6, 2, 50)
+    assert trials.class_names == ("1", "2")
+
+
+def test_a_mat_file_of_a_recording_is_answered_with_code_that_converts_it(tmp_path, monkeypatch):
+    scipy.io.savemat(tmp_path / "own.mat", {"y": np.random.default_rng(0).standard_normal((2000, 3)), "fs": 250.0})
+    with pytest.raises(DataError, match=r"y \(2000, 3\) double") as caught:
+        load(tmp_path / "own.mat")
+    message = str(caught.value)
+    monkeypatch.chdir(tmp_path)
+    exec(message[message.index("import mne") : message.index(". Then load(")])
+    assert load("own_raw.fif", tmin=0, tmax=1).shape == (2, 3, 250)
+
+
+@pytest.mark.parametrize("content", [b"no MATLAB file" * 99, b"", b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(600)])
+def test_a_mat_file_that_cannot_be_read_is_named(tmp_path, content):
+    (tmp_path / "own.mat").write_bytes(content)
+    with pytest.raises(DataError, match=r"own\.mat: found"):
+        load(tmp_path / "own.mat")
+
+
+# ---- damaged structure
+
+
+@pytest.mark.parametrize(
+    "description", ['{"gbwatt": ' + "[" * 100_000, '{"gbwatt": {"steps": 3}}', '{"gbwatt": {"truths": {"1": 2}}}']
+)
+def test_damaged_records_in_epochs_are_named_errors(tmp_path, description):
+    epochs = full().to_mne()
+    epochs.info["description"] = description
+    epochs.save(tmp_path / "m-epo.fif", verbose="ERROR")
+    with pytest.raises(DataError, match=r"m-epo\.fif.*record of these trials is damaged"):
+        load(tmp_path / "m-epo.fif")
+
+
+def test_a_changed_record_in_epochs_is_noticed(tmp_path):
+    epochs = full().to_mne()
+    assert '"seed": 3' in epochs.info["description"]
+    epochs.info["description"] = epochs.info["description"].replace('"seed": 3', '"seed": 7')
+    epochs.save(tmp_path / "m-epo.fif", verbose="ERROR")
+    with pytest.raises(DataError, match="checksum"):
+        load(tmp_path / "m-epo.fif")
+
+
+def test_records_without_a_checksum_are_read():
+    epochs = full().to_mne()
+    old = json.loads(epochs.info["description"])
+    epochs.info["description"] = json.dumps({"gbwatt": old["gbwatt"]})
+    assert_same(Trials.from_mne(epochs), full())
+
+
+def test_a_block_that_is_missing_in_a_fif_file_is_noticed(fif):
+    content = fif.read_bytes()
+    fif.write_bytes(content[: len(content) // 2] + content[len(content) // 2 + 64 :])
+    with pytest.raises(DataError, match="expected a complete FIF file"):
+        read_file(fif, tmin=0, tmax=1)
+
+
+def test_compressed_files_cannot_fill_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "ALWAYS_ALLOWED", 1 << 22)
+    with gzip.open(tmp_path / "m_raw.fif.gz", "wb") as stream:
+        for _ in range(100):
+            stream.write(bytes(1 << 20))
+    with pytest.raises(DataError, match=r"content of 67\.1 MB in a file of"):
+        read_file(tmp_path / "m_raw.fif.gz", tmin=0, tmax=1)

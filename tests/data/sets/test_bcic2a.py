@@ -332,7 +332,7 @@ def test_damaged_processed_file_is_named_with_what_is_wrong(case, processed, tmp
 def test_truncated_processed_file_is_named(processed, tmp_path):
     files = write_processed(tmp_path, processed)
     files[1].write_bytes(files[1].read_bytes()[:100_000])
-    with pytest.raises(DataError, match=r"BCIC_S01_E\.mat: found 100000 bytes that SciPy cannot read .* a MATLAB file"):
+    with pytest.raises(DataError, match=r"BCIC_S01_E\.mat: found 100000 bytes: .*expected a complete MATLAB file"):
         bcic2a.read_processed(files, 1)
 
 

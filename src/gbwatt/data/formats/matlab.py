@@ -15,7 +15,7 @@ import numpy as np
 import scipy.io
 from numpy.typing import NDArray
 
-from gbwatt.data.files import ALWAYS_ALLOWED, MAX_EXPANSION, DataError, expect_expansion, opening
+from gbwatt.data.files import DataError, allowed_bytes, expect_expansion, opening
 
 Array = NDArray[Any]
 
@@ -76,7 +76,7 @@ class _Walk:
 
     def __init__(self, file: Path, order: Any) -> None:
         self.file, self.order = file, order
-        self.limit = max(MAX_EXPANSION * file.stat().st_size, ALWAYS_ALLOWED)
+        self.limit = allowed_bytes(file)
         self.unpacked = 0
 
     def variables(self, content: Any) -> None:

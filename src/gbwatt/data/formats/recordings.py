@@ -332,11 +332,13 @@ def _wanted(file: Path, classes: Classes, counts: Mapping[str, int]) -> dict[str
     absent = [event for event in asked if not counts.get(event)]
     if absent or not asked:
         expected = f"also {', '.join(absent)}" if absent else "some that begin trials"
-        raise DataError(file, _listed(counts), expected, f"Name those of each class: {_hint(counts)}.")
-    if unprintable := [name for name in wanted if UNSAFE.search(name)]:
-        what = f"the event {unprintable[0]!r} with a control character"
-        raise DataError(file, what, "names that can be printed", f"Give the classes names: {_hint(counts)}.")
+        raise DataError(file, _listed(counts), expected, f"Name those of each class: {_hint(counts)}")
     return wanted
+
+
+def _plain(event: str) -> str:
+    """The name of an event with escapes in place of control characters, which would break whatever prints it."""
+    return UNSAFE.sub(lambda found: ascii(found.group())[1:-1], event)
 
 
 def _is_boundary(name: str) -> bool:
@@ -354,11 +356,11 @@ def _hint(counts: Mapping[str, int], window: bool = False) -> str:
 
 
 def _class_name(event: str) -> str:
-    return " ".join(UNSAFE.sub(" ", event).rpartition("/")[2].split()) or "event"
+    return " ".join(event.rpartition("/")[2].split()) or event
 
 
 def _several(events: str | int | Sequence[str | int]) -> tuple[str, ...]:
-    return (str(events),) if isinstance(events, str | int) else tuple(map(str, events))
+    return tuple(_plain(str(event)) for event in ([events] if isinstance(events, str | int) else events))
 
 
 def _listed(counts: Mapping[str, int]) -> str:
@@ -375,7 +377,7 @@ def _events(raw: mne.io.BaseRaw) -> tuple[Array, list[str]]:
     if names:
         codes = {name: code for code, name in enumerate(names)}
         events, _ = mne.events_from_annotations(raw, codes, regexp=None, verbose="ERROR")
-        return events[:, 0], [names[code] for code in events[:, 2]]
+        return events[:, 0], [_plain(names[code]) for code in events[:, 2]]
     if not len(mne.pick_types(raw.info, meg=False, stim=True)):
         return np.empty(0, dtype=int), []
     events = mne.find_events(raw, shortest_event=1, verbose="ERROR")
@@ -479,6 +481,7 @@ def _report_dropped(file: Path, epochs: mne.Epochs, n: int) -> None:
 def _cut_epochs(
     file: Path, epochs: mne.BaseEpochs, classes: Classes, tmin: float | None, tmax: float | None
 ) -> mne.BaseEpochs:
+    epochs.event_id = {_plain(name): code for name, code in epochs.event_id.items()}
     _wanted(file, classes, {name: int(np.sum(epochs.events[:, 2] == code)) for name, code in epochs.event_id.items()})
     if tmin is None and tmax is None:
         return epochs
