@@ -289,7 +289,8 @@ def provenance(record: Mapping[str, Any]) -> dict[str, Any]:
     try:
         settled = fields.settled(record)
         found = {name: settled[name] for name in ("dataset", "steps") if name in settled}
-        found["steps"] = [dict(step) for step in found.get("steps", ())]
+        if "steps" in found:
+            found["steps"] = [dict(step) for step in found["steps"]]
         truths = {int(subject): Truth.from_dict(truth) for subject, truth in settled.get("truths", {}).items()}
     except checks.InputError:
         raise
