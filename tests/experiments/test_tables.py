@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 
 import pytest
+from rich.console import Console
 
 from gbwatt.experiments.formats import Column, Table, escape, show, to_csv, to_latex, to_markdown, to_rich
 from gbwatt.experiments.runs import Cell, Row, Run
@@ -311,6 +313,69 @@ def test_markdown_has_a_row_for_each_line_and_the_notes():
 def test_markdown_escapes_bars():
     table = Table("t", (Column("model"), Column("n")), (("a|b", "1"),))
     assert r"| a\|b | 1 |" in to_markdown(table)
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "![](http://example.org/a.png)",
+    "[click](javascript:alert(1))",
+    "`code`",
+    "a | b",
+    "two\nlines\n\n# title",
+    "back\\| slash",
+    "&lt;b&gt;",
+    "\x1b[2J\x1b]0;title\x07",
+    "a\x00b",
+    "\ud800",
+    "\u202egnp.exe",
+)
+
+
+def hostile(text):
+    """A table with a text in all its places."""
+    return Table(text, (Column(text), Column("n", text, "percent")), ((text, 1.0),), (text,))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_text_is_markup_in_markdown(text):
+    written = to_markdown(hostile(text))
+    assert len(written.splitlines()) == 8
+    assert not re.search(r"<[A-Za-z/!?]", written)
+    assert not re.search(r"(?<!\\)(\\\\)*[\[\]`]", written)  # each has a backslash before it
+    rows = [line for line in written.splitlines() if line.startswith("|")]
+    assert [len(re.findall(r"(?<!\\)(?:\\\\)*\|", row)) for row in rows] == [3] * 4
+    written.encode()
+
+
+@pytest.mark.parametrize("write", [to_markdown, to_latex, to_csv])
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_control_character_is_written(write, text):
+    written = write(hostile(text))
+    assert all(sign.isprintable() or sign in "\r\n" for sign in written)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_control_character_reaches_a_terminal(text):
+    console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=200)
+    console.print(to_rich(hostile(text)))
+    said = re.sub(r"\x1b\[\d*m", "", console.file.getvalue())  # styles of the table itself
+    assert all(sign.isprintable() or sign == "\n" for sign in said)
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+cmd|' /C calc'!A0", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "=HYPERLINK(1)"]
+)
+def test_text_in_a_csv_table_is_no_formula(text):
+    rows = list(csv.reader(io.StringIO(to_csv(Table("t", (Column("name"), Column("d")), ((text, "x"),))))))
+    assert not rows[1][0].startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+    assert text.strip() in rows[1][0]
+
+
+def test_numbers_in_a_csv_table_stay_numbers():
+    header = (Column("a", kind="difference"), Column("b", kind="difference"), Column("kappa"))
+    rows = list(csv.reader(io.StringIO(to_csv(Table("t", header, ((-0.5, 1.0, "-0.250"),))))))
+    assert rows[1] == ["-0.50", "+1.00", "-0.250"]
 
 
 def test_latex_escapes_and_has_the_rules_of_booktabs():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from gbwatt import checks, figures
 from gbwatt.cli.options import seed_numbers
 from gbwatt.experiments.matching import cells_of
-from gbwatt.experiments.runs import Run
+from gbwatt.experiments.runs import Row, Run
 from gbwatt.experiments.tables import make_table
 from gbwatt.experiments.tabular import read_csv
 from gbwatt.report import (
@@ -335,3 +337,43 @@ def test_five_thousand_runs_stay_a_small_page():
     content = render(Page("All", (all_runs(rows),))).encode()
     assert len(read(content.decode()).data[0][0]["at"]) == 5000
     assert len(content) < 2e6
+
+
+NAMES = (
+    "a\x00b",
+    "\x1b[31m",
+    "\ud800",
+    "\uffff",
+    "<script>alert(1)</script>",
+    "$\\frac{",
+    "two\nlines",
+    "\u202e",
+    "=1+1",
+)
+
+
+def test_no_name_breaks_a_report(main):
+    """Names of classes, models, options, data sets, versions and steps, and tracebacks and warnings."""
+    rows = []
+    for seed, name in enumerate(NAMES):
+        scores = {"recall": 0.5, "precision": 0.5, "n": 2.0}
+        options = {"metric": name, name: 1}
+        run = Run(f"{name}.npz", 1, name, seed=seed, data=name, options=options, training={name: name})
+        row = Row(run.key, "done", run.to_dict(), accuracy=0.5, confusion=[[1, 1], [1, 1]], best_epoch=1, epochs=2)
+        rows.append(
+            row._replace(
+                per_class={name: scores, f"{name}'": scores},
+                history={"train_loss": [1.0, 0.5], "valid_loss": [1.0, 0.5]},
+                preprocessing=[{"step": name}],
+                versions={"python": name, name: "1"},
+                warnings=[name],
+            )
+        )
+        failed = replace(run, seed=100 + seed)
+        rows.append(Row(failed.key, "failed", failed.to_dict(), traceback=f"Traceback\n{name}"))
+    text = render(report_of_rows(rows, [main], source=NAMES[1]))
+    text.encode()
+    assert "<script>alert(1)" not in text
+    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e\ud800-\udfff\uffff]", text)
+    pictures = [base64.b64decode(found) for found in re.findall(r"image/svg\+xml;base64,([^\"]+)", text)]
+    assert len(pictures) >= len(NAMES)

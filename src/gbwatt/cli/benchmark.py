@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -22,6 +23,7 @@ from gbwatt.data import find_dataset
 from gbwatt.experiments.config import Experiment, read
 from gbwatt.experiments.corpora import discard_checkpoint
 from gbwatt.experiments.engines import Cluster, Engine, Local, grouped
+from gbwatt.experiments.formats import visible
 from gbwatt.experiments.runner import Plan, carry_out, plan
 from gbwatt.experiments.runs import Cell, Row, Run
 from gbwatt.experiments.store import Store
@@ -68,7 +70,7 @@ def benchmark(
         "simulated": simulated,
     }
     for source in experiment.sources(root, **narrow).values():
-        console.print(str(source), highlight=False, markup=False)
+        console.print(visible(str(source)), highlight=False, markup=False)
     cells = experiment.cells(**narrow, seeds=None if seeds is None else seed_numbers(seeds), root=root)
     rows = _rows(store, dry_run)
     found = plan(cells, rows, retry_failed, here=engine == "local")
@@ -114,7 +116,7 @@ def _engine(name: str, scheduler: str | None, jobs: int, threads: int, root: Pat
 
 def _show_plan(console: Console, experiment: Experiment, cells: list[Cell], found: Plan, store: Path) -> None:
     """The grid in a table, and what of it is there."""
-    table = Table("data set", "subjects", "splits", "models", "settings", "seeds", title=experiment.title)
+    table = Table("data set", "subjects", "splits", "models", "settings", "seeds", title=escape(experiment.title))
     for name in dict.fromkeys(cell.run.dataset for cell in cells):
         own = [cell for cell in cells if cell.run.dataset == name]
         counts = (
@@ -124,7 +126,7 @@ def _show_plan(console: Console, experiment: Experiment, cells: list[Cell], foun
             {cell.setting for cell in own},
             {cell.run.seed for cell in own},
         )
-        table.add_row(name, *(str(len(values)) for values in counts))
+        table.add_row(escape(visible(name)), *(str(len(values)) for values in counts))
     console.print(table)
     console.print(
         f"{len(found.runs)} runs: {len(found.done)} done, {len(found.failed)} failed before, {len(found.todo)} to do "
@@ -194,7 +196,7 @@ def _work(
             discard_checkpoint(row, root)
             progress.advance(task)
             if row.status == "failed" or not console.is_terminal:
-                said = _line(row, names[row.key])
+                said = visible(_line(row, names[row.key]))
                 progress.console.print(said, highlight=False, markup=False, soft_wrap=True)
 
         try:

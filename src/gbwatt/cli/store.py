@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from gbwatt.experiments.formats import visible, visible_lines
 from gbwatt.experiments.runs import Run
 from gbwatt.experiments.store import Store
 
@@ -68,6 +69,8 @@ def failed(store: Where = STORE) -> None:
     with Store(store, create=False) as kept:
         rows = kept.rows(kept.keys("failed"))
     for row in rows:
-        console.print(f"[bold red]failed:[/] {escape(str(Run.from_dict(row.run)))} ({row.finished})", highlight=False)
-        console.print(row.traceback or "", highlight=False, markup=False)
+        console.print(
+            f"[bold red]failed:[/] {escape(visible(str(Run.from_dict(row.run))))} ({row.finished})", highlight=False
+        )
+        console.print(visible_lines(row.traceback or ""), highlight=False, markup=False)
     console.print(f"{len(rows)} failed runs; `gbwatt benchmark … --retry-failed` does them again.", highlight=False)

@@ -61,7 +61,7 @@ def tables(
 
 
 def _fill(page: Path, source: Source) -> None:
-    from gbwatt.experiments.formats import to_markdown
+    from gbwatt.experiments.formats import markdown, to_markdown
     from gbwatt.experiments.pages import Asked, fill
 
     pictures: dict[Path, str] = {}
@@ -77,7 +77,7 @@ def _fill(page: Path, source: Source) -> None:
         for number, (title, svg, caption) in enumerate(source.of(asked.seeds).figures(experiment), 1):
             file = page.with_name(f"{page.stem}-{experiment}{'' if number == 1 else f'-{number}'}.svg")
             pictures[file] = svg + "\n"
-            lines.append(f"![{title}]({file.name})\n\n*{caption}*\n")
+            lines.append(f"![{markdown(title)}]({file.name})\n\n*{markdown(caption)}*\n")
         return "\n".join(lines) or _nothing(experiment)
 
     if not page.is_file():

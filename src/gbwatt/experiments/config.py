@@ -24,6 +24,7 @@ from gbwatt import checks
 from gbwatt.data import find_dataset
 from gbwatt.experiments import grid, paper
 from gbwatt.experiments.documents import ConfigurationError, Origins, Place, Problem, assign, read_document
+from gbwatt.experiments.formats import visible
 from gbwatt.experiments.runs import Cell, tidy
 from gbwatt.experiments.validation import conflicts, translate
 
@@ -143,8 +144,14 @@ def _paper(name: str) -> str:
     return name
 
 
+def _printable(text: str) -> str:
+    if visible(text.strip()) != " ".join(text.split()):
+        raise checks.ParameterError(f"{text[:80]!r} has control characters; leave them out.")
+    return text
+
+
 _LIST = Field(strict=False)  # YAML has no tuples
-Text = Annotated[str, Field(min_length=1, max_length=500)]
+Text = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_printable)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Name = Annotated[str, AfterValidator(_dataset)]
 Names = Annotated[tuple[Name, ...], _LIST, AfterValidator(lambda names: _distinct("datasets", names))]
@@ -257,7 +264,7 @@ class Vary(_Part):
 
     def show(self, value: Any) -> str:
         """A value as tables show it."""
-        return self.label.format(value)
+        return visible(self.label.format(value))
 
     def changes(self, value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """What a value changes: options, and arguments of a run."""

@@ -110,6 +110,45 @@ def show(value: Value, kind: Kind = "percent") -> str:
     return f"{value:#.3g}".rstrip(".") if kind == "seconds" else f"{value:.2f}"
 
 
+# Control characters, halves of surrogate pairs, what is no character, and marks that turn the direction of text.
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+
+
+def visible(text: str) -> str:
+    r"""Text in one line, with control characters written out: no name moves a cursor or changes what follows it.
+
+    Examples
+    --------
+    >>> print(visible("a\x1b[2J\nb"))
+    a\x1b[2J b
+    """
+    return visible_lines(re.sub(r"\s*[\r\n\t]\s*", " ", text))
+
+
+def visible_lines(text: str) -> str:
+    """Text with control characters written out; lines and tabs stay."""
+    return _INVISIBLE.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+# What begins a link, an image, code, a cell or an escape; and what begins a tag or an entity of HTML.
+_MARKUP = re.compile(r"[\\`\[\]|]")
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_ENTITY = re.compile(r"&(?=[A-Za-z#])")
+
+
+def markdown(text: str) -> str:
+    r"""Text as Markdown shows it: nothing in it is a link, code, HTML or the end of a cell.
+
+    Examples
+    --------
+    >>> print(markdown("<b> | [a](b) < 0.05"))
+    &lt;b> \| \[a\](b) < 0.05
+    """
+    return _TAG.sub("&lt;", _ENTITY.sub("&amp;", _MARKUP.sub(r"\\\g<0>", visible(text))))
+
+
 def to_markdown(table: Table) -> str:
     """Markdown: data sets below each other, each under its name, and notes at the end."""
     sections = _sections(table)
@@ -118,9 +157,9 @@ def to_markdown(table: Table) -> str:
     for name, section in sections:
         rows += [[f"**{name}**", *[""] * (len(header) - 1)]] if name else []
         rows += _joined_lines(section)
-    lines = ["| " + " | ".join(text.replace("|", r"\|") for text in row) + " |" for row in rows]
-    notes = [f"- {note}" for note in table.notes]
-    return "\n".join([f"### {table.title}", "", *lines, "", *notes]).rstrip() + "\n"
+    lines = ["| " + " | ".join(map(markdown, row)) + " |" for row in rows]
+    notes = [f"- {markdown(note)}" for note in table.notes]
+    return "\n".join([f"### {markdown(table.title)}", "", *lines, "", *notes]).rstrip() + "\n"
 
 
 def to_latex(table: Table) -> str:
@@ -195,18 +234,31 @@ def escape(text: str) -> str:
     """
     if re.fullmatch(r"[+-][\d.]+", text):
         return f"${text}$"  # a sign, not a hyphen
-    return text.translate(_LATEX)
+    return visible(text).translate(_LATEX)
 
 
 def to_csv(table: Table) -> str:
-    """CSV with a line for each model, setting and data set, and every number in a column of its own; no notes."""
+    """CSV with a line for each model, setting and data set, and every number in a column of its own; no notes.
+
+    Text that spreadsheets would take for a formula has an apostrophe before it.
+    """
     table = table.stacked() if table.groups else table
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(column.name for column in table.header)
+    writer.writerow(_guarded(column.name) for column in table.header)
     for line in table.lines:
-        writer.writerow(show(value, column.kind) for column, value in zip(table.header, line, strict=True))
+        values = zip(table.header, line, strict=True)
+        writer.writerow(_guarded(value) if isinstance(value, str) else show(value, c.kind) for c, value in values)
     return out.getvalue()
+
+
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?")
+
+
+def _guarded(text: str) -> str:
+    """Text that is no formula."""
+    text = visible(text)
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@") and not _NUMBER.fullmatch(text) else text
 
 
 def to_rich(table: Table) -> rich.table.Table:
@@ -216,21 +268,21 @@ def to_rich(table: Table) -> rich.table.Table:
     from rich.text import Text
 
     drawn = Rich(
-        title=Text(table.title),
+        title=Text(visible(table.title)),
         title_justify="left",
-        caption=Text("\n".join(table.notes)),
+        caption=Text("\n".join(map(visible, table.notes))),
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
     sections = _sections(table)
     for column in _joined_header(sections[0][1]):
-        drawn.add_column(Text(column.name), justify="left" if column.kind == "text" else "right")
+        drawn.add_column(Text(visible(column.name)), justify="left" if column.kind == "text" else "right")
     for name, section in sections:
         if name:
-            drawn.add_row(Text(name, style="bold"))
+            drawn.add_row(Text(visible(name), style="bold"))
         for line in _joined_lines(section):
-            drawn.add_row(*map(Text, line))
+            drawn.add_row(*(Text(visible(text)) for text in line))
         drawn.add_section()
     return drawn
 

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable
 
 _VOID = frozenset({"img", "input", "meta"})
-# Control characters, which no page may have, and halves of surrogate pairs, which no file can.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+# Control characters, which no page may have, halves of surrogate pairs, which no file can, what is no character, and
+# marks that turn the direction of the text behind them.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
 class Html(str):

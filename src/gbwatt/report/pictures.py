@@ -13,6 +13,7 @@ from gbwatt.experiments.config import Vary
 from gbwatt.experiments.runs import Row, Run
 from gbwatt.experiments.statistics import summarize
 from gbwatt.experiments.tables import WORDS, Grid, Place, is_simulated, measure, score_of, share_of
+from gbwatt.report.html import clean
 from gbwatt.report.page import Figure
 from gbwatt.report.ranges import counted
 from gbwatt.report.study import Best, Study
@@ -34,7 +35,7 @@ def figure(drawn: matplotlib.figure.Figure, caption: str) -> Figure:
     """A figure of :mod:`gbwatt.figures` as a block."""
     from gbwatt.figures import to_svg
 
-    return Figure(to_svg(drawn), caption)
+    return Figure(clean(to_svg(drawn)), caption)
 
 
 # ----------------------------------------------------------------------------------------------------------- experiment

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from gbwatt.experiments.config import Experiment
-from gbwatt.experiments.formats import Column, Table
+from gbwatt.experiments.formats import Column, Table, visible
 from gbwatt.experiments.grid import lines as lines_of
 from gbwatt.experiments.runs import Cell, Row
 from gbwatt.experiments.tables import Grid, gather, make_table
@@ -37,6 +37,7 @@ def report_of_rows(
         Folder of the experiments, for the commands; by default they are called by name.
     """
     require_whole(rows)
+    rows = [row._replace(per_class=_visible(row.per_class)) for row in rows]
     every = studies(rows, experiments)
     shown = [study for study in every if not study.begun]
     rest = others(rows, every)
@@ -54,6 +55,11 @@ def report_of_rows(
         Section("Repeat it", tuple(_commands(shown, source, folder, whole=not rest and len(shown) == len(every)))),
     ]
     return Page(_title(rows), tuple(sections), _lead(rows))
+
+
+def _visible(per_class: dict[str, dict[str, float]] | None) -> dict[str, dict[str, float]] | None:
+    """Scores by names of classes that can be drawn; names stay different."""
+    return None if per_class is None else {visible(name): scores for name, scores in per_class.items()}
 
 
 def _title(rows: Sequence[Row]) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gbwatt import checks
 from gbwatt.experiments import paper, schedule
 from gbwatt.experiments.config import Experiment
-from gbwatt.experiments.formats import Table
+from gbwatt.experiments.formats import Table, visible
 from gbwatt.experiments.matching import cells_of
 from gbwatt.experiments.runs import Cell, Row, Run
 from gbwatt.experiments.statistics import Summary, summarize
@@ -141,7 +141,7 @@ def others(rows: Sequence[Row], found: Sequence[Study]) -> list[Cell]:
     places = [one for study in found for one in study.grid.values()]
     known = {row.key for one in places for row in one.done}.union(*(one.failed for one in places))
     runs = [Run.from_dict(row.run) for row in rows if row.key not in known]
-    return [Cell(run.model, changes(run), run) for run in runs]
+    return [Cell(visible(run.model), changes(run), run) for run in runs]
 
 
 def changes(run: Run) -> str:
@@ -157,7 +157,7 @@ def changes(run: Run) -> str:
     given |= {"fraction": run.fraction} if run.fraction != 1 else {}
     given |= {"noise": run.noise} if run.noise else {}
     given |= {"noise in training": "yes"} if run.noisy_training else {}
-    return ", ".join(f"{name} = {value}" for name, value in given.items())
+    return visible(", ".join(f"{name} = {value}" for name, value in given.items()))
 
 
 def require_whole(rows: Sequence[Row]) -> None:
