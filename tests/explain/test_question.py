@@ -251,3 +251,14 @@ def test_no_batch_is_larger_than_memory_allows(trials):
     gradient(Counting(), np.concatenate([trials.X] * 3), "predicted")
     assert sum(sizes) >= 2 * 180
     assert max(sizes) <= question.BATCH
+
+
+def test_trials_are_matched_with_the_classes_of_a_model_by_name(trials):
+    epochs = trials.to_mne()
+    fitted = EEGDecoder("spdnet", max_epochs=1).fit(epochs, epochs.events[:, 2])  # classes 1 and 2
+    renumbered = trials.select(classes=trials.class_names[::-1])
+    for given in (trials, renumbered):
+        asked = ask(fitted, given)
+        assert [fitted.class_names_[place] for place in asked.y] == given.labels.tolist()
+    with pytest.raises(checks.MismatchError, match="'another' and 1 more"):
+        ask(fitted, trials.replace(class_names=["other", "another"]))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
-from gbwatt import checks
+from gbwatt import checks, checksums
 from gbwatt.data.trials import Trials
 from gbwatt.training import EEGDecoder, UnknownLabelError
 from tests.training.tiny import make_trials
@@ -122,7 +122,7 @@ def test_names_are_kept_in_files_and_older_files_are_understood(numbered, trials
     assert config["extra"]["estimator"].pop("names") == ["left", "right"]
     for name in ("highpass", "lowpass", "custom_ref_applied", "projections"):
         del config["extra"]["estimator"]["recorded"][name]
-    file.write_text(json.dumps(config))
+    file.write_text(json.dumps(checksums.sealed(json.dumps(config))))
     older = EEGDecoder.from_pretrained(tmp_path / "m")
     assert older.class_names_ == ("left", "right")
     assert older.score(as_epochs(trials)) == numbered.score(trials)

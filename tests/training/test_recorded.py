@@ -14,6 +14,7 @@ from sklearn.model_selection import cross_val_score
 from gbwatt import checks, checksums
 from gbwatt.data import load
 from gbwatt.data.formats.npz import write_npz
+from gbwatt.data.splits import add_noise
 from gbwatt.data.trials import Trials
 from gbwatt.models.files import ModelFileError
 from gbwatt.training import EEGDecoder, inputs
@@ -167,6 +168,14 @@ def test_preprocessing_is_saved_with_the_model(decoder, recorded, tmp_path):
     assert "crop" in (tmp_path / "model" / "README.md").read_text()
 
 
+def test_noisy_copies_of_training_trials_are_not_called_unseen(decoder, recorded):
+    fitted = decoder(max_epochs=1, validation=None).fit(recorded[:30])
+    noisy = add_noise(recorded, 100.0, 0)
+    assert set(fitted.used_for(noisy)) == {"unknown"}
+    assert set(fitted.used_for(recorded.replace(X=noisy.X))) == {"unseen"}
+    assert fitted.used_for(recorded).tolist() == ["training"] * 30 + ["unseen"] * 10
+
+
 def test_tuples_in_a_step_survive_a_file(decoder, recorded, tmp_path):
     picked = recorded.replace(steps=({"step": "pick", "channels": ("C3", "C4", "Cz", "Pz")},))
     fitted = decoder(max_epochs=1).fit(picked)
@@ -195,6 +204,7 @@ def filtered(recorded, highpass, lowpass, **info):
         ((0.0, 50.0), (8.0, 30.0), "highpass=8 Hz.*highpass=0 Hz"),
         ((8.0, 30.0), (8.0, 50.0), "lowpass=50 Hz.*lowpass=30 Hz"),
         ((0.1, 20.0), (1.0, 20.0), "highpass=1 Hz.*highpass=0.1 Hz"),
+        ((0.0, 50.0), (0.0, 32.0), "lowpass=32 Hz.*lowpass=50 Hz"),  # resampled from 64 Hz
     ],
 )
 def test_epochs_with_other_filters_are_refused(decoder, recorded, tmp_path, trained, given, message):

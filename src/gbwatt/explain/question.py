@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -17,7 +17,7 @@ from gbwatt import checks
 from gbwatt.data.trials import Trials
 from gbwatt.explain.summary import Summarised
 from gbwatt.training import EEGDecoder, inputs
-from gbwatt.training.labels import own_labels, read_labels
+from gbwatt.training.labels import Labels, own_labels
 from gbwatt.training.recorded import Recorded
 
 Array = NDArray[Any]
@@ -200,17 +200,13 @@ def _of_decoder(decoder: EEGDecoder, trials: Any) -> Question:
 
 def _classes(decoder: EEGDecoder, trials: Any, n: int) -> Array | None:
     """Place of each trial's class among those of the decoder, -1 if it has none; None if the trials do not tell."""
-    known: Sequence[Any] = decoder.class_names_
-    labels = own_labels(trials)
-    if isinstance(trials, Trials):
-        if decoder.recorded_ is not None:
-            decoder.recorded_.require_classes(trials, "trials")
-        known = decoder.classes_.tolist()
-        labels = trials.labels if decoder.classes_.dtype.kind in "OU" else trials.y
-    if labels is None:
+    if own_labels(trials) is None:
         return None
-    place = {label: number for number, label in enumerate(known)}
-    return np.array([place.get(label, -1) for label in read_labels(labels, n, "events of trials").tolist()])
+    labels = Labels.of(trials, None, n, "trials")
+    places = labels.places(decoder.classes_, decoder._names, "trials", some=True)
+    if isinstance(trials, Trials) and (places < 0).all():
+        labels.places(decoder.classes_, decoder._names, "trials")  # raises: these are other classes
+    return places
 
 
 def _of_module(module: nn.Module, trials: Any) -> Question:

@@ -21,7 +21,7 @@ from gbwatt.models.presets import Training, find_task
 from gbwatt.models.registry import create, entry, to_record
 from gbwatt.models.signal import Signal
 from gbwatt.training import callbacks, checkpoints, inputs, randomness, storage
-from gbwatt.training.fingerprints import UNKNOWN, TrialFingerprints
+from gbwatt.training.fingerprints import UNKNOWN, UNSEEN, TrialFingerprints
 from gbwatt.training.inputs import Array, Examples, Sets
 from gbwatt.training.labels import Labels
 from gbwatt.training.net import Net
@@ -296,7 +296,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.recorded_.require(known, "X")
             x = x * x.dtype.type(self.recorded_.scale_of(known, "X"))
         inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X")
-        inputs.warn_of_scale(x, self.scale_, "X")
+        inputs.warn_of_scale(x, self.scale_, "X", self.recorded_ is not None)
         epochs = (torch.from_numpy(np.array(x, order="C")) * self.scale_).to(_precision(self.net_.module_))
         with randomness.isolated(inputs.on_device(self.device)):
             logits: Tensor = self.net_.forward(Examples(epochs, torch.zeros(len(epochs), dtype=torch.int64)))
@@ -346,13 +346,19 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         One of "training", "validation", "unseen" and "unknown", by fingerprints of the trials that are kept with the
         model.  They do not depend on the unit or the file format, and tolerate rounding to float32 or to whole
         microvolts, but not other preprocessing; a trial that was cut elsewhere from the same stretch of recording
-        counts as another.  "unknown" if the model was saved without fingerprints, and for trials
-        that have none because they are flat.
+        counts as another.  "unknown" if the model was saved without fingerprints, for trials that have none because
+        they are flat, and for unrecognised trials that were preprocessed otherwise, or have added noise.
         """
         check_is_fitted(self, "net_")
-        x = inputs.read_epochs(inputs.gathered(X))
+        X = inputs.gathered(X)
+        x = inputs.read_epochs(X)
         inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X")
-        return np.full(len(x), UNKNOWN) if self.fingerprints_ is None else self.fingerprints_.used_for(x)
+        if self.fingerprints_ is None:
+            return np.full(len(x), UNKNOWN)
+        found = self.fingerprints_.used_for(x)
+        if self.recorded_ is not None and not self.recorded_.prepared_like(Recorded.of(X)):
+            found[found == UNSEEN] = UNKNOWN
+        return found
 
     @property
     def class_names_(self) -> tuple[str, ...]:

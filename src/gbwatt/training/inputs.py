@@ -78,19 +78,20 @@ def median_deviation(x: Array) -> float:
     return float(np.median(deviations)) if deviations.size else 0.0
 
 
-def warn_of_scale(x: Array, scale: float, name: str) -> None:
+def warn_of_scale(x: Array, scale: float, name: str, known: bool = False) -> None:
     """Warn of epochs that, multiplied by ``scale``, are far from a standard deviation of 1: they are in another unit.
 
-    ``scale`` is :meth:`Sets.unit_scale` of the training data.
+    ``scale`` is :meth:`Sets.unit_scale` of the training data, and ``known`` whether the unit of these is.
     """
     found = median_deviation(x)
     ratio = found * scale
     if found and not 1 / OTHER_SCALE < ratio < OTHER_SCALE:
         unit = " That is what volts are to microvolts." if 1e-7 < ratio < 1e-5 else ""
         unit = " That is what microvolts are to volts." if 1e5 < ratio < 1e7 else unit
+        remedy = "give" if known else "train on"
         warnings.warn(
             f"'{name}' has channels with a standard deviation of {found:.2g}, the training data had {1 / scale:.2g}: a "
-            f"factor of {ratio:.1g}.{unit} Multiply '{name}' by {_power_of_ten(1 / ratio)}, or give Trials or "
+            f"factor of {ratio:.1g}.{unit} Multiply '{name}' by {_power_of_ten(1 / ratio)}, or {remedy} Trials or "
             "mne.Epochs, whose unit is known.",
             checks.ScaleWarning,
             stacklevel=4,

@@ -49,10 +49,13 @@ class Labels:
         name_of = dict(zip(self.values.tolist(), self.names.tolist(), strict=True))
         return tuple(str(name_of[label]) for label in classes.tolist())
 
-    def places(self, classes: Array, names: Sequence[str] | None, name: str = "y") -> NDArray[np.int64]:
+    def places(
+        self, classes: Array, names: Sequence[str] | None, name: str = "y", *, some: bool = False
+    ) -> NDArray[np.int64]:
         """Place (n,) of each trial's class among ``classes``, whose ``names`` may be known.
 
         Names are compared where they are known on both sides, else labels; a label that is a text may also be a name.
+        All must be known; with ``some``, the place of those that are not is -1.
         """
         place = {label: number for number, label in enumerate(classes.tolist())}
         given = self.values.tolist()
@@ -63,9 +66,9 @@ class Labels:
             else:
                 place, given = by_name, self.names.tolist()
         unknown = sorted({label for label in given if label not in place}, key=str)
-        if unknown:
+        if unknown and not some:
             raise UnknownLabelError(_unknown(name, unknown, classes, names))
-        return np.array([place[label] for label in given], dtype=np.int64)
+        return np.array([place.get(label, -1) for label in given], dtype=np.int64)
 
 
 def own_labels(X: Any) -> Array | None:

@@ -97,6 +97,17 @@ class Recorded:
                 "take the same steps, or give the bare array if you know better."
             )
 
+    def prepared_like(self, other: Recorded | None) -> bool:
+        """Whether other epochs were prepared in the same way, noise included, as far as that is known."""
+        if other is None:
+            return True
+        noise = [[_plain(step) for step in one.steps or () if step["step"] == "noise"] for one in (self, other)]
+        try:
+            self.require(other, "X")
+        except checks.MismatchError:
+            return False
+        return None in (self.steps, other.steps) or noise[0] == noise[1]
+
     def _require_filters(self, other: Recorded, name: str) -> None:
         nyquist = self.sfreq / 2
         limit = min(HARDWARE_LOWPASS, 0.9 * nyquist)
@@ -114,13 +125,11 @@ class Recorded:
             )
 
     def _require_reference(self, other: Recorded, name: str) -> None:
-        remedies = {
-            "custom_ref_applied": "set the same reference, for instance by epochs.set_eeg_reference('average')",
-            "projections": "apply the same projections, by epochs.apply_proj() or epochs.del_proj()",
-        }
-        for field, remedy in remedies.items():
+        for field in ("custom_ref_applied", "projections"):
             got, want = getattr(other, field), getattr(self, field)
             if None not in (got, want) and got != want:
+                verb = "epochs.apply_proj()" if field == "projections" else "epochs.set_eeg_reference(...)"
+                remedy = f"do the same by {verb}" if want else f"leave out {verb}"
                 raise checks.MismatchError(
                     f"'{name}' has {field}={got}, but the model was trained on data with {field}={want}; {remedy}. If "
                     "the reference is the same and the header does not say so, give the plain array."
@@ -136,14 +145,6 @@ class Recorded:
                 "one to the other; standardise both, or give the bare array if you know better."
             )
         return UNITS[other.unit] / UNITS[self.unit]
-
-    def require_classes(self, trials: Trials, name: str) -> None:
-        """Refuse class numbers that mean something else."""
-        if self.class_names not in (None, trials.class_names):
-            raise checks.MismatchError(
-                f"'{name}' has the classes {list(trials.class_names)}, but the model was trained on "
-                f"{list(self.class_names or ())}; select the same ones, in the same order."
-            )
 
 
 def _prepared(recorded: Recorded) -> list[dict[str, Any]]:

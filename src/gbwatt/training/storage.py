@@ -83,6 +83,7 @@ def _writable(parameters: dict[str, Any]) -> dict[str, Any]:
 
 def load(cls: type[D], folder: str | Path, device: str) -> D:
     """Read a fitted estimator."""
+    inputs.on_device(device)
     found = load_pretrained(folder)
     saved = found.extra.get("estimator")
     if saved is None:
@@ -112,7 +113,6 @@ def _restored(cls: type[D], found: Pretrained, saved: dict[str, Any], device: st
     }
     if earlier:  # saved before there were these options: trained again, it is the same network
         parameters["model_options"] = {**earlier, **(parameters["model_options"] or {})}
-    inputs.on_device(device)
     decoder = cls(**parameters, device=device)
     decoder.classes_ = _labels(saved.get("classes", found.class_names or ()), saved["classes_dtype"])
     decoder.signal_ = Signal(**saved["signal"])
