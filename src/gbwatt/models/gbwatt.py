@@ -329,8 +329,8 @@ def _bwatt(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
 
 @register(
     "matt",
-    "self-attention under the log-Euclidean metric (Pan et al. 2022), trained by Riemannian Adam and not, as theirs, "
-    "by Adam and QR",
+    "self-attention under the log-Euclidean metric (Pan et al. 2022; trained with Riemannian Adam, where the authors "
+    "use Adam and QR)",
     training=_MATT_TRAINING,
 )
 def _matt(signal: Signal, task: Task | None, **options: Any) -> nn.Module:

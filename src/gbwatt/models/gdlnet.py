@@ -216,8 +216,8 @@ def _require_samples(n_times: int, kernel: int) -> None:
 
 @register(
     "gdlnet",
-    "self-attention of subspaces on the Grassmann manifold (Wang et al. 2024), trained by Riemannian Adam and not, as "
-    "theirs, by RAdam with clipped gradients",
+    "self-attention of subspaces on the Grassmann manifold (Wang et al. 2024; trained with Riemannian Adam, where the "
+    "authors use RAdam with clipped gradients)",
     training=TRAINING,
     later={"variant": ("linear", "original")},
 )

@@ -101,8 +101,8 @@ def _spdnet(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
 
 @register(
     "spdnetbn",
-    "SPDNet with Riemannian batch normalisation (Brooks et al. 2019), by the converged mean and not, as theirs, by one "
-    "Karcher step",
+    "SPDNet with Riemannian batch normalisation (Brooks et al. 2019; with the converged mean, where the authors take "
+    "one Karcher step)",
 )
 def _spdnetbn(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
     return _spdnet(signal, task, **{"batchnorm": True, **options})
