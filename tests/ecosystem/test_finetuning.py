@@ -12,15 +12,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save
 
 pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'gbwatt[foundation]'")
 
 from gbwatt import checks
 from gbwatt.nn.manifolds import on_manifold
+from gbwatt.training import checkpoints
 from gbwatt.training.checkpoints import CheckpointError
 from gbwatt.training.diagnosis import NonFiniteLossError
 from gbwatt.training.finetuning import FineTuning, finetune, make_accelerator, parameter_groups, predict
 from tests.ecosystem.finetune_small import SETTINGS
+from tests.fuzz.damage import damaged
 from tests.training.windows import InMemory, small_model
 
 pytestmark = pytest.mark.ecosystem
@@ -222,3 +226,48 @@ def test_the_rate_rises_and_falls():
 def test_settings_that_make_no_sense_are_refused(change, said):
     with pytest.raises(checks.ParameterError, match=said):
         FineTuning(**change)
+
+
+CHECKED = replace(SETTINGS, max_epochs=2, batch_size=16)
+
+
+def started(folder):
+    """A checkpoint inside the second epoch of a fine-tuning."""
+
+    class Interrupted(Exception):
+        pass
+
+    def stop(epoch, step, *_):
+        if (epoch, step) == (2, 2):
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        finetune(*(small_model(), InMemory(60), InMemory(20), CHECKED), checkpoint=folder, save_every=1, on_step=stop)
+    return folder / checkpoints.FILE
+
+
+def test_a_checkpoint_of_format_1_inside_an_epoch_is_continued(tmp_path):
+    path = started(tmp_path)
+    with safe_open(path, framework="pt") as file:
+        notes = json.loads(file.metadata()["state"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    assert notes["progress"]["step"] == 1
+    path.write_bytes(save({**tensors}, metadata={"state": json.dumps({**notes, "format": 1})}))
+    model, whole = small_model(), small_model()
+    finetune(model, InMemory(60), InMemory(20), CHECKED, checkpoint=tmp_path)
+    finetune(whole, InMemory(60), InMemory(20), CHECKED)
+    assert all(torch.equal(x, whole.state_dict()[name]) for name, x in model.state_dict().items())
+    for progress in ({"step": 1, "losses": []}, {"step": -1, "losses": []}, {"step": "1"}, {"step": 99, "losses": []}):
+        broken = {**notes, "format": 1, "progress": progress}
+        path.write_bytes(save({**tensors}, metadata={"state": json.dumps(broken)}))
+        with pytest.raises(CheckpointError, match="progress inside an epoch"):
+            finetune(small_model(), InMemory(60), InMemory(20), CHECKED, checkpoint=tmp_path)
+
+
+def test_changed_bits_of_a_checkpoint_are_noticed(tmp_path):
+    path = started(tmp_path)
+    whole = path.read_bytes()
+    for _, changed in damaged(whole, 20, seed=0):
+        path.write_bytes(changed)
+        with pytest.raises(CheckpointError, match=r"checkpoint\.safetensors"):
+            finetune(small_model(), InMemory(60), InMemory(20), CHECKED, checkpoint=tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save
 
 from gbwatt.training import CheckpointError, EEGDecoder, callbacks, checkpoints
 from tests.training import killed
@@ -202,6 +205,101 @@ def test_a_damaged_checkpoint_is_named(decoder, trials, tmp_path, damage):
     path = tmp_path / checkpoints.FILE
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(CheckpointError, match=r"damaged or no checkpoint.*delete it"):
+        decoder(checkpoint=tmp_path).fit(*trials)
+
+
+@pytest.mark.parametrize("where", ["model.mix", "best.mix", "optimizer.0.exp_avg"])
+def test_one_changed_bit_of_a_tensor_is_noticed(decoder, trials, tmp_path, where):
+    decoder(checkpoint=tmp_path, max_epochs=2).fit(*trials)
+    path = tmp_path / checkpoints.FILE
+    content = bytearray(path.read_bytes())
+    size = int.from_bytes(content[:8], "little")
+    start, _ = json.loads(bytes(content[8 : 8 + size]))[where]["data_offsets"]
+    content[8 + size + start] ^= 1  # the last bit of a float32
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"checksum.*delete it"):
+        decoder(checkpoint=tmp_path).fit(*trials)
+
+
+@pytest.mark.parametrize("old, new", [('"seed\\": 0', '"seed\\": 1'), ("train_loss", "train_lost"), ("step", "stop")])
+def test_a_changed_record_is_noticed(decoder, trials, tmp_path, old, new):
+    decoder(checkpoint=tmp_path, max_epochs=2).fit(*trials)
+    path = tmp_path / checkpoints.FILE
+    content = path.read_bytes()
+    assert old.encode() in content
+    path.write_bytes(content.replace(old.encode(), new.encode(), 1))
+    with pytest.raises(CheckpointError, match=r"damaged or no checkpoint .*checksum"):
+        decoder(checkpoint=tmp_path).fit(*trials)
+
+
+def rewritten(folder, change=lambda notes, tensors: None, **metadata):
+    """A checkpoint as gbwatt wrote it before there were checksums, with changes."""
+    path = folder / checkpoints.FILE
+    with safe_open(path, framework="pt") as file:
+        notes = json.loads(file.metadata()["state"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    notes["format"] = 1
+    change(notes, tensors)
+    path.write_bytes(save(tensors, metadata={"state": json.dumps(notes), **metadata}))
+
+
+def test_a_checkpoint_of_format_1_is_continued(decoder, trials, tmp_path):
+    decoder(checkpoint=tmp_path, max_epochs=3).fit(*trials)
+    rewritten(tmp_path)
+    continued = decoder(checkpoint=tmp_path, max_epochs=7).fit(*trials)
+    assert_equal(continued, decoder(max_epochs=7).fit(*trials), trials[0])
+    with safe_open(tmp_path / checkpoints.FILE, framework="pt") as file:
+        assert set(file.metadata()) == {"state", "sha256"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda notes, tensors: notes.update(format=99),
+        lambda notes, tensors: notes.update(format=0),
+        lambda notes, tensors: notes.update(format="1"),
+        lambda notes, tensors: notes.update(format=2),  # and no checksum
+        lambda notes, tensors: notes.update(history=3),
+        lambda notes, tensors: notes.update(history=[3]),
+        lambda notes, tensors: notes.update(history=notes["history"][1:]),
+        lambda notes, tensors: notes["history"][0].update(valid_loss="low"),
+        lambda notes, tensors: notes["history"][0].pop("train_loss"),
+        lambda notes, tensors: notes["history"][0].pop("dur"),
+        lambda notes, tensors: notes.update(scalars=[]),
+        lambda notes, tensors: notes.update(fingerprint=None),
+        lambda notes, tensors: notes.update(progress=[]),
+        lambda notes, tensors: notes.pop("scalars"),
+        lambda notes, tensors: notes["scalars"].update({"optimizer.-1.step": 3}),
+        lambda notes, tensors: notes["scalars"].update({"optimizer.99.step": 3}),
+        lambda notes, tensors: notes["scalars"].update({"optimizer.0.step": None}),
+        lambda notes, tensors: notes["scalars"].pop("optimizer.0.step"),
+        lambda notes, tensors: notes["scalars"].update({"step": 3}),
+        lambda notes, tensors: tensors.pop("model.mix"),
+        lambda notes, tensors: tensors.pop("best.mix"),
+        lambda notes, tensors: tensors.update({"best.mix": tensors["best.mix"].double()}),
+        lambda notes, tensors: tensors.update({"model.mix": tensors["model.mix"][:2].clone()}),
+        lambda notes, tensors: tensors.update({"model.other": torch.zeros(1)}),
+        lambda notes, tensors: tensors.pop("optimizer.0.exp_avg"),
+        lambda notes, tensors: tensors.update({"optimizer.0.exp_avg": torch.zeros(7)}),
+        lambda notes, tensors: tensors.update({"optimizer.0.exp_avg": torch.zeros(3, dtype=torch.complex64)}),
+    ],
+)
+def test_a_broken_checkpoint_without_a_checksum_is_refused(decoder, trials, tmp_path, change):
+    decoder(checkpoint=tmp_path, max_epochs=2).fit(*trials)
+    rewritten(tmp_path, change)
+    with pytest.raises(CheckpointError, match=r"checkpoint\.safetensors"):
+        decoder(checkpoint=tmp_path).fit(*trials)
+
+
+def test_a_checkpoint_whose_record_is_nested_too_deeply_is_refused(decoder, trials, tmp_path):
+    (tmp_path / checkpoints.FILE).write_bytes(save({"x": torch.zeros(1)}, metadata={"state": "[" * 100_000}))
+    with pytest.raises(CheckpointError, match="damaged or no checkpoint"):
+        decoder(checkpoint=tmp_path).fit(*trials)
+
+
+def test_a_folder_in_the_place_of_a_checkpoint_is_named(decoder, trials, tmp_path):
+    (tmp_path / checkpoints.FILE).mkdir()
+    with pytest.raises(CheckpointError, match=r"checkpoint\.safetensors"):
         decoder(checkpoint=tmp_path).fit(*trials)
 
 

@@ -15,13 +15,16 @@ from safetensors.torch import save
 from skorch.callbacks import Callback
 from torch import Tensor, nn
 
+import gbwatt
 from gbwatt.models.files import plain_tensors, to_json, write_atomically
 from gbwatt.training.callbacks import KeepBest
 from gbwatt.training.inputs import Examples, Sets
 from gbwatt.training.net import Net
 
 FILE = "checkpoint.safetensors"
-FORMAT = 1
+#: Version of the files; since 2 they have a checksum.
+FORMAT = 2
+_STATE, _CHECKSUM = "state", "sha256"  # entries of the metadata
 _MODEL, _BEST, _OPTIMIZER = "model.", "best.", "optimizer."
 
 
@@ -106,7 +109,18 @@ def write(
     if progress:
         notes["progress"] = progress
     Path(folder).mkdir(parents=True, exist_ok=True)
-    write_atomically(Path(folder) / FILE, save(plain_tensors(tensors), metadata={"state": to_json(notes)}))
+    text, copies = to_json(notes), plain_tensors(tensors)
+    metadata = {_STATE: text, _CHECKSUM: _digest(text, copies)}
+    write_atomically(Path(folder) / FILE, save(copies, metadata=metadata))
+
+
+def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of all that a checkpoint holds."""
+    digest = hashlib.sha256(text.encode())
+    for name, x in sorted(tensors.items()):
+        digest.update(f"\n{name} {x.dtype} {tuple(x.shape)}\n".encode())
+        digest.update(x.contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 # ------------------------------------------------------------------------------------------------------------ reading
@@ -119,13 +133,39 @@ def read(folder: str | Path) -> State | None:
         return None
     try:
         with safe_open(path, framework="pt") as file:
-            notes = json.loads((file.metadata() or {})["state"])
+            metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        notes = json.loads(metadata[_STATE])
+        if type(notes["format"]) is not int or notes["format"] < 1:
+            raise ValueError(f"format {notes['format']!r}")
         if notes["format"] > FORMAT:
-            raise CheckpointError(f"{path} has format {notes['format']}, of a newer gbwatt; install that.")
-        return State(notes["fingerprint"], notes["history"], tensors, notes["scalars"], notes.get("progress", {}))
-    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise CheckpointError(f"{path} is damaged or no checkpoint ({error!r}); delete it to start afresh.") from None
+            raise CheckpointError(
+                f"{path} has format {notes['format']}, but gbwatt {gbwatt.__version__} reads formats up to {FORMAT}; "
+                "install a newer gbwatt."
+            )
+        checked = notes["format"] > 1 or _CHECKSUM in metadata
+        if checked and metadata[_CHECKSUM] != _digest(metadata[_STATE], tensors):
+            raise ValueError("its content does not match its checksum")
+        return _state(notes, tensors)
+    except CheckpointError:
+        raise
+    except (SafetensorError, LookupError, TypeError, ValueError, AttributeError, RuntimeError, OSError) as error:
+        raise CheckpointError(
+            f"{path} is damaged or no checkpoint ({error!r}); restore it from a copy, or delete it to start afresh."
+        ) from None
+
+
+def _state(notes: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> State:
+    """The content, of the types that a training expects."""
+    state = State(notes["fingerprint"], notes["history"], tensors, notes["scalars"], notes.get("progress", {}))
+    if not all(isinstance(part, dict) for part in (state.fingerprint, state.scalars, state.progress)):
+        raise TypeError("fingerprint, scalars or progress is no dictionary")
+    for number, row in enumerate(state.history, 1):
+        losses = [row["train_loss"], *([row["valid_loss"]] if "valid_loss" in row else [])]
+        timed = {"dur", "duration"} & row.keys()
+        if row["epoch"] != number or not timed or any(type(loss) is not float for loss in losses):
+            raise ValueError(f"row {number} of the history is broken")
+    return state
 
 
 def resume(net: Net, best: KeepBest, folder: str | Path, fingerprint: Mapping[str, Any]) -> None:
@@ -158,11 +198,29 @@ def restore(
             "another folder."
         )
     try:
+        _require_like(module, state.part(_MODEL))
+        if state.history or state.part(_BEST):  # the first epoch may be under way
+            _require_like(module, state.part(_BEST))
         module.load_state_dict(state.part(_MODEL))
         _restore_optimizer(optimizer, state)
-    except (RuntimeError, KeyError, IndexError, ValueError) as error:
-        raise CheckpointError(f"{path} does not fit this version of the model ({error}); delete it.") from error
+    except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{path} does not fit this version of the model ({error}); delete it to start afresh."
+        ) from error
     return state
+
+
+def _require_like(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Require the names, shapes and dtypes of a model's own tensors."""
+    own = module.state_dict()
+    wrong = sorted(own.keys() ^ tensors.keys())
+    wrong += [name for name in own.keys() & tensors.keys() if _kind(own[name]) != _kind(tensors[name])]
+    if wrong:
+        raise ValueError(f"{', '.join(map(repr, wrong[:5]))} differ")
+
+
+def _kind(x: Tensor) -> tuple[torch.Size, torch.dtype]:
+    return x.shape, x.dtype
 
 
 def best_weights(state: State) -> dict[str, Tensor]:
@@ -173,10 +231,24 @@ def best_weights(state: State) -> dict[str, Tensor]:
 def _restore_optimizer(optimizer: torch.optim.Optimizer, state: State) -> None:
     """Set the entries as they were: ``load_state_dict`` would make a float32 tensor of the number of steps."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    entries: dict[int, dict[str, Any]] = {}
     for key, value in {**state.part(_OPTIMIZER), **_strip(state.scalars)}.items():
         index, name = key.split(".", 1)
-        parameter = parameters[int(index)]
-        optimizer.state[parameter][name] = _laid_out(value, parameter)
+        if not index.isdecimal() or len(index) > 9 or not _suits(value, parameters[int(index)]):
+            raise ValueError(f"the optimiser's state {key!r} is of no parameter, or of another shape or dtype")
+        entries.setdefault(int(index), {})[name] = value
+    if len({frozenset(names) for names in entries.values()}) > 1:
+        raise ValueError("the optimiser's state is incomplete")
+    for position, values in entries.items():
+        parameter = parameters[position]
+        optimizer.state[parameter].update({name: _laid_out(value, parameter) for name, value in values.items()})
+
+
+def _suits(value: Any, parameter: Tensor) -> bool:
+    """Whether a value can be state of a parameter: a number, or a tensor like it."""
+    if isinstance(value, Tensor):
+        return value.ndim == 0 or _kind(value) == _kind(parameter)
+    return type(value) in (int, float)
 
 
 def _strip(scalars: Mapping[str, Any]) -> dict[str, Any]:

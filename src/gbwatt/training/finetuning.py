@@ -296,10 +296,22 @@ class _Training:
         if state is not None:
             self.course.history.extend(state.history)
             self.course.best = checkpoints.best_weights(state)
-            self.step = int(state.progress.get("step", 0))
-            if self.accelerator.scaler is not None and "scaler" in state.progress:
-                self.accelerator.scaler.load_state_dict(dict(state.progress["scaler"]))
-            self.losses = list(state.progress.get("losses", ()))
+            try:
+                self._resume_epoch(state.progress)
+            except (KeyError, TypeError, ValueError, RuntimeError) as error:
+                raise checkpoints.CheckpointError(
+                    f"{self.folder / checkpoints.FILE} is damaged: its progress inside an epoch is broken ({error!r}); "
+                    "delete it to start afresh."
+                ) from None
+
+    def _resume_epoch(self, progress: Mapping[str, Any]) -> None:
+        step, losses = progress.get("step", 0), list(progress.get("losses", ()))
+        steps = len(batches(len(self.train), self.settings.batch_size, self.settings.shards, self.settings.seed, 1))
+        if type(step) is not int or not 0 <= step < steps or len(losses) != step:
+            raise ValueError(f"step {step!r} of {steps} with {len(losses)} losses")
+        self.step, self.losses = step, [float(loss) for loss in losses]
+        if self.accelerator.scaler is not None and "scaler" in progress:
+            self.accelerator.scaler.load_state_dict(dict(progress["scaler"]))
 
     def save(self) -> None:
         if self.folder is not None and self.accelerator.is_main_process:
