@@ -17,6 +17,7 @@ import pytest
 from rich.console import Console
 
 import gbwatt
+from gbwatt import checks
 from gbwatt.cli import progress
 from gbwatt.data import Trials, find_dataset, load
 from gbwatt.data.catalogue import Source
@@ -378,3 +379,16 @@ def test_optional_dependencies_are_imported_somewhere():
     assert packages
     for package in packages:
         assert re.search(rf"(import|from|import_module\(f?\"|\") ?{package.replace('-', '_')}\b", source), package
+
+
+@pytest.mark.filterwarnings("ignore:.*y_true")
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_class_with_one_trial_is_trained_on_with_a_warning(run_json, recordings, tmp_path, count):
+    trials = load(recordings, 1)
+    y = trials.y.copy()
+    y[[3, 30][:count]] = 2
+    write_npz(trials.replace(class_names=("left", "right", "rest"), y=y), tmp_path / "rare.npz")
+    with pytest.warns(checks.RareClassWarning, match="'rest'"):
+        found = run_json("train", "--dataset", tmp_path / "rare.npz", *FEW, "-o", tmp_path / "m")
+    assert 3 in json.loads((tmp_path / "m" / "training.json").read_text())["seen"]["train"]
+    assert found["test"]["class_names"] == ["left", "right", "rest"]

@@ -297,3 +297,14 @@ def test_validation_can_be_left_out():
     (split,) = InOrder(valid=0).splits(make(np.tile([0, 1], 8)))
     assert len(split.valid) == 0
     assert len(split.test) == 4
+
+
+def test_a_class_with_one_trial_stays_in_the_training_with_a_warning():
+    n = 24
+    trials = Trials(X=np.zeros((n, 1, 4)), y=[2, *([0, 1] * n)[: n - 1]], class_names="abc", ch_names=["Oz"], sfreq=100)
+    with pytest.warns(checks.RareClassWarning, match="'c'"):
+        (split,) = InOrder().splits(trials)
+    assert 0 in split.train
+    assert set(trials.y[split.test]) == set(trials.y[split.valid]) == {0, 1}
+    with pytest.raises(checks.ParameterError, match="'a', 'b' has 1 trials"):
+        InOrder().splits(trials[np.array([1, 2])])

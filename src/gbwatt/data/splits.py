@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -246,12 +247,19 @@ def _check_fractions(**fractions: float) -> None:
 
 
 def _last_of_each_class(trials: Trials, rows: Indices, fraction: float) -> tuple[Indices, Indices]:
-    """Trials without, and with, the last ``fraction`` of each class, one group at least; groups are not divided."""
+    """Trials without, and with, the last ``fraction`` of each class, one group at least; groups are not divided.
+
+    A class with a single group is left to the first of the two, with a warning, if there are two others at least.
+    """
     held_out: list[int] = []
+    rare: list[str] = []
     for label in np.unique(trials.y[rows]):
         members = rows[trials.y[rows] == label]
         groups = list(dict.fromkeys(trials.group[members].tolist()))
         n_last = max(1, round(fraction * len(groups))) if fraction else 0
+        if n_last and len(groups) == 1:
+            rare.append(trials.class_names[label])
+            continue
         if n_last >= len(groups):
             raise checks.ParameterError(
                 f"class {trials.class_names[label]!r} has {len(groups)} trials, or groups of them; too few to set some "
@@ -259,6 +267,17 @@ def _last_of_each_class(trials: Trials, rows: Indices, fraction: float) -> tuple
             )
         last = groups[len(groups) - n_last :]
         held_out.extend(members[np.isin(trials.group[members], last)].tolist())
+    if rare and len(set(trials.y[held_out].tolist())) < 2:
+        raise checks.ParameterError(
+            f"class {', '.join(map(repr, rare))} has 1 trials, or groups of them; too few to set some apart and keep "
+            "some, and no two other classes are there."
+        )
+    if rare:
+        warnings.warn(
+            f"{', '.join(map(repr, rare))}: classes with one trial, or trials of one group only, stay in the training.",
+            checks.RareClassWarning,
+            stacklevel=3,
+        )
     mask = np.isin(rows, held_out)
     return rows[~mask], rows[mask]
 
