@@ -296,6 +296,19 @@ def test_a_configuration_nested_too_deeply_is_refused(folder, text):
         load_pretrained(folder)
 
 
+def test_a_configuration_names_no_file_of_weights_elsewhere(folder, monkeypatch):
+    asked = []
+
+    def build(signal, task, weights):
+        asked.append(weights)
+        return Tiny(signal.n_chans, signal.n_outputs)
+
+    monkeypatch.setitem(registry._MODELS, "tiny", registry.Entry("tiny", build, "for tests", options=("weights",)))
+    edit(folder, arguments={**ARGUMENTS, "weights": "/etc/passwd"})
+    load_pretrained(folder)
+    assert asked == ["later"]
+
+
 def test_another_class_is_refused(folder):
     with pytest.raises(ModelFileError, match="Tiny, not a GBWAtt"):
         GBWAtt.from_pretrained(folder)

@@ -266,6 +266,8 @@ def _build(name: str, arguments: Mapping[str, Any], source: str, limit: int | No
             f"{source} names the model {name!r}, but gbwatt {gbwatt.__version__} has "
             f"{', '.join(registry.list_models())}. Install the version that wrote it, or register the model first."
         )
+    if limit is not None and {"weights"} & arguments.keys() & {*(registry.entry(name).options or ())}:
+        arguments = {**arguments, "weights": "later"}  # a folder names no file outside of it
     try:
         with torch.random.fork_rng(devices=[]), nullcontext() if limit is None else MemoryLimit(limit):
             return registry.create(name, **registry.from_record(name, arguments))

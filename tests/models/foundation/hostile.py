@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import struct
+import warnings
 import zipfile
-from functools import cache
 from pathlib import Path
 
 import torch
@@ -103,10 +103,31 @@ def beside_weights(value: bytes) -> bytes:
     return archive(mapping(model=mapping(weight=tensor()), other=value))
 
 
-@cache
-def _torchscript() -> bytes:
+class Writer(torch.nn.Module):
+    """Writes a file when torch.jit.load reads it."""
+
+    def __init__(self, path: str):
+        super().__init__()
+        self.path = path
+
+    @torch.jit.export
+    def __getstate__(self):
+        return self.path, self.training
+
+    @torch.jit.export
+    def __setstate__(self, state: tuple[str, bool]):
+        self.path = state[0]
+        self.training = state[1]
+        torch.save(torch.ones(3), self.path)
+
+    def forward(self, x):
+        return x
+
+
+def torchscript(module: torch.nn.Module) -> bytes:
     stream = io.BytesIO()
-    torch.jit.save(torch.jit.script(torch.nn.Linear(3, 2)), stream)
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        torch.jit.save(torch.jit.script(module), stream)
     return stream.getvalue()
 
 
@@ -254,7 +275,8 @@ def files(marker: Path) -> dict[str, bytes]:
         "protocol 77": zipped([("archive/data.pkl", b"\x80\x4d" + proto[2:]), ("archive/data/0", STORAGE)]),
         "a buffer from outside": archive(b"\x97"),
         # ---- archives
-        "TorchScript": _torchscript(),
+        "TorchScript": torchscript(torch.nn.Linear(3, 2)),
+        "TorchScript that writes a file": torchscript(Writer(str(marker))),
         "weights with constants.pkl": archive(
             mapping(weight=tensor()), records={"archive/constants.pkl": b"\x80\x02)."}
         ),
