@@ -4,7 +4,8 @@
  * vectors (BYTES) and names its functions with ARCHITECTURE; `workers`, a struct of functions; and WORKERS(x), its members
  * for the ending x.
  *
- * One binary for every machine: on x86 the algorithms are compiled twice, and the best is picked when the module is loaded.
+ * One binary for every machine: on x86 the algorithms are compiled twice, and the best is picked when the module is loaded;
+ * set_level picks another.
  * Vectors are as wide as the processor's: wider ones would be taken apart number by number.  Double precision comes first:
  * single precision may use it.
  */
@@ -42,18 +43,66 @@
 #include ALGORITHMS
 
 static workers in_float = WORKERS(f32), in_double = WORKERS(f64);
+static const char *level = "default"; /* of the instructions in use */
 
-static void find_best(void)
+static int has_avx2(void)
 {
 #ifdef __x86_64__
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        in_float = (workers)WORKERS(f32_avx2);
-        in_double = (workers)WORKERS(f64_avx2);
-    }
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+    return 0;
 #endif
 }
 
-#define POINTER(x) ((void *)(uintptr_t)(x))
-typedef unsigned long long address;
+/* Take the algorithms of a level; those that the processor lacks are refused. */
+static int use_level(const char *name)
+{
+    if (strcmp(name, "default") == 0) {
+        in_float = (workers)WORKERS(f32);
+        in_double = (workers)WORKERS(f64);
+        level = "default";
+        return 1;
+    }
+#ifdef __x86_64__
+    if (strcmp(name, "avx2") == 0 && has_avx2()) {
+        in_float = (workers)WORKERS(f32_avx2);
+        in_double = (workers)WORKERS(f64_avx2);
+        level = "avx2";
+        return 1;
+    }
+#endif
+    return 0;
+}
+
+static void find_best(void)
+{
+    if (!use_level("avx2")) use_level("default");
+}
+
+static PyObject *levels(PyObject *self, PyObject *args)
+{
+    (void)self, (void)args;
+    return has_avx2() ? Py_BuildValue("(ss)", "default", "avx2") : Py_BuildValue("(s)", "default");
+}
+
+static PyObject *current_level(PyObject *self, PyObject *args)
+{
+    (void)self, (void)args;
+    return PyUnicode_FromString(level);
+}
+
+static PyObject *set_level(PyObject *self, PyObject *args)
+{
+    const char *name;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "s", &name)) return NULL;
+    if (use_level(name)) Py_RETURN_NONE;
+    return PyErr_Format(PyExc_ValueError, "the level '%s' is unknown, or the processor lacks its instructions", name);
+}
+
+#define LEVEL_METHODS                                                                                                \
+    {"levels", levels, METH_NOARGS, "levels of instructions that the processor has"},                                \
+    {"level", current_level, METH_NOARGS, "level in use"},                                                           \
+    {"set_level", set_level, METH_VARARGS, "use a level; not while other threads are at work"}
 
 #define WORKER(name) (itemsize == 4 ? in_float.name : in_double.name)

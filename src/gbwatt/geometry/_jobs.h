@@ -6,7 +6,11 @@
     {                                                                                                                \
         task *t = (task *)argument;                                                                                  \
         const size_t k = t->k, m = t->m, square = k * k, size = square * PARTS;                                      \
-        char *raw = malloc(((matrices) * square + (vectors)) * sizeof(vec) + ALIGNMENT);                             \
+        size_t bytes;                                                                                                \
+        char *raw = NULL;                                                                                            \
+        if (!__builtin_mul_overflow((matrices) * square + (vectors), sizeof(vec), &bytes) &&                         \
+            bytes < PTRDIFF_MAX - ALIGNMENT)                                                                         \
+            raw = malloc(bytes + ALIGNMENT);                                                                         \
         t->out_of_memory = raw == NULL;                                                                              \
         if (!raw) return NULL;                                                                                       \
         vec *buffer = (vec *)(((uintptr_t)raw + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);                             \

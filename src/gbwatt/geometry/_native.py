@@ -7,6 +7,7 @@ of these functions take their torch path, with the same results.
 from __future__ import annotations
 
 import math
+import os
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -25,6 +26,35 @@ MAX_SIZE = 64  # about where LAPACK, which blocks larger matrices better, catche
 BLOCK = 16  # matrices that the kernel works on at a time
 _REAL = (torch.float32, torch.float64)
 
+#: Environment variable that forces the instruction set of the kernels, and its values.
+CAPABILITY = "GBWATT_CPU_CAPABILITY"
+LEVELS = ("default", "avx2")
+
+
+def force_level(kernel: Any) -> None:
+    """Let a kernel use the instruction set that ``GBWATT_CPU_CAPABILITY`` names; without it, it has chosen the best.
+
+    Raises
+    ------
+    ParameterError
+        If the name is unknown, or the processor lacks these instructions.
+    """
+    level = os.environ.get(CAPABILITY)
+    if not level:
+        return
+    checks.one_of(CAPABILITY, level, LEVELS)
+    if kernel is None:
+        return
+    if level not in kernel.levels():
+        raise checks.ParameterError(
+            f"{CAPABILITY}={level!r}, but this processor lacks these instructions; it has "
+            f"{', '.join(map(repr, kernel.levels()))}. Unset the variable to use the best of them."
+        )
+    kernel.set_level(level)
+
+
+force_level(_jacobi)
+
 
 def available() -> bool:
     """Whether the compiled kernel was built with the package."""
@@ -42,8 +72,64 @@ def supports(f: Tensor) -> bool:
     )
 
 
-def _address(x: Tensor | None) -> int:
-    return 0 if x is None else x.data_ptr()
+# --------------------------------------------------------------------------------------- the boundary of the kernels
+
+
+def arrays(*tensors: Tensor | None) -> list[tuple[int, int]]:
+    """Address and number of bytes of contiguous arrays, as the kernels take them; zeros for None."""
+    try:
+        return [(0, 0) if x is None else (x.data_ptr(), x.nbytes) for x in tensors]
+    except RuntimeError as error:
+        raise checks.MismatchError(
+            "an array has no memory that a kernel could read; dense tensors on the CPU are required."
+        ) from error
+
+
+def dense(name: str, x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """``x``, contiguous, if it is on the CPU and has this shape and dtype; an error otherwise."""
+    if x.shape != shape:
+        raise checks.ShapeError(f"'{name}' has shape {tuple(x.shape)}, but {tuple(shape)} is required.")
+    if x.dtype is not dtype or not x.is_cpu:
+        raise checks.MismatchError(
+            f"'{name}' is {x.dtype} on {x.device}, but {dtype} on the CPU is required; use {name}.to('cpu', {dtype})."
+        )
+    try:
+        return x.resolve_neg().contiguous()
+    except RuntimeError as error:
+        raise checks.MismatchError(f"'{name}' is {x.layout}, but a dense tensor is required.") from error
+
+
+def _matrices(name: str, x: Tensor, ndim: int = 2) -> Tensor:
+    """``x`` (..., k, k), contiguous, if the kernel takes it; an error otherwise."""
+    shape = x.shape
+    if len(shape) < ndim or not 0 < shape[-1] == shape[-2] <= MAX_SIZE:
+        raise checks.ShapeError(
+            f"'{name}' has shape {tuple(shape)}, but (..., k, k) with k from 1 to {MAX_SIZE} and at least {ndim} axes "
+            "is required."
+        )
+    if x.dtype not in _REAL or not x.is_cpu:
+        raise checks.MismatchError(
+            f"'{name}' is {x.dtype} on {x.device}, but float32 or float64 on the CPU is required."
+        )
+    try:
+        return x.resolve_neg().contiguous()
+    except RuntimeError as error:
+        raise checks.MismatchError(f"'{name}' is {x.layout}, but a dense tensor is required.") from error
+
+
+def _points(name: str, x: Tensor) -> Tensor:
+    """``x`` (..., m, k, k) with at least one point, contiguous."""
+    x = _matrices(name, x, 3)
+    if x.shape[-3] == 0:
+        raise checks.ShapeError(f"'{name}' has shape {tuple(x.shape)}, but at least one point is required.")
+    return x
+
+
+def _groups(name: str, x: Tensor) -> Tensor:
+    """``x`` (r, m, k, k) with at least one point, contiguous."""
+    if x.ndim != 4:
+        raise checks.ShapeError(f"'{name}' has shape {tuple(x.shape)}, but (r, m, k, k) is required.")
+    return _points(name, x)
 
 
 def _count(x: Tensor) -> int:
@@ -53,7 +139,11 @@ def _count(x: Tensor) -> int:
 
 def _sizes(x: Tensor) -> tuple[int, int, int, int]:
     """What jobs on matrices (..., k, k) have to know."""
-    return _count(x), x.size(-1), x.element_size(), torch.get_num_threads()
+    shape = x.shape
+    return math.prod(shape[:-2]), shape[-1], x.element_size(), torch.get_num_threads()
+
+
+# -------------------------------------------------------------------------------------------------------------- jobs
 
 
 def svd(f: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -69,11 +159,10 @@ def svd(f: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         ``failed`` marks singular or non-finite matrices, whose vectors are not to be trusted; it is None if there are
         none.
     """
-    f = f.contiguous()
+    f = _matrices("f", f)
     u, s, v = torch.empty_like(f), f.new_empty(f.shape[:-1]), torch.empty_like(f)
     failed = torch.empty(f.shape[:-2], dtype=torch.bool)
-    arrays = map(_address, (f, u, s, v, failed))
-    bad = _jacobi.svd(*arrays, failed.numel(), f.shape[-1], f.element_size(), torch.get_num_threads())
+    bad = _jacobi.svd(*arrays(f, u, s, v, failed), *_sizes(f))
     return u, s, v, failed if bad else None
 
 
@@ -85,41 +174,51 @@ def eigh(x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     values, u, failed : Tensors of shape (..., k), (..., k, k), (...)
         ``failed`` marks those that are not positive definite; it is None if all are.
     """
-    x = x.contiguous()
+    x = _matrices("x", x)
     values, u, failed = x.new_empty(x.shape[:-1]), torch.empty_like(x), torch.empty(x.shape[:-2], dtype=torch.bool)
-    arrays = map(_address, (x, u, values, failed))
-    bad = _jacobi.eigen(*arrays, failed.numel(), x.shape[-1], x.element_size(), torch.get_num_threads())
+    bad = _jacobi.eigen(*arrays(x, u, values, failed), *_sizes(x))
     return values, u, failed if bad else None
 
 
 def symmetric(x: Tensor) -> bool:
     """Whether all matrices (..., k, k) are finite, and symmetric to the last bit."""
-    x = x.contiguous()
-    return not _jacobi.symmetric(_address(x), 0, *_sizes(x))
+    x = _matrices("x", x)
+    return not _jacobi.symmetric(*arrays(x), *_sizes(x))
 
 
 def bimap(x: Tensor, w: Tensor) -> Tensor:
     """``wᵀ x w`` for symmetric x (..., n, n) and w (n, k)."""
-    x, w = x.contiguous(), w.contiguous()
-    out = x.new_empty(*x.shape[:-2], w.shape[1], w.shape[1])
-    _jacobi.map(*map(_address, (x, w, out)), 0, _count(x), *w.shape, x.element_size(), torch.get_num_threads())
+    x, w = _map(x, w)
+    n, k = w.shape
+    out = x.new_empty(*x.shape[:-2], k, k)
+    _jacobi.map(*arrays(x, w, out), n, _count(x), k, x.element_size(), torch.get_num_threads())
     return out
 
 
 def bimap_adjoint(x: Tensor, w: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Derivatives of :func:`bimap` in ``x`` and ``w``."""
-    x, w, grad = x.contiguous(), w.contiguous(), grad.contiguous()
-    out, sums = torch.empty_like(x), x.new_empty(-(-_count(x) // BLOCK), *w.shape)
-    arrays = map(_address, (x, w, grad, out, sums))
-    _jacobi.map_adjoint(*arrays, 0, _count(x), *w.shape, x.element_size(), torch.get_num_threads())
+    x, w = _map(x, w)
+    n, k = w.shape
+    grad = dense("grad", grad, (*x.shape[:-2], k, k), x.dtype)
+    out, sums = torch.empty_like(x), x.new_empty(-(-_count(x) // BLOCK), n, k)
+    given = arrays(x, w, grad, out, sums)
+    _jacobi.map_adjoint(*given, n, _count(x), k, x.element_size(), torch.get_num_threads())
     return out, sums.sum(0)
+
+
+def _map(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    x = _matrices("x", x)
+    if w.ndim != 2 or not 0 < w.shape[1] <= MAX_SIZE:
+        raise checks.ShapeError(f"'w' has shape {tuple(w.shape)}, but (n, k) with k from 1 to {MAX_SIZE} is required.")
+    return x, dense("w", w, (x.shape[-1], w.shape[1]), x.dtype)
 
 
 def compose(u: Tensor, s: Tensor) -> Tensor:
     """``u diag(s) uᵀ``, for u (..., k, k) and s (..., k): symmetric to the last bit."""
-    u, s = u.contiguous(), s.contiguous()
+    u = _matrices("u", u)
+    s = dense("s", s, u.shape[:-1], u.dtype)
     out = torch.empty_like(u)
-    _jacobi.compose(*map(_address, (u, s, out)), 0, *_sizes(u))
+    _jacobi.compose(*arrays(u, s, out), *_sizes(u))
     return out
 
 
@@ -129,9 +228,10 @@ POWER, LOGARITHM = 0, 1
 
 def derive(u: Tensor, values: Tensor, grad: Tensor, function: int, parameter: float) -> Tensor:
     """Derivative of a function of symmetric matrices with eigenvectors u (..., k, k) and values (..., k)."""
-    u, values, grad = u.contiguous(), values.contiguous(), grad.contiguous()
+    u = _matrices("u", u)
+    values, grad = dense("values", values, u.shape[:-1], u.dtype), dense("grad", grad, u.shape, u.dtype)
     out = torch.empty_like(u)
-    _jacobi.derive(*map(_address, (u, values, grad, out)), 0, function, parameter, *_sizes(u))
+    _jacobi.derive(*arrays(u, values, grad, out), function, parameter, *_sizes(u))
     return out
 
 
@@ -157,9 +257,10 @@ def unchart(a: Tensor, c: Tensor, power: float, definite: bool) -> Deformed | No
 
 
 def _deform(job: Any, x: Tensor, c: Tensor, power: float, definite: bool) -> Deformed | None:
-    x, c = x.contiguous(), c.contiguous()
+    x = _matrices("x", x)
+    c = dense("c", c, x.shape[-2:], x.dtype)
     value, u, eigenvalues = torch.empty_like(x), torch.empty_like(x), x.new_empty(x.shape[:-1])
-    failures = job(*map(_address, (x, c, u, eigenvalues, value)), 0, power, definite, *_sizes(x))
+    failures = job(*arrays(x, c, u, eigenvalues, value), power, definite, *_sizes(x))
     return None if failures else Deformed(value, u, eigenvalues)
 
 
@@ -179,10 +280,13 @@ def unchart_adjoint(a: Tensor, found: Deformed, c: Tensor, power: float, grad: T
 def _undeform(
     job: Any, a: Tensor, found: Deformed, c: Tensor, power: float, grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    a, c, grad = a.contiguous(), c.contiguous(), grad.contiguous()
-    out, slopes = torch.empty_like(a), a.new_empty(a.shape[:-2])
+    a = _matrices("a", a)
+    shape, dtype = a.shape, a.dtype
+    c, grad = dense("c", c, shape[-2:], dtype), dense("grad", grad, shape, dtype)
+    u, eigenvalues = dense("u", found.u, shape, dtype), dense("eigenvalues", found.eigenvalues, shape[:-1], dtype)
+    out, slopes = torch.empty_like(a), a.new_empty(shape[:-2])
     sums = a.new_empty(-(-slopes.numel() // BLOCK), *c.shape)
-    job(*map(_address, (a, c, found.u, found.eigenvalues, grad, out, sums, slopes)), 0, power, *_sizes(a))
+    job(*arrays(a, c, u, eigenvalues, grad, out, sums, slopes), power, *_sizes(a))
     return out, sums.sum(0).tril(), slopes
 
 
@@ -201,22 +305,22 @@ def procrustes(a: Tensor, b: Tensor, derive: bool) -> tuple[Tensor, Tensor | Non
         Half the derivatives in ``a`` and ``b``, ``a - b q`` and ``b - a qᵀ``; None if not ``derive``.  ``failed`` is
         None if nothing did.
     """
-    batch = checks.common_shape(a.shape[:-2], b.shape[:-2])
-    a, b = a.contiguous(), b.contiguous()
+    a, batch = _matrices("a", a), checks.common_shape(a.shape[:-2], b.shape[:-2])
+    b = dense("b", b, (*b.shape[:-2], *a.shape[-2:]), a.dtype)
     square, failed = a.new_empty(batch), torch.empty(batch, dtype=torch.bool)
     in_a, in_b = (a.new_empty(*batch, *a.shape[-2:]) if derive else None for _ in range(2))
     which = [_positions(x.shape[:-2], batch) for x in (a, b)]
-    arrays = map(_address, (a, b, *which, square, in_a, in_b, failed))
-    bad = _jacobi.procrustes(*arrays, failed.numel(), a.shape[-1], a.element_size(), torch.get_num_threads())
+    given = arrays(a, b, *which, square, in_a, in_b, failed)
+    sizes = (failed.numel(), a.shape[-1], a.element_size(), torch.get_num_threads())
+    bad = _jacobi.procrustes(*given, _count(a), _count(b), *sizes)
     return square, in_a, in_b, failed if bad else None
 
 
 def bures_start(b: Tensor) -> Tensor | None:
     """A factor (..., k, k) of the mean of ``b_j b_jᵀ`` over points (..., m, k, k); None if one is singular."""
-    b = b.contiguous()
+    b = _points("b", b)
     out = b.new_empty(*b.shape[:-3], *b.shape[-2:])
-    sizes = (_count(out), *b.shape[-3:-1], b.element_size(), torch.get_num_threads())
-    return None if _jacobi.bures_start(_address(b), _address(out), 0, *sizes) else out
+    return None if _jacobi.bures_start(*arrays(b, out), b.shape[-3], *_sizes(out)) else out
 
 
 def bures_frames(n: Tensor, b: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
@@ -230,11 +334,13 @@ def bures_frames(n: Tensor, b: Tensor, before: Tensor | None = None) -> tuple[Te
         ``turned`` are the points times ``v``, ``aligned`` the points times ``v uᵀ``.  None if a matrix was
         singular or not finite.
     """
-    n, b = n.contiguous(), b.contiguous()
+    b = _points("b", b)
+    shape, dtype = b.shape, b.dtype
+    n = dense("n", n, (*shape[:-3], *shape[-2:]), dtype)
+    before = None if before is None else dense("before", before, shape, dtype)
     u, v, turned, aligned = (torch.empty_like(b) for _ in range(4))
-    arrays = map(_address, (n, b, before, u, v, turned, aligned))
-    sizes = (_count(b), *b.shape[-3:-1], b.element_size(), torch.get_num_threads())
-    return None if _jacobi.bures_frames(*arrays, 0, *sizes) else (u, v, turned, aligned)
+    given = arrays(n, b, before, u, v, turned, aligned)
+    return None if _jacobi.bures_frames(*given, shape[-3], *_sizes(b)) else (u, v, turned, aligned)
 
 
 def bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -252,12 +358,11 @@ def bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tenso
         ``turned`` are the points times their right singular vectors: a cheaper start of the next step.  ``failed`` is
         None if nothing did.
     """
-    n, b, w = n.contiguous(), b.contiguous(), w.contiguous()
+    n, b, w = _problems(n, b, w)
     new, residual, failed = _results(n)
     turned = torch.empty_like(b)
-    arrays = map(_address, (n, b, w, new, residual, turned, failed))
-    sizes = (len(n), *b.shape[1:3], b.element_size(), torch.get_num_threads())
-    return new, residual, turned, failed if _jacobi.bures_step(*arrays, tolerance, *sizes) else None
+    given = arrays(n, b, w, new, residual, turned, failed)
+    return new, residual, turned, failed if _jacobi.bures_step(*given, tolerance, b.shape[1], *_sizes(n)) else None
 
 
 def bures_walk(
@@ -283,13 +388,13 @@ def bures_walk(
     mean, residual, steps, converged : Tensors of shape (r, k, k), (r,), (r,), (r,)
         Problems that are too far from the frames, or converge slowly, are given up, with the way they have come.
     """
-    n, b, w, u = n.contiguous(), b.contiguous(), w.contiguous(), u.contiguous()
+    n, b, w, q = _shared_problems(n, b, w)
+    u = dense("u", u, b.shape, b.dtype)
+    base = None if base is None else dense("base", base, (len(b), *n.shape[1:]), b.dtype)
     mean, residual, failed = _results(n)
     steps = torch.zeros(len(n), dtype=torch.long)
-    base = base if base is None else base.contiguous()
-    arrays = map(_address, (n, b, w, u, base, mean, residual, steps, failed))
-    sizes = (len(n), len(n) // max(len(b), 1), *b.shape[1:3], b.element_size())
-    _jacobi.bures_walk(*arrays, tolerance, max_steps, *sizes, torch.get_num_threads())
+    given = arrays(n, b, w, u, base, mean, residual, steps, failed)
+    _jacobi.bures_walk(*given, tolerance, max_steps, q, b.shape[1], *_sizes(n))
     return mean, residual, steps, ~failed
 
 
@@ -305,11 +410,10 @@ def affine_slope(p: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tenso
     slope, tau, failed : Tensors of shape (r, k, k), (r,), (r,)
         ``tau`` is how much of it to go.  ``failed`` is None if nothing did.
     """
-    p, b, w = p.contiguous(), b.contiguous(), w.contiguous()
+    p, b, w = _problems(p, b, w)
     slope, tau, failed = _results(p)
-    arrays = map(_address, (p, b, w, slope, tau, failed))
-    sizes = (len(p), *b.shape[1:3], b.element_size(), torch.get_num_threads())
-    return slope, tau, failed if _jacobi.affine_slope(*arrays, *sizes) else None
+    given = arrays(p, b, w, slope, tau, failed)
+    return slope, tau, failed if _jacobi.affine_slope(*given, b.shape[1], *_sizes(p)) else None
 
 
 def bures_adjoint(
@@ -341,12 +445,32 @@ def affine_adjoint(
 def _adjoint(
     n: Tensor, b: Tensor, w: Tensor, grad: Tensor, function: int, tolerance: float
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    n, b, w, grad = n.contiguous(), b.contiguous(), w.contiguous(), grad.contiguous()
+    n, b, w, q = _shared_problems(n, b, w)
+    grad = dense("grad", grad, n.shape, n.dtype)
     grad_b, grad_w = b.new_empty(*w.shape, *n.shape[-2:]), torch.empty_like(w)
     failed = torch.empty(len(n), dtype=torch.bool)
-    arrays = map(_address, (n, b, w, grad, grad_b, grad_w, failed))
-    sizes = (len(n), len(n) // max(len(b), 1), *b.shape[1:3], b.element_size(), torch.get_num_threads())
-    return grad_b, grad_w, failed if _jacobi.adjoint(*arrays, function, tolerance, *sizes) else None
+    given = arrays(n, b, w, grad, grad_b, grad_w, failed)
+    bad = _jacobi.adjoint(*given, function, tolerance, q, b.shape[1], *_sizes(n))
+    return grad_b, grad_w, failed if bad else None
+
+
+def _problems(n: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Iterates (r, k, k), points (r, m, k, k) and weights (r, m), contiguous."""
+    b = _groups("b", b)
+    rows, m, *square = b.shape
+    return dense("n", n, (rows, *square), b.dtype), b, dense("w", w, (rows, m), b.dtype)
+
+
+def _shared_problems(n: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Iterates (r, k, k), points (i, m, k, k) and weights (r, m), contiguous, and r / i."""
+    n, b = _matrices("n", n, 3), _groups("b", b)
+    rows, groups = len(n), len(b)
+    if rows and (groups == 0 or rows % groups):
+        raise checks.ShapeError(
+            f"'n' has {rows} rows and 'b' {groups} groups of points, but the rows must be a multiple of the groups."
+        )
+    n, b = dense("n", n, (rows, *b.shape[2:]), b.dtype), dense("b", b, (groups, *b.shape[1:]), n.dtype)
+    return n, b, dense("w", w, (rows, b.shape[1]), n.dtype), rows // groups if rows else 1
 
 
 def _results(n: Tensor) -> tuple[Tensor, Tensor, Tensor]:

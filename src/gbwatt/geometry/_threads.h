@@ -67,9 +67,10 @@ static int run(job *all, worker work, const task *whole, size_t items, int threa
 {
     const size_t blocks = (items + LANES - 1) / LANES;
     if (threads > MAX_THREADS) threads = MAX_THREADS;
-    if ((size_t)threads > blocks) threads = (int)blocks;
+    if (threads < 1 || blocks == 0) threads = 1;
+    else if ((size_t)threads > blocks) threads = (int)blocks;
     all->work = work;
-    all->parts = threads < 1 ? 1 : threads;
+    all->parts = threads;
     for (int t = 0; t < all->parts; t++) {
         task *part = &all->part[t];
         *part = *whole;

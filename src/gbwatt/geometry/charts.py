@@ -130,6 +130,8 @@ class DeformedRoot(Chart):
         return factor(self.M, "M", "definite") if self.root is None else self.root
 
     def inverse(self, a: Tensor) -> Tensor:
+        checks.same_kind(c=a, M=self.M)  # `point` is given coordinates c, which no chart has seen
+        checks.square(c=a, M=self.M)
         back, root = 1 / self.theta, self._root()
         found = deformed_power(a, root, back)
         return spectral(root @ a, power_function(back), back, gram=True) if found is None else found

@@ -176,10 +176,10 @@ static int NAME(prepare)(NAME(plan) *p, const task *t)
     p->pairs = (p->blocks + 1) / 2;
     p->all = t->batch * p->pairs;
     p->rows = FREQUENCIES(p->size, p->blocks);
-    p->z = new(sizeof(vec) * 2 * p->size);
-    p->turns = new(sizeof(REAL) * 2 * p->size);
-    p->row = new(sizeof(REAL) * 2 * VEC * (p->size + VEC));
-    p->at = new(sizeof(size_t) * p->size), p->mirror = new(sizeof(size_t) * p->size);
+    p->z = new(sizeof(vec), 2, p->size, 1);
+    p->turns = new(sizeof(REAL), 2, p->size, 1);
+    p->row = new(sizeof(REAL), 2 * VEC, p->size + VEC, 1);
+    p->at = new(sizeof(size_t), p->size, 1, 1), p->mirror = new(sizeof(size_t), p->size, 1, 1);
     if (!p->z || !p->turns || !p->row || !p->at || !p->mirror) return 0;
     NAME(turns)(p->turns, p->size);
     for (size_t f = 0; f < p->size; f++) {
@@ -326,7 +326,7 @@ static void *NAME(responses)(void *argument)
 static void *NAME(constants)(void *argument)
 {
     task *t = (task *)argument;
-    double *sums = new(sizeof(double) * (t->length + 1));
+    double *sums = new(sizeof(double), t->length + 1, 1, 1);
     if (!sums) t->out_of_memory = 1;
     for (size_t o = 0; o < t->n_out && sums; o++) {
         const REAL *kernel = (const REAL *)t->kernel + ((o + 1) * (t->n_in + 1) - 1) * t->length;
@@ -366,7 +366,7 @@ static void *NAME(correlations)(void *argument)
     const size_t in = 2 * ROUNDED(t->n_in), out = 2 * ROUNDED(t->n_out);
     NAME(plan) p = {0};
     const int ready = NAME(prepare)(&p, t);
-    REAL *x = new(sizeof(REAL) * p.rows * PAIRS * in), *y = new(sizeof(REAL) * p.rows * PAIRS * out);
+    REAL *x = new(sizeof(REAL), p.rows, PAIRS, in), *y = new(sizeof(REAL), p.rows, PAIRS, out);
     if (!ready || !x || !y) t->out_of_memory = 1;
     for (size_t item = t->first; item < t->last && !t->out_of_memory; item++) {
         const size_t pair = item * PAIRS, left = p.all - pair, count = left < PAIRS ? left : PAIRS;
@@ -455,10 +455,10 @@ static void *NAME(filter_gradients)(void *argument)
     const size_t in = 2 * ROUNDED(t->n_in), out = 2 * ROUNDED(t->n_out), inputs = t->n_in + (t->constant ? 1 : 0);
     NAME(plan) p = {0};
     const int ready = NAME(prepare)(&p, t);
-    const size_t all = p.rows * t->n_out * in, reach = t->n_out * (t->width + 1), pairs = p.all;
-    REAL *x = new(sizeof(REAL) * p.rows * DEPTH * in), *d = new(sizeof(REAL) * (p.rows * DEPTH * out + 8));
-    REAL *sums = new(sizeof(REAL) * all);
-    t->reached = new(sizeof(double) * reach);
+    const size_t reach = t->n_out * (t->width + 1), pairs = p.all;
+    REAL *x = new(sizeof(REAL), p.rows, DEPTH, in), *d = new(sizeof(REAL), p.rows * DEPTH * out + 8, 1, 1);
+    REAL *sums = new(sizeof(REAL), p.rows, t->n_out, in);
+    t->reached = new(sizeof(double), reach, 1, 1);
     if (!ready || !x || !d || !sums || !t->reached) t->out_of_memory = 1;
     for (size_t item = t->first; item < t->last && !t->out_of_memory; item++) {
         double *to = (double *)t->out + item * t->n_out * inputs * t->length;
@@ -616,7 +616,7 @@ static void *NAME(channel_moments)(void *argument)
 {
     task *t = (task *)argument;
     const size_t n = t->n_in, stride = (t->times + 3) / 4 * 4;
-    double *x = new(sizeof(double) * n * stride), *products = new(sizeof(double) * n * n);
+    double *x = new(sizeof(double), n, stride, 1), *products = new(sizeof(double), n, n, 1);
     if (!x || !products) t->out_of_memory = 1;
     for (size_t item = t->first; item < t->last && !t->out_of_memory; item++) {
         double *to = (double *)t->out + item * n * (n + 1);
@@ -715,8 +715,8 @@ static void *NAME(covariances)(void *argument)
 {
     task *t = (task *)argument;
     const size_t n = t->n_in, stride = ROUNDED(t->times / t->windows + 1);
-    REAL *y = new(sizeof(REAL) * n * stride);
-    double *product = new(sizeof(double) * n * n);
+    REAL *y = new(sizeof(REAL), n, stride, 1);
+    double *product = new(sizeof(double), n, n, 1);
     if (!y || !product) t->out_of_memory = 1;
     for (size_t item = t->first; item < t->last && !t->out_of_memory; item++)
         for (size_t w = 0; w < t->windows; w++) {
@@ -772,7 +772,7 @@ static void *NAME(covariance_gradients)(void *argument)
 {
     task *t = (task *)argument;
     const size_t n = t->n_in, stride = ROUNDED(t->times / t->windows + 1), rows = (n + 3) / 4 * 4;
-    REAL *y = new(sizeof(REAL) * n * stride), *z = new(sizeof(REAL) * rows * stride), *s = new(sizeof(REAL) * rows * n);
+    REAL *y = new(sizeof(REAL), n, stride, 1), *z = new(sizeof(REAL), rows, stride, 1), *s = new(sizeof(REAL), rows, n, 1);
     if (!y || !z || !s) t->out_of_memory = 1;
     else memset(s, 0, sizeof(REAL) * rows * n);
     for (size_t item = t->first; item < t->last && !t->out_of_memory; item++)

@@ -1,46 +1,52 @@
-# Addresses and sizes are integers; _native.py says what they are of.
+MAX_CHANNELS: int
+
+# The address of an array, and the number of bytes from there to the end of its memory; _native.py says what it is of.
+_Array = tuple[int, int]
 _Sizes = tuple[int, int, int]
 
+def levels() -> tuple[str, ...]: ...
+def level() -> str: ...
+def set_level(name: str, /) -> None: ...
 def correlate(
-    x: int,
-    kernel: int,
-    bias: int,
-    out: int,
+    x: _Array,
+    kernel: _Array,
+    bias: _Array,
+    out: _Array,
     shape: _Sizes,
     stride: _Sizes,
     filters: _Sizes,
     size: int,
-    constant: int,
+    constant: bool,
     itemsize: int,
     threads: int,
     /,
 ) -> None: ...
 def filter_gradient(
-    x: int,
-    y: int,
-    grad: int,
-    coefficients: int,
-    out: int,
+    x: _Array,
+    y: _Array,
+    grad: _Array,
+    coefficients: _Array,
+    out: _Array,
     shape: _Sizes,
     stride: _Sizes,
     filters: _Sizes,
     size: int,
-    constant: int,
+    constant: bool,
     pieces: int,
     itemsize: int,
     threads: int,
     /,
 ) -> None: ...
 def channel_moments(
-    x: int, out: int, shape: _Sizes, stride: _Sizes, pieces: int, itemsize: int, threads: int, /
+    x: _Array, out: _Array, shape: _Sizes, stride: _Sizes, pieces: int, itemsize: int, threads: int, /
 ) -> None: ...
 def normalise(
-    y: int,
-    weight: int,
-    bias: int,
-    coefficients: int,
-    moments: int,
-    out: int,
+    y: _Array,
+    weight: _Array,
+    bias: _Array,
+    coefficients: _Array,
+    moments: _Array,
+    out: _Array,
     shape: _Sizes,
     eps: float,
     itemsize: int,
@@ -48,12 +54,12 @@ def normalise(
     /,
 ) -> None: ...
 def normalise_gradient(
-    y: int,
-    grad: int,
-    weight: int,
-    moments: int,
-    coefficients: int,
-    out: int,
+    y: _Array,
+    grad: _Array,
+    weight: _Array,
+    moments: _Array,
+    coefficients: _Array,
+    out: _Array,
     shape: _Sizes,
     eps: float,
     itemsize: int,
@@ -61,5 +67,14 @@ def normalise_gradient(
     /,
 ) -> None: ...
 def covariances(
-    x: int, grad: int, out: int, shape: _Sizes, windows: int, keep: float, lift: float, itemsize: int, threads: int, /
+    x: _Array,
+    grad: _Array,
+    out: _Array,
+    shape: _Sizes,
+    windows: int,
+    keep: float,
+    lift: float,
+    itemsize: int,
+    threads: int,
+    /,
 ) -> None: ...

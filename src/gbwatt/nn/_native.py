@@ -13,12 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gbwatt import checks
+from gbwatt.geometry._native import arrays, dense, force_level
+
 _filters: Any
 try:
     from gbwatt.nn import _filters
 except ImportError:  # no compiler when the package was installed: torch does the work
     _filters = None
 
+force_level(_filters)
+
+MAX_CHANNELS = 2**20  # or filters
 MAX_LENGTH = 4096  # of filters: blocks of longer ones leave the cache
 #: What a number of a transform costs at each of its stages, in complex products.
 _STAGE = 0.75
@@ -37,6 +43,7 @@ def supports(x: Tensor) -> bool:
         and x.dtype in (torch.float32, torch.float64)
         and not torch.compiler.is_compiling()
         and x.numel() > 0
+        and x.shape[-2] <= MAX_CHANNELS
     )
 
 
@@ -67,6 +74,45 @@ def _sizes(x: Tensor, n_out: int, length: int, padding: int) -> tuple[Any, ...]:
     return tuple(x.shape), x.stride(), (n_out, length, padding), size
 
 
+def _epochs(name: str, x: Tensor) -> Tensor:
+    """``x`` (batch, n, times) with any strides, if the kernel takes it; an error otherwise."""
+    if x.ndim != 3 or x.numel() == 0 or x.shape[1] > MAX_CHANNELS:
+        raise checks.ShapeError(
+            f"'{name}' has shape {tuple(x.shape)}, but three axes that are not empty, the second of at most "
+            f"{MAX_CHANNELS}, are required."
+        )
+    if x.dtype not in (torch.float32, torch.float64) or not x.is_cpu or x.layout is not torch.strided:
+        raise checks.MismatchError(
+            f"'{name}' is {x.dtype}, {x.layout} on {x.device}, but dense float32 or float64 on the CPU is required."
+        )
+    return x.resolve_neg()
+
+
+def _strided(x: Tensor) -> tuple[int, int]:
+    """Address of an array, and the number of bytes from there to the end of its storage."""
+    return arrays(x)[0][0], x.untyped_storage().nbytes() - int(x.storage_offset()) * x.element_size()
+
+
+def _dense_epochs(name: str, x: Tensor) -> Tensor:
+    return _epochs(name, x).contiguous()
+
+
+def _filters_of(x: Tensor, kernel: Tensor, padding: int) -> tuple[int, int, int]:
+    """Number of filters, of their inputs and of their samples; an error if they do not suit the epochs."""
+    if kernel.ndim != 3 or not 0 < kernel.shape[0] <= MAX_CHANNELS or kernel.shape[1] - x.shape[1] not in (0, 1):
+        n = x.shape[1]
+        raise checks.ShapeError(
+            f"'kernel' has shape {tuple(kernel.shape)}, but (n_out, {n} or {n + 1}, length) is required."
+        )
+    n_out, inputs, length = kernel.shape
+    if not 0 <= padding < length <= min(MAX_LENGTH, x.shape[2] + 2 * padding):
+        raise checks.ShapeError(
+            f"filters of {length} samples with padding {padding} do not suit epochs {tuple(x.shape)}; the padding must "
+            f"be less than the length, and the length at most {MAX_LENGTH} and that of the padded epochs."
+        )
+    return n_out, inputs, length
+
+
 def correlate(x: Tensor, kernel: Tensor, bias: Tensor | None, padding: int) -> Tensor:
     """Filters of epochs; an input of the filters beyond the channels is 1 at all times of the epoch.
 
@@ -80,13 +126,14 @@ def correlate(x: Tensor, kernel: Tensor, bias: Tensor | None, padding: int) -> T
     -------
     y : Tensor, shape (batch, n_out, times + 2 padding - length + 1)
     """
-    kernel, bias = kernel.contiguous(), None if bias is None else bias.contiguous()
-    n_out, inputs, length = kernel.shape
+    x = _epochs("x", x)
+    n_out, inputs, length = _filters_of(x, kernel, padding)
+    kernel = dense("kernel", kernel, kernel.shape, x.dtype)
+    bias = None if bias is None else dense("bias", bias, (n_out,), x.dtype)
     out = x.new_empty(x.shape[0], n_out, x.shape[2] + 2 * padding - length + 1)
-    arrays = (x.data_ptr(), kernel.data_ptr(), 0 if bias is None else bias.data_ptr(), out.data_ptr())
-    constant = int(inputs > x.shape[1])
+    given = (_strided(x), *arrays(kernel, bias, out))
     sizes = _sizes(x, n_out, length, padding)
-    _filters.correlate(*arrays, *sizes, constant, x.element_size(), torch.get_num_threads())
+    _filters.correlate(*given, *sizes, inputs > x.shape[1], x.element_size(), torch.get_num_threads())
     return out
 
 
@@ -102,15 +149,21 @@ def filter_gradient(
     y, coefficients : Tensors, shape (batch, n_out, width), (n_out, 4), optional
         Of the normalisation, from :func:`normalise_gradient`.
     """
-    n_out, inputs, length = kernel.shape
+    x = _epochs("x", x)
+    n_out, inputs, length = _filters_of(x, kernel, padding)
+    results = (x.shape[0], n_out, x.shape[2] + 2 * padding - length + 1)
+    grad = dense("grad", grad, results, x.dtype)
+    if y is None or coefficients is None:
+        y = coefficients = None
+    else:
+        y, coefficients = dense("y", y, results, x.dtype), dense("coefficients", coefficients, (n_out, 4), x.dtype)
     sizes = _sizes(x, n_out, length, padding)
     pairs = x.shape[0] * math.ceil(grad.shape[2] / (sizes[-1] - length + 1) / 2)
     pieces = max(1, min(8, pairs // 16))  # to be added up in float64, whatever the number of threads
     out = torch.empty(pieces, n_out, inputs, length, dtype=torch.float64)
-    extra = (0, 0) if y is None or coefficients is None else (y.data_ptr(), coefficients.data_ptr())
-    arrays = (x.data_ptr(), extra[0], grad.data_ptr(), extra[1], out.data_ptr())
-    constant = int(inputs > x.shape[1])
-    _filters.filter_gradient(*arrays, *sizes, constant, pieces, x.element_size(), torch.get_num_threads())
+    given = (_strided(x), *arrays(y, grad, coefficients, out))
+    constant = inputs > x.shape[1]
+    _filters.filter_gradient(*given, *sizes, constant, pieces, x.element_size(), torch.get_num_threads())
     return out.sum(0).to(x.dtype)
 
 
@@ -119,20 +172,23 @@ def channel_moments(x: Tensor) -> Tensor:
 
     (batch, n, times) -> (n, n + 1)
     """
+    x = _epochs("x", x)
     pieces = max(1, min(8, x.shape[0] // 4))
     out = torch.empty(pieces, x.shape[1], x.shape[1] + 1, dtype=torch.float64)
-    arrays = (x.data_ptr(), out.data_ptr())
-    _filters.channel_moments(*arrays, tuple(x.shape), x.stride(), pieces, x.element_size(), torch.get_num_threads())
+    given = (_strided(x), *arrays(out))
+    _filters.channel_moments(*given, tuple(x.shape), x.stride(), pieces, x.element_size(), torch.get_num_threads())
     return out.sum(0)
 
 
 def normalise(y: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Batch normalisation of (batch, n, times), and the means and variances (n, 2) in float64 that it is by."""
-    weight, bias = weight.contiguous(), bias.contiguous()
+    y = _dense_epochs("y", y)
+    n = y.shape[1]
+    weight, bias = dense("weight", weight, (n,), y.dtype), dense("bias", bias, (n,), y.dtype)
     out, moments = torch.empty_like(y), torch.empty(y.shape[1], 2, dtype=torch.float64)
     coefficients = y.new_empty(y.shape[1], 3)
-    arrays = (x.data_ptr() for x in (y, weight, bias, coefficients, moments, out))
-    _filters.normalise(*arrays, tuple(y.shape), eps, y.element_size(), torch.get_num_threads())
+    given = arrays(y, weight, bias, coefficients, moments, out)
+    _filters.normalise(*given, tuple(y.shape), eps, y.element_size(), torch.get_num_threads())
     return out, moments
 
 
@@ -141,24 +197,39 @@ def normalise_gradient(y: Tensor, grad: Tensor, weight: Tensor, moments: Tensor,
 
     They are a, b, c, d of ``a grad + b (y - c) + d``.
     """
-    weight = weight.contiguous()
+    y = _dense_epochs("y", y)
+    n = y.shape[1]
+    grad, weight = dense("grad", grad, y.shape, y.dtype), dense("weight", weight, (n,), y.dtype)
+    moments = dense("moments", moments, (n, 2), torch.float64)
     out, coefficients = y.new_empty(2, y.shape[1]), y.new_empty(y.shape[1], 4)
-    arrays = (x.data_ptr() for x in (y, grad, weight, moments, coefficients, out))
-    _filters.normalise_gradient(*arrays, tuple(y.shape), eps, y.element_size(), torch.get_num_threads())
+    given = arrays(y, grad, weight, moments, coefficients, out)
+    _filters.normalise_gradient(*given, tuple(y.shape), eps, y.element_size(), torch.get_num_threads())
     return out, coefficients
 
 
 def covariances(x: Tensor, windows: int, keep: float, lift: float) -> Tensor:
     """``keep Σ + lift I`` for trace-one covariances Σ of windows, (items, n, times) -> (items, windows, n, n)."""
+    x = _windowed(x, windows)
     out = x.new_empty(x.shape[0], windows, x.shape[1], x.shape[1])
-    arrays = (x.data_ptr(), 0, out.data_ptr())
-    _filters.covariances(*arrays, tuple(x.shape), windows, keep, lift, x.element_size(), torch.get_num_threads())
+    given = arrays(x, None, out)
+    _filters.covariances(*given, tuple(x.shape), windows, keep, lift, x.element_size(), torch.get_num_threads())
     return out
 
 
 def covariance_gradient(x: Tensor, grad: Tensor, keep: float) -> Tensor:
     """Derivative of :func:`covariances` in x, from that in its result (items, windows, n, n)."""
+    if grad.ndim != 4:
+        raise checks.ShapeError(f"'grad' has shape {tuple(grad.shape)}, but (items, windows, n, n) is required.")
+    x = _windowed(x, grad.shape[1])
+    grad = dense("grad", grad, (x.shape[0], grad.shape[1], x.shape[1], x.shape[1]), x.dtype)
     out = torch.empty_like(x)
-    arrays = (x.data_ptr(), grad.data_ptr(), out.data_ptr())
-    _filters.covariances(*arrays, tuple(x.shape), grad.shape[1], keep, 0.0, x.element_size(), torch.get_num_threads())
+    given = arrays(x, grad, out)
+    _filters.covariances(*given, tuple(x.shape), grad.shape[1], keep, 0.0, x.element_size(), torch.get_num_threads())
     return out
+
+
+def _windowed(x: Tensor, windows: int) -> Tensor:
+    x = _dense_epochs("x", x)
+    if not 1 <= windows <= x.shape[2]:
+        raise checks.ShapeError(f"{windows} windows of {x.shape[2]} samples: each must have at least one.")
+    return x
