@@ -18,10 +18,10 @@ ARGS   ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test fallback slow fuzz peers ecosystem browser lint audit format demo bench results lock ci clean
+.PHONY: help setup test fallback portability sanitize slow fuzz peers ecosystem browser lint audit format demo bench results lock ci clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 # --- environment -----------------------------------------------------------------------------------
 
@@ -86,6 +86,24 @@ WITH_KERNEL := tests/test_kernels.py tests/geometry tests/nn tests/models tests/
 
 fallback: $(VENV)/.base ## the tests of what the kernel serves, as if there were no C compiler
 	$(PYTEST) $(XDIST) --torch-path $(WITH_KERNEL) $(ARGS)
+
+portability: $(VENV)/.base ## the numerical tests under several levels of instruction sets
+	$(BIN)/python -m tests.portability $(XDIST) -q $(ARGS)
+
+# A copy of the package under build/, with kernels that stop at a read or write outside of an array and at undefined
+# behaviour. Python is not built with sanitizers, so their libraries, and libstdc++, whose exceptions they watch, are
+# loaded first. Leaks are not looked for: the interpreter and torch leave memory to the end of the process.
+SANITIZED  := build/sanitized
+SANITIZERS  = $(foreach name,libasan.so libubsan.so libstdc++.so,$(shell $(CC) -print-file-name=$(name)))
+AT_BOUNDARY := tests/test_kernels.py tests/geometry/test_native.py tests/nn/test_native.py tests/fuzz/test_kernel_boundary.py
+
+sanitize: $(VENV)/.base ## the tests of the kernels and of their boundary, with address and undefined-behaviour sanitizers
+	@mkdir -p $(SANITIZED)
+	@echo 'int main(void) { return 0; }' | $(CC) -fsanitize=address,undefined -x c - -o $(SANITIZED)/probe && $(SANITIZED)/probe \
+	  || { echo "sanitize: $(CC) has no address and undefined-behaviour sanitizers; use GCC with libasan and libubsan" >&2; exit 1; }
+	GBWATT_SANITIZE=1 CC=$(CC) $(BIN)/python setup.py -q build --build-base $(SANITIZED)/base --build-lib $(SANITIZED)/lib
+	LD_PRELOAD='$(SANITIZERS)' ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$(SANITIZED)/lib \
+	  $(PYTEST) $(XDIST) -m 'not slow' --sanitized $(AT_BOUNDARY) $(ARGS)
 
 slow: $(VENV)/.base ## the slow tests
 	$(PYTEST) $(XDIST) -m 'slow and not peers and not fuzz' $(ARGS)

@@ -15,6 +15,10 @@ from setuptools.command.build_ext import build_ext
 
 # One binary for CPython 3.11 and later; free-threaded interpreters have no stable ABI.
 STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")
+# `make sanitize` builds extensions that stop at a read or write outside of an array and at undefined behaviour.
+SANITIZE = (
+    ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"] if os.environ.get("GBWATT_SANITIZE") else []
+)
 
 
 class BuildExt(build_ext):
@@ -25,10 +29,12 @@ class BuildExt(build_ext):
             # errno and floating-point traps are never read, and minding them prevents vectorised loops.
             # No -ffast-math: the code must see NaN and infinity, and round as written.
             flags = ["-O3", "-fno-math-errno", "-fno-trapping-math"]
+            if SANITIZE:
+                flags += ["-O1", "-g", "-fno-omit-frame-pointer", *SANITIZE]
             threads = ["-pthread"] if os.name == "posix" else []
             for extension in self.extensions:
                 extension.extra_compile_args += flags + threads
-                extension.extra_link_args += threads + (["-ldl"] if sys.platform == "linux" else [])
+                extension.extra_link_args += threads + (["-ldl"] if sys.platform == "linux" else []) + SANITIZE
         super().build_extensions()
 
 
@@ -37,10 +43,10 @@ def extension(name: str) -> Extension:
     return Extension(
         f"gbwatt.{name}",
         sources=[f"src/gbwatt/{name.replace('.', '/')}.c"],
-        depends=HEADERS,
+        depends=[*HEADERS, __file__],
         define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
         py_limited_api=STABLE_ABI,
-        optional=True,
+        optional=not SANITIZE,
     )
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from torch import Tensor
 
-torch.set_num_threads(1)  # one per worker: tests run in parallel processes
+# One per worker, because tests run in parallel processes; `make portability` also runs them with two.
+torch.set_num_threads(int(os.environ.get("GBWATT_TEST_THREADS", "1")))
 
 
 def pytest_addoption(parser):
     parser.addoption("--torch-path", action="store_true", help="run as if the compiled kernels had not been built")
+    parser.addoption("--sanitized", action="store_true", help="require kernels that were built with sanitizers")
 
 
 def pytest_configure(config):

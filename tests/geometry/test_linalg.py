@@ -48,9 +48,16 @@ QUOTIENTS = {
 @pytest.mark.parametrize("k", SIZES)
 @pytest.mark.parametrize("name", SCIPY)
 def test_matrix_functions_agree_with_scipy(spd, name, k, kind):
+    """To 100 eps κ, which bounds the relative error of functions whose derivative grows at most like 1 / λ.
+
+    SciPy's Schur form of a matrix with repeated eigenvalues may have a pair of complex ones, depending on how LAPACK
+    rounds on a processor: then its result has an imaginary part, of the size of the error.
+    """
     ours, oracle = SCIPY[name]
     x = spd(k=k, cond=1e3, kind=kind)
-    assert_close(ours(x), torch.from_numpy(oracle(x.numpy())), exact(torch.float64, 1e3))
+    want, tolerance = oracle(x.numpy()), exact(torch.float64, 1e3)
+    assert abs(want.imag).max() <= tolerance * abs(want).max()
+    assert_close(ours(x), torch.from_numpy(want.real.copy()), tolerance)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gbwatt.geometry import AffineInvariant, BuresWasserstein, _native, barycenter, linalg
-from gbwatt.geometry.procrustes import _by_lapack
+from gbwatt.geometry.procrustes import _by_lapack, _procrustes
 from tests.geometry.conftest import DTYPES, assert_close
 
 
@@ -34,8 +34,12 @@ def test_both_paths_give_the_same_distances_means_and_gradients(spd, softmax_wei
     native = run()
     monkeypatch.setattr(_native, "_jacobi", None)
     assert not _native.supports(x)
-    for a, b in zip(native, run(), strict=True):
-        assert_close(a, b, 1e-9 if dtype == torch.float64 else 1e-3)
+    # an iteration stops at a residual of 1e-12 or 1e-6, which the condition of the points, 1e3, multiplies
+    found = 1e-9 if dtype == torch.float64 else 1e-3
+    # affine-invariant slopes are those of x^-½ y x^-½, whose condition is the product of those of x and y, 1e3 and 1e2
+    slope = max(found, torch.finfo(dtype).eps * 1e5) if metric == AffineInvariant() else found
+    for a, b, tolerance in zip(native, run(), (found, found, slope, found), strict=True):
+        assert_close(a, b, tolerance)
 
 
 @pytest.mark.usefixtures("without_kernel")
@@ -249,12 +253,13 @@ def test_distances_are_exact_whether_by_steps_or_by_rotations(dtype, k, cond):
     u, v = (torch.linalg.qr(torch.randn(2, 40, k, k, dtype=torch.float64)).Q for _ in range(2))
     s = torch.logspace(0, -torch.tensor(cond).log10().item() / 2, k, dtype=torch.float64)
     a, b = ((u * s) @ v.mT).to(dtype)
-    square, in_a, in_b, failed = _native.procrustes(a, b, True) if _native.available() else (*_by_lapack(a, b), None)
+    square, in_a, in_b = _procrustes(a, b, True)
     exact = _by_lapack(a.double(), b.double())
-    assert failed is None
     eps = torch.finfo(dtype).eps
+    if _native.available() and cond * eps < 1:  # of bᵀ a; beyond, it is singular to rounding and may be left to LAPACK
+        assert _native.procrustes(a, b, True)[3] is None
     norm = torch.linalg.matrix_norm(a.double())
-    assert ((square - exact[0]).abs() <= 20 * eps * norm**2).all()
+    assert ((square - exact[0]).abs() <= (k + 5) * eps * norm**2).all()  # products of k terms
     for found, right in zip((in_a, in_b), exact[1:], strict=True):
         # the alignment of the smallest directions is known to rounding over them, and as small as they are
         assert (torch.linalg.matrix_norm(found.double() - right) <= 20 * k * eps * cond**0.5 * norm).all()
