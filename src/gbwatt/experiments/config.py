@@ -99,6 +99,8 @@ def _name(name: str) -> str:
 def _dataset(name: str) -> str:
     try:
         return find_dataset(name).name
+    except ImportError as error:  # MOABB, for its data sets
+        raise checks.ParameterError(f"dataset={name[:80]!r}: {error}.") from None
     except OSError as error:  # a name that is too long for a file, for instance
         raise checks.ParameterError(f"dataset={name[:80]!r} cannot be looked up: {error.strerror or error}.") from None
 

@@ -22,7 +22,7 @@ Origins = dict[Place, str]
 Keys = Callable[[Place], tuple[str, ...] | None]
 
 
-_SHOWN = 50  # problems in a message
+_SHOWN, _LONG = 50, 600  # problems in a message, and letters of each
 
 
 class Problem(NamedTuple):
@@ -61,7 +61,8 @@ def _nearest(place: Place, origins: Mapping[Place, str]) -> Place:
 def _describe(problem: Problem, origins: Mapping[Place, str]) -> str:
     place, origin = show(problem.place), origins.get(_nearest(problem.place, origins))
     where = f"{place} ({origin})" if origin else place
-    return f"{where}: {problem.text}" if where else problem.text
+    text = problem.text if len(problem.text) <= _LONG else f"{problem.text[:_LONG]}…"
+    return f"{where}: {text}" if where else text
 
 
 def show(place: Place) -> str:
