@@ -118,7 +118,7 @@ def fingerprints(x: Array) -> Codes:
 def _fingerprints(x: Array) -> Codes:
     n, n_chans, n_times = x.shape
     largest = np.abs(x).max(axis=(1, 2), keepdims=True)
-    z = np.asarray(x, dtype=np.float64) / np.where(largest > 0, largest, 1)  # neither overflow nor underflow
+    z = np.asarray(x / np.where(largest > 0, largest, 1), dtype=np.float32)  # neither overflow nor underflow
     slow = _slow(n_times)
     z -= z.mean(axis=2, keepdims=True)
     before = np.square(z).sum(axis=(1, 2))
@@ -130,7 +130,7 @@ def _fingerprints(x: Array) -> Codes:
     z /= np.where(absent[:, None, None], 1, np.hypot(deviation, usual))  # neither flat nor noisy channels count for all
     z = z.reshape(n, -1)
     length = np.linalg.norm(z, axis=1, keepdims=True)
-    numbers = (z / np.where(length > 0, length, 1)).astype(np.float32) @ _signs(n_chans, n_times)
+    numbers = (z / np.where(length > 0, length, 1)) @ _signs(n_chans, n_times)
     codes: Codes = np.rint(numbers / STEP).clip(-127, 127).astype(np.int8)
     codes[absent] = _NONE
     return codes
@@ -140,7 +140,7 @@ def _slow(n_times: int) -> Array:
     """Orthonormal slow cosines (n_times, m)."""
     order = np.arange(min(SLOW, max(1, n_times // 4)))
     cosines = np.cos(np.pi * (np.arange(n_times)[:, None] + 0.5) * order / n_times)
-    return np.asarray(cosines / np.linalg.norm(cosines, axis=0))
+    return np.asarray(cosines / np.linalg.norm(cosines, axis=0), dtype=np.float32)
 
 
 @lru_cache(maxsize=4)
