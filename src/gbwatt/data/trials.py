@@ -49,8 +49,8 @@ class Frame:
     def __post_init__(self) -> None:
         object.__setattr__(self, "ch_names", tuple(fields.plain_name("ch_names", n) for n in self.ch_names))
         repeated = [name for name, n in Counter(self.ch_names).items() if n > 1]
-        if repeated or not self.ch_names:
-            what = f"{repeated[0]!r} twice" if repeated else "no channel"
+        if repeated or not self.ch_names or "" in self.ch_names:
+            what = f"{repeated[0]!r} twice" if repeated else "no channel" if not self.ch_names else "an empty name"
             raise checks.ParameterError(f"ch_names has {what}; every channel needs a name of its own.")
         for name in ("sfreq", "tmin"):
             checks.number(name, getattr(self, name))

@@ -13,7 +13,7 @@ from gbwatt.data.formats.headers import Channel
 
 #: Bytes of a sample, by the name of its format.
 SAMPLE_BYTES = {"INT_16": 2, "INT_32": 4, "IEEE_FLOAT_32": 4}
-_MARK = re.compile(r"Mk([0-9]+)=([^,]*),([^,]*),([0-9]+),[0-9]*(,|$)")
+_MARK = re.compile(r"Mk([0-9]+)=([^,]*),([^,]*),([0-9]+),[0-9]+,-?[0-9]+(,[0-9]*)?")
 
 
 @dataclass(frozen=True)
@@ -123,11 +123,13 @@ def _expect_markers(file: Path, name: str, n_samples: int) -> None:
     for line in (line.strip() for line in rest.partition("\n[")[0].splitlines()):
         if not line or line.startswith(";"):
             continue
-        found = _MARK.match(line)
+        found = _MARK.fullmatch(line)
         if found is None:
             raise DataError(markers, f"{line[:60]!r} as a marker", "Mk1=type,description,position,size,…")
         if not 1 <= int(found.group(4)) <= n_samples + 1:
             raise DataError(markers, f"a marker at sample {found.group(4)}", f"1 to {n_samples}", "Copy it again.")
         numbers.append(int(found.group(1)))
+    if not text.endswith("\n"):
+        warn_of(markers, "the last line is not ended; is the file truncated?", stacklevel=5)
     if numbers != list(range(1, len(numbers) + 1)):
         warn_of(markers, "markers are not numbered from 1 without gaps; is one missing?", stacklevel=5)

@@ -10,6 +10,8 @@ from gbwatt.data.files import DataError
 _TAG = struct.Struct(">iiii")  # kind, type, bytes of data, place of the next tag
 _FILE_ID, _START, _END = 100, 104, 105
 _FOLLOWS, _LAST = 0, -1
+_KINDS = 1 << 16  # all that are defined are below
+_RAW, _SAMPLES, _SMALL = (102, 112, 119), 300, 1024  # blocks of continuous samples, their tags, bytes of other tags
 
 
 def expect_tags(file: Path) -> None:
@@ -27,8 +29,14 @@ def expect_tags(file: Path) -> None:
                 raise _damaged(file, f"{end} bytes that MNE cannot read: they begin with {raw[:8]!r}")
             if size < 0 or at + _TAG.size + size > end:
                 raise _damaged(file, f"{end} bytes and a tag at {at} of {size} bytes, which goes on after the end")
+            if not 0 < kind < _KINDS:
+                raise _damaged(file, f"{end} bytes and a tag at {at} of kind {kind}")
             if kind == _START:
                 opened.append(_block(stream.read(4)))
+                if opened[-1] >= _KINDS:
+                    raise _damaged(file, f"{end} bytes and a block at {at} of kind {opened[-1]}")
+            elif opened and opened[-1] in _RAW and size > _SMALL and kind != _SAMPLES:
+                raise _damaged(file, f"{end} bytes and a tag at {at} of kind {kind} among the samples")
             elif kind == _END and (not opened or opened.pop() != _block(stream.read(4))):
                 raise _damaged(file, f"{end} bytes, and at {at} the end of a block that did not begin")
             n_tags += 1

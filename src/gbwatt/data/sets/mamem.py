@@ -80,6 +80,7 @@ def read_processed(files: Sequence[Path], subject: int) -> Trials:
     expect_shape(file, "x_test", content["x_test"], (n, len(PROCESSED_CHANNELS), 125))
     y = expect_labels(file, content["y_test"], n, range(len(FREQUENCIES)))
     _expect_fours(file, y)
+    _expect_counts(file, y)
     expect_finite(file, content["x_test"], PROCESSED_CHANNELS)
     session = np.repeat(SESSIONS, n // len(SESSIONS))
     return Trials(
@@ -108,6 +109,20 @@ def _expect_fours(file: Path, y: Array) -> None:
             "one label for the four segments of a stimulation",
             "The rows may have been shuffled: a split by session would not be one.",
         )
+
+
+def _expect_counts(file: Path, y: Array) -> None:
+    """Require as many segments of each class in every session as there were stimulations."""
+    wanted = [SEGMENTS * n for n in TRIALS]
+    for session, labels in zip(SESSIONS, y.reshape(len(SESSIONS), -1), strict=True):
+        counts = np.bincount(labels, minlength=len(TRIALS)).tolist()
+        if counts != wanted:
+            raise DataError(
+                file,
+                f"{'/'.join(map(str, counts))} segments with labels 0 to 4 in session {session}",
+                f"{'/'.join(map(str, wanted))}, as in every session of Dataset II",
+                "Copy it again.",
+            )
 
 
 # ---- raw files
