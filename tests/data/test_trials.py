@@ -348,6 +348,7 @@ def test_concatenation_of_nothing_is_an_error():
         ({"class_names": ()}, checks.ParameterError, "one or more"),
         ({"ch_names": ("C3", "C3", "C4")}, checks.ParameterError, "'C3' twice"),
         ({"ch_names": ()}, checks.ParameterError, "no channel"),
+        ({"ch_names": ("C3", "", "C4")}, checks.ParameterError, "an empty name"),
         ({"sfreq": 0}, checks.ParameterError, "positive"),
         ({"sfreq": np.nan}, checks.ParameterError, "finite"),
         ({"sfreq": "100"}, checks.ParameterError, "finite number"),

@@ -115,10 +115,14 @@ def test_markers_that_are_incomplete_or_outside_are_refused(tmp_path, new, messa
         read_file(file, **WINDOW)
 
 
-def test_missing_markers_are_told(tmp_path):
+@pytest.mark.parametrize(
+    ("old", "message"),
+    [("Mk3=Stimulus,S  2,1001,1,0\n", "is one missing"), ("Mk7=Stimulus,S  2,3001,1,0\n", "truncated")],
+)
+def test_missing_markers_are_told(tmp_path, old, message):
     file = write(tmp_path)
-    replace(file.with_suffix(".vmrk"), "Mk3=Stimulus,S  2,1001,1,0\n", "")
-    with pytest.warns(DataWarning, match="is one missing"):
+    replace(file.with_suffix(".vmrk"), old, "" if "Mk3" in old else old.rstrip())
+    with pytest.warns(DataWarning, match=message):
         read_file(file, **WINDOW)
 
 

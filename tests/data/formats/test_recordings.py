@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shlex
+import struct
 import warnings
 
 import edfio
@@ -492,6 +493,16 @@ def test_a_block_that_is_missing_in_a_fif_file_is_noticed(fif):
     content = fif.read_bytes()
     fif.write_bytes(content[: len(content) // 2] + content[len(content) // 2 + 64 :])
     with pytest.raises(DataError, match="expected a complete FIF file"):
+        read_file(fif, tmin=0, tmax=1)
+
+
+@pytest.mark.parametrize("flipped", [0, 1, 2])
+def test_samples_that_are_lost_in_a_fif_file_are_noticed(fif, flipped):
+    content = bytearray(fif.read_bytes())
+    at = content.index(struct.pack(">i", 300) + struct.pack(">i", 5), 1000)  # a tag of samples, in double precision
+    content[at + flipped] ^= 0x20  # MNE passes over tags that it does not know
+    fif.write_bytes(content)
+    with pytest.raises(DataError, match=r"a tag at \d+ of kind"):
         read_file(fif, tmin=0, tmax=1)
 
 

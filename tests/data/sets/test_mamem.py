@@ -161,6 +161,14 @@ def test_truncated_processed_file_is_refused(tmp_path):
         mamem.read_processed([file], 1)
 
 
+def test_labels_that_became_others_are_noticed(tmp_path):
+    content = processed()
+    content["y_test"][100:104] = (content["y_test"][100:104] + 1) % 5
+    scipy.io.savemat(tmp_path / "U001.mat", content)
+    with pytest.raises(DataError, match=r"segments with labels 0 to 4 in session 2; expected 20/20/24/20/16"):
+        mamem.read_processed([tmp_path / "U001.mat"], 1)
+
+
 def test_subject_that_does_not_exist_has_no_files(tmp_path):
     with pytest.raises(MissingFileError, match=r"(?s)subject 12.*T012a\.mat.*U012\.mat.*figshare"):
         find_source(mamem.DATASET, 12, tmp_path, None)
