@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -141,8 +142,8 @@ def _names(saved: dict[str, Any], decoder: EEGDecoder) -> tuple[str, ...] | None
 
 
 def _scale(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-18 <= value <= 1e18:
-        raise ValueError(f"scale={value!r} is not a positive number between 1e-18 and 1e18")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
+        raise ValueError(f"scale={value if isinstance(value, float) else type(value)} is not a positive number")
     return float(value)
 
 
