@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 
+import mne
 import numpy as np
 import pytest
 
@@ -185,3 +186,29 @@ def test_what_is_no_model_is_refused(refused, trained, recordings, tmp_path):
 
 def test_a_data_set_must_be_named(run, trained):
     assert run("evaluate", trained["folder"]).exit_code == 2
+
+
+def write_epochs(trials, file, event_id, **info):
+    """Epochs of another program, filtered to judge by their header."""
+    made = mne.create_info(list(trials.ch_names), trials.sfreq, "eeg")
+    with made._unlock():
+        made.update(info)
+    codes = [event_id[name] for name in trials.labels.tolist()]
+    events = np.column_stack([np.arange(len(trials)), np.zeros(len(trials), int), codes])
+    x = 1e-6 * trials.X.astype(float)
+    mne.EpochsArray(x, made, events, event_id=event_id, verbose="error").save(file, verbose="error")
+    return str(file)
+
+
+def test_epochs_with_other_filters_are_refused_and_other_event_codes_are_not(run_json, refused, recordings, tmp_path):
+    trials, codes = load(recordings, 1), {"left": 1, "right": 2}
+    band = {"highpass": 8.0, "lowpass": 30.0}
+    own = write_epochs(trials, tmp_path / "own-epo.fif", codes, **band)
+    recoded = write_epochs(trials, tmp_path / "recoded-epo.fif", {"right": 3, "left": 7}, **band)
+    unfiltered = write_epochs(trials, tmp_path / "unfiltered-epo.fif", codes)
+    run_json("train", "--dataset", own, "--max-epochs", "3", "-o", tmp_path / "m")
+    found, same = (run_json("evaluate", tmp_path / "m", "--dataset", file, "--all") for file in (own, recoded))
+    assert (same["confusion"], same["class_names"]) == (found["confusion"], found["class_names"])
+    said = refused("evaluate", tmp_path / "m", "--dataset", unfiltered)
+    assert "highpass=0 Hz" in said
+    assert "filter(8, 30)" in said
