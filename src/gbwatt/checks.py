@@ -33,6 +33,10 @@ class NotFiniteError(InputError):
     """A matrix or weight is NaN or infinite."""
 
 
+class RangeError(NotFiniteError):
+    """A result is too large for the floating-point type of its arguments."""
+
+
 class NotSymmetricError(InputError):
     """A matrix is not symmetric, beyond rounding."""
 
@@ -153,17 +157,22 @@ def alike(**matrices: Tensor) -> None:
     broadcastable(**matrices)
 
 
-def symmetric(name: str, x: Tensor) -> None:
-    """Require finite matrices (..., k, k) that are symmetric up to :func:`rounding`."""
+def symmetric(name: str, x: Tensor, reference: Tensor | float = 0.0) -> None:
+    """Require finite matrices (..., k, k) that are symmetric up to :func:`rounding`.
+
+    Rounding is relative to the largest entry of each matrix, or to ``reference``, of a shape that broadcasts with
+    (...), where that is larger.
+    """
     import torch
 
     if torch.equal(x, x.mT) and math.isfinite(float(x.sum())):  # symmetric to the last bit, as ours are
         return
     skew = (x - x.mT).abs().amax((-2, -1))  # NaN for NaN and for infinities: they fail the comparison below
-    size = x.abs().amax((-2, -1))
+    size = torch.maximum(x.abs().amax((-2, -1)), torch.as_tensor(reference, dtype=x.dtype, device=x.device))
     good = skew <= rounding(x.dtype) * size
     if bool(good.all()):
         return
+    x, skew = x.expand(*good.shape, *x.shape[-2:]), skew.expand(good.shape)
     at = first(~good)
     if not bool(torch.isfinite(x[at]).all()):
         raise NotFiniteError(
@@ -172,8 +181,23 @@ def symmetric(name: str, x: Tensor) -> None:
         )
     raise NotSymmetricError(
         f"'{name}' {tuple(x.shape)} is not symmetric: |x - xᵀ| is {float(skew[at]):.1e} where the largest entry is "
-        f"{float(size[at]):.1e}{place(at)}. If it should be, symmetrise it: ({name} + {name}.mT) / 2."
+        f"{float(x[at].abs().max()):.1e}{place(at)}. If it should be, symmetrise it: ({name} + {name}.mT) / 2."
     )
+
+
+def in_range(what: str, *results: Tensor) -> None:
+    """Require finite results of finite arguments; infinite or NaN ones have overflowed."""
+    import torch
+
+    for x in results:
+        if math.isfinite(float(x.sum())) or bool(torch.isfinite(x).all()):
+            continue
+        kind = str(x.dtype).removeprefix("torch.")
+        wider = "" if x.dtype == torch.float64 else ", or use float64"
+        raise RangeError(
+            f"{what} exceeds the range of {kind}, {torch.finfo(x.dtype).max:.1e}: take a smaller step or power, "
+            f"scale the matrices to eigenvalues near 1{wider}."
+        )
 
 
 def not_spd(name: str, x: Tensor, eigenvalues: Tensor, bad: Tensor) -> NoReturn:

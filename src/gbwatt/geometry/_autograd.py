@@ -1,10 +1,10 @@
-"""What custom derivatives share: refusing second derivatives with a clear error."""
+"""What derivatives share: full precision under autocast, and a clear error for second derivatives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +12,36 @@ from torch import Tensor
 from gbwatt.checks import DoubleBackwardError
 
 _Gradients = tuple[Tensor | None, ...]
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def full_precision(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Decorate a function of tensors that ``torch.autocast`` has no influence on.
+
+    Inside autocast the tensors among its arguments that have half precision are converted to float32, as for the
+    functions of torch that autocast runs in float32; outside of it nothing is changed.
+    """
+
+    @wraps(function)
+    def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        for x in (*args, *kwargs.values()):
+            if isinstance(x, Tensor):
+                kind = x.device.type
+                break
+        else:
+            kind = "cpu"
+        if not torch.is_autocast_enabled(kind):
+            return function(*args, **kwargs)
+        with torch.autocast(kind, enabled=False):
+            return function(*map(_widen, args), **{name: _widen(x) for name, x in kwargs.items()})  # type: ignore[arg-type]
+
+    return wrapper
+
+
+def _widen(x: Any) -> Any:
+    half = isinstance(x, Tensor) and x.dtype in (torch.bfloat16, torch.float16)
+    return x.float() if half else x
 
 
 class _Unused:
@@ -61,6 +91,8 @@ def differentiable_once(what: str) -> Callable[[Callable[..., _Gradients]], Call
     """
 
     def decorate(backward: Callable[..., _Gradients]) -> Callable[..., _Gradients]:
+        backward = full_precision(backward)
+
         @wraps(backward)
         def wrapper(ctx: Any, *grads: Tensor) -> _Gradients:
             with torch.no_grad():

@@ -11,6 +11,7 @@ import os
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -291,9 +292,9 @@ def _undeform(
 
 
 @lru_cache(maxsize=64)
-def _positions(shape: tuple[int, ...], batch: tuple[int, ...]) -> Tensor:
-    """Which of the matrices of a batch each of a larger one is."""
-    return torch.arange(math.prod(shape)).reshape(shape).expand(batch).contiguous()
+def _positions(shape: tuple[int, ...], batch: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Which of the matrices of a batch each of a larger one is; a tensor would depend on the mode it was made in."""
+    return np.broadcast_to(np.arange(math.prod(shape)).reshape(shape), batch).copy()
 
 
 def procrustes(a: Tensor, b: Tensor, derive: bool) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
@@ -309,7 +310,7 @@ def procrustes(a: Tensor, b: Tensor, derive: bool) -> tuple[Tensor, Tensor | Non
     b = dense("b", b, (*b.shape[:-2], *a.shape[-2:]), a.dtype)
     square, failed = a.new_empty(batch), torch.empty(batch, dtype=torch.bool)
     in_a, in_b = (a.new_empty(*batch, *a.shape[-2:]) if derive else None for _ in range(2))
-    which = [_positions(x.shape[:-2], batch) for x in (a, b)]
+    which = [torch.from_numpy(_positions(x.shape[:-2], batch)) for x in (a, b)]
     given = arrays(a, b, *which, square, in_a, in_b, failed)
     sizes = (failed.numel(), a.shape[-1], a.element_size(), torch.get_num_threads())
     bad = _jacobi.procrustes(*given, _count(a), _count(b), *sizes)

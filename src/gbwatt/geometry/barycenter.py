@@ -12,6 +12,7 @@ References
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,9 +21,9 @@ import torch
 from torch import Tensor
 
 from gbwatt import checks
-from gbwatt.geometry._autograd import apply, differentiable_once
+from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
 from gbwatt.geometry.flows import COMMON, FLOWS, Flow, Found, each_query
-from gbwatt.geometry.linalg import svd
+from gbwatt.geometry.linalg import in_range, svd
 from gbwatt.geometry.symmetry import require_symmetric
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def default_tolerance(dtype: torch.dtype) -> float:
     return 1e-12 if dtype == torch.float64 else 2e-6
 
 
+@full_precision
 def barycenter(
     metric: Metric,
     points: Tensor,
@@ -127,7 +129,7 @@ def barycenter(
     found = metric.space.barycenter(factors, rows, solver)
     if not torch.compiler.is_compiling() and not bool(found.converged.all()):
         _warn(metric, points, found, solver)
-    value = metric.chart.inverse(found.value)
+    value = in_range("the mean", metric.chart.inverse(found.value))
     if rows is weights:
         return Barycenter(value, found.steps, found.residual, found.converged)
     return Barycenter(
@@ -209,7 +211,8 @@ def _unrolled(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
 
 def _solve_all(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> tuple[Found, Tensor, Tensor | None]:
     """:func:`_solve` for any batch axes, (..., m, k, k) and (..., q, m)."""
-    return _solve(flow, b.reshape(-1, *b.shape[-3:]), w.reshape(-1, *w.shape[-2:]), solver)
+    problems = math.prod(w.shape[:-2])
+    return _solve(flow, b.reshape(problems, *b.shape[-3:]), w.reshape(problems, *w.shape[-2:]), solver)
 
 
 def _solve(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> tuple[Found, Tensor, Tensor | None]:
@@ -350,8 +353,8 @@ class _Implicit(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         n, b, w, v, _ = ctx.saved_tensors
         tolerance = max(ctx.tol, 100 * torch.finfo(grad.dtype).eps)  # errors of the frames are of that size
-        in_points, in_weights = ctx.flow.gradients(n, b, w.reshape(len(n), -1), grad.reshape(n.shape), tolerance)
-        in_points = in_points.reshape(-1, *w.shape[-2:], *n.shape[1:]).sum(1)
+        in_points, in_weights = ctx.flow.gradients(n, b, w.reshape(len(n), w.shape[-1]), grad.reshape(n.shape), tolerance)
+        in_points = in_points.reshape(len(b), *w.shape[-2:], *n.shape[1:]).sum(1)
         if v is not None:
             in_points = in_points @ v.mT
         shape = ctx.shape

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gbwatt import checks
-from gbwatt.geometry._autograd import apply, differentiable_once
+from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
 from gbwatt.geometry.metrics import smooth_root
 from gbwatt.geometry.symmetry import require_symmetric, sym
 
@@ -47,6 +47,7 @@ class _LeadingSubspace(torch.autograd.Function):
         return sym(rest @ inner @ lead.mT), None
 
 
+@full_precision
 def leading_subspace(x: Tensor, p: int) -> Tensor:
     r"""Orthonormal eigenvectors of the p largest eigenvalues, largest first.
 
@@ -82,6 +83,7 @@ def leading_subspace(x: Tensor, p: int) -> Tensor:
     return apply(_LeadingSubspace, x, p)
 
 
+@full_precision
 def orthonormalise(y: Tensor) -> Tensor:
     r"""The factor Q of :math:`Y = Q R` with a diagonal of R that is not negative: an orthonormal basis of the columns.
 
@@ -109,6 +111,7 @@ def orthonormalise(y: Tensor) -> Tensor:
     return q * torch.where(diagonal < 0, -1.0, 1.0).to(q.dtype)[..., None, :]
 
 
+@full_precision
 def projection_distance(q: Tensor, k: Tensor) -> Tensor:
     r"""Projection distance of two subspaces, from orthonormal bases of them.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,10 +23,10 @@ def vech(x: Tensor) -> Tensor:
     >>> vech(torch.tensor([[1.0, 2.0], [2.0, 3.0]]))
     tensor([1., 2., 3.])
     """
+    checks.same_kind(x=x)
     checks.square(x=x)
-    row, column, _ = _half(x.shape[-1], x.device)
     if torch.compiler.is_compiling():
-        return x[..., row, column]
+        return x.flatten(-2)[..., _upper(x.shape[-1], x.device)]
     return apply(_Vech, x)
 
 
@@ -34,24 +35,35 @@ class _Vech(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        row, column, _ = _half(x.shape[-1], x.device)
         ctx.k = k = x.shape[-1]
-        return x.flatten(-2).gather(-1, (row * k + column).expand(*x.shape[:-2], -1))
+        upper = _upper(k, x.device)
+        return x.flatten(-2).gather(-1, upper.expand(*x.shape[:-2], -1))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        place = _half(ctx.k, grad.device)[2]
+        place = _place(ctx.k, grad.device)
         full: Tensor = grad.gather(-1, place.flatten().expand(*grad.shape[:-1], -1)).unflatten(-1, place.shape)
         return full.triu()
 
 
 @lru_cache(maxsize=64)
-def _half(k: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows and columns of the upper triangle, and where in it each entry of a symmetric matrix is."""
-    row, column = torch.triu_indices(k, k, device=device)
-    place = torch.empty(k, k, dtype=torch.long, device=device)
-    place[row, column] = place[column, row] = torch.arange(len(row), device=device)
-    return row, column, place
+def _indices(k: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], ...]:
+    """Positions of the upper triangle in a flat matrix (k k), and where in it each entry of a symmetric matrix is.
+
+    Arrays, not tensors: a tensor made while a graph is traced, or in inference mode, is of no use afterwards.
+    """
+    row, column = np.triu_indices(k)
+    place = np.empty((k, k), dtype=np.int64)
+    place[row, column] = place[column, row] = np.arange(len(row))
+    return row * k + column, place
+
+
+def _upper(k: int, device: torch.device) -> Tensor:
+    return torch.from_numpy(_indices(k)[0]).to(device)
+
+
+def _place(k: int, device: torch.device) -> Tensor:
+    return torch.from_numpy(_indices(k)[1]).to(device)
 
 
 def unvech(v: Tensor) -> Tensor:
@@ -63,10 +75,11 @@ def unvech(v: Tensor) -> Tensor:
     tensor([[1., 2.],
             [2., 3.]])
     """
+    checks.same_kind(v=v)
     length = v.shape[-1] if v.ndim else 0
     k = int((8 * length + 1) ** 0.5 - 1) // 2
     if length == 0 or k * (k + 1) // 2 != length:
         raise checks.ShapeError(
             f"'v' {tuple(v.shape)} is not a stack of half vectors; the last axis must be k (k + 1) / 2 long."
         )
-    return v[..., _half(k, v.device)[2]]
+    return v[..., _place(k, v.device)]

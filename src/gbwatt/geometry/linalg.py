@@ -24,10 +24,10 @@ from torch import Tensor
 
 from gbwatt import checks
 from gbwatt.geometry import _native
-from gbwatt.geometry._autograd import apply, differentiable_once
+from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
 from gbwatt.geometry.halves import unvech as unvech
 from gbwatt.geometry.halves import vech as vech
-from gbwatt.geometry.symmetry import require_symmetric, sym
+from gbwatt.geometry.symmetry import require_symmetric, sym, symmetric_part, tangent_vectors
 
 Domain = Literal["symmetric", "rectified", "semidefinite", "definite"]
 
@@ -309,6 +309,7 @@ class _SpectralDerivative(torch.autograd.Function):
         return _derive(u, kernel, v)
 
     @staticmethod
+    @full_precision
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
         if any(ctx.needs_input_grad[3:]):
             raise checks.DoubleBackwardError(
@@ -347,6 +348,7 @@ def spectral_derivative(
     return apply(_SpectralDerivative, v, kernel, u, x, p)
 
 
+@full_precision
 def logm(x: Tensor) -> Tensor:
     """Matrix logarithm of positive definite matrices, shape (..., k, k).
 
@@ -360,24 +362,37 @@ def logm(x: Tensor) -> Tensor:
     return spectral(x, LOG)
 
 
+@full_precision
 def expm(x: Tensor) -> Tensor:
-    """Matrix exponential of symmetric matrices, shape (..., k, k)."""
-    require_symmetric(x=x)
-    return spectral(x, EXP)
+    """Matrix exponential of symmetric matrices, shape (..., k, k).
+
+    Raises :class:`~gbwatt.checks.RangeError` where it exceeds the range of the dtype.
+    """
+    return in_range("expm(x)", spectral(symmetric_part("x", x, 1.0), EXP))
 
 
+def in_range(what: str, x: Tensor) -> Tensor:
+    """``x``, if it is finite; a :class:`~gbwatt.checks.RangeError` otherwise."""
+    if not torch.compiler.is_compiling():
+        checks.in_range(what, x.detach())
+    return x
+
+
+@full_precision
 def sqrtm(x: Tensor) -> Tensor:
     """Symmetric square root of positive (semi)definite matrices, shape (..., k, k)."""
     require_symmetric(x=x)
     return spectral(x, SQRT)
 
 
+@full_precision
 def invsqrtm(x: Tensor) -> Tensor:
     """Inverse of the symmetric square root of positive definite matrices, shape (..., k, k)."""
     require_symmetric(x=x)
     return spectral(x, INVSQRT)
 
 
+@full_precision
 def powm(x: Tensor, theta: Tensor | float) -> Tensor:
     """Real power of positive definite matrices, shape (..., k, k); differentiable in ``theta`` too.
 
@@ -392,7 +407,7 @@ def powm(x: Tensor, theta: Tensor | float) -> Tensor:
     """
     require_symmetric(x=x)
     checks.finite(theta=theta)
-    return spectral(x, power_function(theta), theta)
+    return in_range("powm(x, theta)", spectral(x, power_function(theta), theta))
 
 
 def power_function(theta: Tensor | float) -> SpectralFunction:
@@ -401,6 +416,7 @@ def power_function(theta: Tensor | float) -> SpectralFunction:
     return POWER if positive else INVERSE_POWER
 
 
+@full_precision
 def reeig(x: Tensor, eps: float = 1e-5) -> Tensor:
     r"""Eigenvalue rectification :math:`U \max(ε, Λ) U^⊤` of symmetric matrices, shape (..., k, k).
 
@@ -429,12 +445,14 @@ class _Lyapunov(torch.autograd.Function):
         return out
 
     @staticmethod
+    @full_precision
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
         x, out = ctx.saved_tensors
         grad_s = apply(_Lyapunov, x, sym(grad[0]))
         return -2 * sym(grad_s @ out), grad_s
 
 
+@full_precision
 def lyapunov(x: Tensor, s: Tensor) -> Tensor:
     r"""Solution :math:`L` of :math:`X L + L X = S` (Eq. 6 of the paper), shape (..., k, k); twice differentiable.
 
@@ -451,8 +469,8 @@ def lyapunov(x: Tensor, s: Tensor) -> Tensor:
     tensor([[0.5000, 0.5000],
             [0.5000, 0.5000]])
     """
-    require_symmetric(x=x, s=s)
-    return _lyapunov(x, s)
+    require_symmetric(x=x)
+    return _lyapunov(x, *tangent_vectors(x, s=s))
 
 
 def _lyapunov(x: Tensor, s: Tensor) -> Tensor:
@@ -460,6 +478,7 @@ def _lyapunov(x: Tensor, s: Tensor) -> Tensor:
     return apply(_Lyapunov, sym(x), sym(s))
 
 
+@full_precision
 def generalized_lyapunov(x: Tensor, m: Tensor, s: Tensor) -> Tensor:
     r"""Solution :math:`L` of :math:`X L M + M L X = S`, shape (..., k, k); twice differentiable.
 
@@ -472,7 +491,8 @@ def generalized_lyapunov(x: Tensor, m: Tensor, s: Tensor) -> Tensor:
     s : Tensor, shape (..., k, k)
         Symmetric matrices.
     """
-    require_symmetric(x=x, m=m, s=s)
+    require_symmetric(x=x, m=m)
+    (s,) = tangent_vectors(x, s=s)
     c = factor(m, "m", "definite")
     return congruence(torch.linalg.inv(c).mT, _lyapunov(whiten(c, x), whiten(c, s)))
 

@@ -26,12 +26,12 @@ import torch
 from torch import Tensor
 
 from gbwatt import checks
-from gbwatt.geometry._autograd import apply, differentiable_once
+from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
 from gbwatt.geometry.barycenter import barycenter
 from gbwatt.geometry.charts import Chart, DeformedRoot, Identity, Logarithm, Root
-from gbwatt.geometry.linalg import factor
+from gbwatt.geometry.linalg import factor, in_range
 from gbwatt.geometry.spaces import Cone, Factors, Interval, Invariant, Space, Symmetric, outside
-from gbwatt.geometry.symmetry import require_symmetric
+from gbwatt.geometry.symmetry import require_symmetric, symmetric_part, tangent_vectors
 
 
 class _SmoothRoot(torch.autograd.Function):
@@ -63,8 +63,12 @@ class Metric(ABC):
     r"""A Riemannian metric: the pull-back of the geometry of ``space`` by ``chart``, times ``scale``.
 
     Arguments are batches (..., k, k) whose leading axes broadcast; ``base``, ``x`` and ``y`` are positive definite,
-    ``u`` and ``v`` symmetric.  Results are differentiable in all of them, once; but ``log``, ``exp`` and ``inner`` of
-    metrics with a curved chart (log-Euclidean, generalised Bures-Wasserstein) not in the base point, nor in theta.
+    ``u`` and ``v`` symmetric, up to rounding of the larger of them and ``base``.  Results are differentiable in all of
+    them, once; but ``log``, ``exp`` and ``inner`` of metrics with a curved chart (log-Euclidean, generalised
+    Bures-Wasserstein) not in the base point, nor in theta.
+
+    Results that exceed the range of the dtype raise :class:`~gbwatt.checks.RangeError`.  Under ``torch.autocast`` the
+    results are the same as without: nothing is computed in half precision.
     """
 
     @property
@@ -82,6 +86,7 @@ class Metric(ABC):
         """Factor of the squared distance."""
         return 1.0
 
+    @full_precision
     def sqdist(self, x: Tensor, y: Tensor) -> Tensor:
         """Squared geodesic distance, shape (...); exactly 0 where the matrices are equal."""
         return self._sqdist(x, y)[0]
@@ -94,8 +99,9 @@ class Metric(ABC):
         # without one equal entry no matrices can be equal; a graph cannot ask for it
         if torch.compiler.is_compiling() or bool((x[..., 0, 0] == y[..., 0, 0]).any()):
             square = square.masked_fill((x == y).all(-1).all(-1), 0)
-        return square, a.detach(), b.detach()
+        return in_range("the distance", square), a.detach(), b.detach()
 
+    @full_precision
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
         """Geodesic distance, shape (...); its gradient at equal matrices is 0 (see :func:`smooth_root`)."""
         square, a, b = self._sqdist(x, y)
@@ -103,27 +109,34 @@ class Metric(ABC):
             return square.clamp_min(0).sqrt()
         return smooth_root(square, self.scale**0.5 * self.space.resolution(a, b))
 
+    @full_precision
     def log(self, base: Tensor, x: Tensor) -> Tensor:
         """Tangent vector at ``base`` whose geodesic reaches ``x`` at time 1, shape (..., k, k)."""
         require_symmetric(base=base, x=x)
-        return self.chart.pull(base, self.space.log(self.chart(base, "base"), self.chart(x, "x")))
+        tangent = self.space.log(self.chart(base, "base"), self.chart(x, "x"))
+        return in_range("log(base, x)", self.chart.pull(base, tangent))
 
+    @full_precision
     def exp(self, base: Tensor, v: Tensor) -> Tensor:
         """Where the geodesic from ``base`` along ``v`` is at time 1, shape (..., k, k).
 
-        Raises :class:`~gbwatt.checks.DomainError` if the geodesic ends before.
+        Raises :class:`~gbwatt.checks.DomainError` if the geodesic ends before, and
+        :class:`~gbwatt.checks.RangeError` if it exists but leaves the range of the dtype: affine-invariant and
+        log-Euclidean steps grow exponentially with the length of ``v``.
         """
-        require_symmetric(base=base, v=v)
+        (v,) = tangent_vectors(base, v=v)
         a, w = self.chart(base, "base"), self.chart.push(base, v)
         limits = self.space.interval(a.detach(), w.detach())
         outside(torch.ones_like(limits[0]), limits, "exp(base, v)")
-        return self.chart.inverse(self.space.exp(a, w))
+        return in_range("exp(base, v)", self.chart.inverse(self.space.exp(a, w)))
 
+    @full_precision
     def interval(self, base: Tensor, v: Tensor) -> Interval:
         """Open interval of t on which the geodesic ``exp(base, t v)`` exists, two arrays of shape (...)."""
-        require_symmetric(base=base, v=v)
+        (v,) = tangent_vectors(base, v=v)
         return self.space.interval(self.chart(base, "base"), self.chart.push(base, v))
 
+    @full_precision
     def geodesic(self, x: Tensor, y: Tensor, t: Tensor | float) -> Tensor:
         """Point at time ``t`` on the geodesic from ``x`` (t = 0) to ``y`` (t = 1), shape (..., k, k).
 
@@ -142,14 +155,17 @@ class Metric(ABC):
                 self.space.interval(a.detach(), self.space.log(a.detach(), b.detach())),
                 "geodesic(x, y, t)",
             )
-        return self.chart.inverse(self.space.geodesic(a, b, t[..., None, None]))
+        return in_range("geodesic(x, y, t)", self.chart.inverse(self.space.geodesic(a, b, t[..., None, None])))
 
+    @full_precision
     def inner(self, base: Tensor, u: Tensor, v: Tensor) -> Tensor:
         """Inner product of the tangent vectors ``u`` and ``v`` at ``base``, shape (...)."""
-        require_symmetric(base=base, u=u, v=v)
+        u, v = tangent_vectors(base, u=u, v=v)
         push = self.chart.push
-        return self.scale * self.space.inner(self.chart(base, "base"), push(base, u), push(base, v))
+        product = self.scale * self.space.inner(self.chart(base, "base"), push(base, u), push(base, v))
+        return in_range("inner(base, u, v)", product)
 
+    @full_precision
     def coordinates(self, x: Tensor) -> Tensor:
         """Logarithm at the origin of the metric, as symmetric matrices (..., k, k) with the Frobenius inner product.
 
@@ -158,16 +174,24 @@ class Metric(ABC):
         from the origin.
         """
         require_symmetric(x=x)
-        return self.scale**0.5 * self.space.coordinates(self.chart(x, "x"))
+        return in_range("coordinates(x)", self.scale**0.5 * self.space.coordinates(self.chart(x, "x")))
 
+    @full_precision
     def point(self, c: Tensor) -> Tensor:
         """Matrices with these :meth:`coordinates`, shape (..., k, k).
 
-        Where the geometry ends somewhere (Euclidean, Bures-Wasserstein), I + c has to be positive definite; it is so
-        for sums of coordinates with weights that are not negative and sum to one.
+        Where the geometry ends somewhere (Euclidean, Bures-Wasserstein), I + c |θ| has to be positive definite, else
+        this raises :class:`~gbwatt.checks.DomainError`; it is so for sums of coordinates with weights that are not
+        negative and sum to one.
         """
-        require_symmetric(c=c)
-        return self.chart.inverse(self.space.point(c / self.scale**0.5))
+        c = symmetric_part("c", c, 1.0)
+        if not torch.compiler.is_compiling():
+            self.space.require_coordinates(c.detach() / self.scale**0.5)
+        return self._point(c)
+
+    def _point(self, c: Tensor) -> Tensor:
+        """:meth:`point` for what is known to be coordinates."""
+        return in_range("point(c)", self.chart.inverse(self.space.point(c / self.scale**0.5)))
 
     def mean(self, points: Tensor, weights: Tensor | None = None) -> Tensor:
         """Weighted Fréchet mean: points (..., m, k, k) and weights (..., q, m) -> (..., q, k, k).

@@ -85,6 +85,9 @@ class Space(ABC):
     def point(self, c: Tensor) -> Tensor:
         """Point with these coordinates."""
 
+    def require_coordinates(self, c: Tensor) -> None:
+        """Raise DomainError if no point has these coordinates; without an end of the space any symmetric matrix does."""
+
 
 def _everywhere(a: Tensor) -> Interval:
     infinite = torch.full(a.shape[:-2], torch.inf, dtype=a.dtype, device=a.device)
@@ -152,6 +155,9 @@ class Cone(Symmetric):
     def point(self, c: Tensor) -> Tensor:
         return c + _eye(c)
 
+    def require_coordinates(self, c: Tensor) -> None:
+        _require_lifted(c, 0.0)
+
 
 @dataclass(frozen=True)
 class Factors(Space):
@@ -199,6 +205,9 @@ class Factors(Space):
     def point(self, c: Tensor) -> Tensor:
         return c + _eye(c)
 
+    def require_coordinates(self, c: Tensor) -> None:
+        _require_lifted(c, -8.0 * c.shape[-1])  # those of singular matrices, to rounding
+
 
 @dataclass(frozen=True)
 class Invariant(Space):
@@ -238,6 +247,18 @@ class Invariant(Space):
 
     def point(self, c: Tensor) -> Tensor:
         return spectral(c / 2, EXP)
+
+
+def _require_lifted(c: Tensor, least: float) -> None:
+    """Require eigenvalues of I + c above ``least`` eps times the largest."""
+    values = torch.linalg.eigvalsh(c + _eye(c))
+    bad = ~(values[..., 0] > least * torch.finfo(c.dtype).eps * values[..., -1].abs())
+    if bool(bad.any()):
+        at = checks.first(bad)
+        raise checks.DomainError(
+            f"'c' {tuple(c.shape)} are no coordinates: I + c has to be positive definite, but its smallest eigenvalue "
+            f"is {float(values[at][0]):.1e}{checks.place(at)}. Take a smaller c."
+        )
 
 
 def outside(times: Tensor, interval: Interval, what: str) -> None:
