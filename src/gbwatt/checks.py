@@ -101,8 +101,9 @@ def same_kind(**tensors: Tensor) -> None:
                 f"'{name}' is a {type(x).__name__}, a torch.Tensor is needed; use torch.as_tensor({name})."
             )
         if x.dtype not in (torch.float32, torch.float64):
+            remedy = f"take {name}.real if the imaginary part is zero" if x.is_complex() else f"{name}.double()"
             raise MismatchError(
-                f"'{name}' {tuple(x.shape)} has dtype {x.dtype}; float32 or float64 is needed: {name}.double()."
+                f"'{name}' {tuple(x.shape)} has dtype {x.dtype}; float32 or float64 is needed: {remedy}."
             )
     (name0, x0), *others = tensors.items()
     for name, x in others:

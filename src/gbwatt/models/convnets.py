@@ -223,7 +223,7 @@ class TCNetFusion(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of epochs (batch, n_chans, n_times), or (batch, 1, n_chans, n_times)."""
-        x = as_epochs(x, self.config["n_chans"], self.config["n_times"])
+        x = as_epochs(x, self.config["n_chans"], self.config["n_times"], self)
         x = self.block(x[:, None])[:, :, 0]  # (batch, 2 f, times)
         fused = torch.cat([x, self.causal(x)], 1)
         logits: Tensor = self.final_layer(torch.cat([fused.flatten(1), x.flatten(1)], 1))
@@ -303,7 +303,7 @@ class MBEEGSE(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of epochs (batch, n_chans, n_times), or (batch, 1, n_chans, n_times)."""
-        x = as_epochs(x, self.config["n_chans"], self.config["n_times"])[:, None]
+        x = as_epochs(x, self.config["n_chans"], self.config["n_times"], self)[:, None]
         logits: Tensor = self.final_layer(torch.cat([branch(x).flatten(1) for branch in self.branches], 1))
         return logits
 

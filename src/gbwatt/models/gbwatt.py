@@ -196,7 +196,7 @@ class GBWAtt(nn.Module):
     def forward(self, x: Tensor, *, details: Literal[True]) -> Details: ...
     def forward(self, x: Tensor, *, details: bool = False) -> Tensor | Details:
         """Logits of epochs (batch, n_chans, n_times) or (batch, 1, n_chans, n_times); ``details`` for all there was."""
-        x = as_epochs(x, self.config["n_chans"], self.config["n_times"])
+        x = as_epochs(x, self.config["n_chans"], self.config["n_times"], self)
         x = self.features(x)  # SFEM: (batch, branches, n, times)
         covariances = self.covariances(x)  # SPDM: (batch, m, n, n)
         attended, weights = self.attention(covariances)  # SSAM: (batch, m, k, k) and (batch, m, m)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from gbwatt import checks
+from gbwatt.geometry._autograd import full_precision
 from gbwatt.geometry.grassmann import leading_subspace, orthonormalise, projection_distance
 from gbwatt.geometry.symmetry import sym
 from gbwatt.models.epochs import as_epochs
@@ -53,8 +54,12 @@ class FullRankMap(nn.Module):
         super().__init__()
         self.weight = stiefel(n, n_out)
 
+    @full_precision
     def forward(self, x: Tensor) -> Tensor:
         """Map orthonormal bases (..., n, p)."""
+        checks.same_kind(weight=self.weight, x=x)
+        if x.ndim < 2 or x.shape[-2] != len(self.weight):
+            raise checks.ShapeError(f"'x' {tuple(x.shape)} does not hold bases (..., {len(self.weight)}, p).")
         return orthonormalise(self.weight.mT @ x)
 
 
@@ -70,6 +75,7 @@ class GrassmannSelfAttention(nn.Module):
         super().__init__()
         self.query, self.key, self.value = FullRankMap(n, n_out), FullRankMap(n, n_out), FullRankMap(n, n_out)
 
+    @full_precision
     def forward(self, x: Tensor) -> Attended:
         """Attend to bases (batch, m, n, p)."""
         q, k, v = self.query(x), self.key(x), self.value(x)
@@ -182,7 +188,7 @@ class GDLNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of epochs (batch, n_chans, n_times), or (batch, 1, n_chans, n_times)."""
-        x = as_epochs(x, self.config["n_chans"], self.config["n_times"])
+        x = as_epochs(x, self.config["n_chans"], self.config["n_times"], self)
         x = self.covariances(self.features(x))  # (batch, m, n, n)
         x = leading_subspace(x, self.p)  # (batch, m, n, p)
         x = self.attention(x).value  # (batch, m, n_out, n_out)

@@ -86,7 +86,7 @@ class SPDNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of epochs (batch, n_chans, n_times), or (batch, 1, n_chans, n_times)."""
-        x = self.features(as_epochs(x, self.config["n_chans"], self.config["n_times"]))
+        x = self.features(as_epochs(x, self.config["n_chans"], self.config["n_times"], self))
         x = self.norm(self.bimap(self.covariance(x)))
         logits: Tensor = self.final_layer(self.embedding(x))
         return logits

@@ -38,7 +38,7 @@ class Tangent(Aggregation):
     """The mean in the tangent space at the origin of the metric: for Bures-Wasserstein ``(Σ w V^½)²``."""
 
     def __call__(self, metric: Metric, v: Tensor, weights: Tensor) -> Tensor:
-        return metric.point(_sum(weights, metric.coordinates(v)))
+        return metric._point(_sum(weights, metric.coordinates(v)))  # weighted means of coordinates are coordinates
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from gbwatt import checks
 from gbwatt.geometry import BuresWasserstein, Metric
+from gbwatt.geometry._autograd import full_precision
 from gbwatt.geometry.linalg import congruence, powm, sqrtm
 from gbwatt.nn.aggregation import Aggregation, find_aggregation
 from gbwatt.nn.bimap import BiMap
@@ -84,8 +85,14 @@ class SPDSelfAttention(nn.Module):
         return f"score={self.score}, aggregation={self.aggregation}, formulation={self.formulation!r}"
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @full_precision
     def forward(self, x: Tensor) -> Attended:
         """Attend to sequences (batch, m, n, n)."""
+        checks.same_kind(weight=self.query.weight, x=x)
+        if x.ndim < 3 or x.shape[-3] == 0:
+            raise checks.ShapeError(
+                f"'x' {tuple(x.shape)} does not hold sequences of matrices; (batch, m, n, n) with m > 0 is required."
+            )
         metric = self.metric()  # M and theta as they are now
         x = self._deform(x)
         q, k, v = self.query(x), self.key(x), self.value(x)

@@ -7,7 +7,9 @@ from torch import Tensor, nn
 
 from gbwatt import checks
 from gbwatt.geometry import AffineInvariant
+from gbwatt.geometry._autograd import full_precision
 from gbwatt.geometry.linalg import congruence, invsqrtm, sqrtm
+from gbwatt.geometry.symmetry import symmetric_part
 from gbwatt.nn.manifolds import positive_definite
 
 
@@ -43,8 +45,12 @@ class SPDBatchNorm(nn.Module):
         self.bias = positive_definite(k)
         self.register_buffer("running_mean", torch.eye(k))
 
+    @full_precision
     def forward(self, x: Tensor) -> Tensor:
         """Normalise matrices (batch, ..., k, k)."""
+        checks.same_kind(bias=self.bias, x=x)
+        x = symmetric_part("x", x)
+        checks.square(bias=self.bias, x=x)
         if self.training:
             mean = self.metric.mean(x.detach().reshape(-1, *x.shape[-2:]))
             with torch.no_grad():

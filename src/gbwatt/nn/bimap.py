@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from gbwatt import checks
 from gbwatt.geometry import _native
-from gbwatt.geometry._autograd import apply, differentiable_once
+from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
 from gbwatt.geometry.linalg import congruence
+from gbwatt.geometry.symmetry import symmetric_part
 from gbwatt.nn.manifolds import stiefel
 
 
@@ -47,8 +48,16 @@ class BiMap(nn.Module):
             )
         self.weight = stiefel(n, k)
 
+    @full_precision
     def forward(self, x: Tensor) -> Tensor:
         """Map symmetric matrices (..., n, n)."""
+        checks.same_kind(weight=self.weight, x=x)
+        x = symmetric_part("x", x)
+        if x.shape[-1] != len(self.weight):
+            raise checks.ShapeError(
+                f"'x' {tuple(x.shape)} does not fit a map of {len(self.weight)}x{len(self.weight)} matrices; build "
+                f"BiMap(n={x.shape[-1]}, k)."
+            )
         if _native.supports(x):
             return apply(_Map, x, self.weight)
         return congruence(self.weight.mT, x)

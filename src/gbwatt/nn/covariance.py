@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gbwatt import checks
-from gbwatt.geometry._autograd import apply, differentiable_once
+from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
 from gbwatt.geometry.symmetry import sym
 from gbwatt.nn import _native
 
@@ -109,9 +109,11 @@ class SegmentCovariance(nn.Module):
         """What repr shows."""
         return f"n_segments={self.n_segments}, eps={self.eps:g}, shrinkage={self.shrinkage!r}"
 
+    @full_precision
     def forward(self, x: Tensor) -> Tensor:
         """Covariances of features (batch, branches, n, times)."""
-        if x.ndim != 4:
+        checks.same_kind(x=x)
+        if x.ndim != 4 or x.shape[2] == 0:
             raise checks.ShapeError(
                 f"'x' {tuple(x.shape)} does not hold features (batch, branches, n, times); one branch is x[:, None]."
             )

@@ -7,9 +7,10 @@ import math
 from torch import Tensor, nn
 
 from gbwatt import checks
+from gbwatt.geometry._autograd import full_precision
 from gbwatt.geometry.halves import vech
 from gbwatt.geometry.linalg import LOG, LOG_REEIG, REEIG, spectral
-from gbwatt.geometry.symmetry import symmetrised
+from gbwatt.geometry.symmetry import symmetric_part
 
 
 def _threshold(eps: float) -> float:
@@ -25,17 +26,19 @@ class ReEig(nn.Module):
         super().__init__()
         self.eps = _threshold(eps)
 
+    @full_precision
     def forward(self, x: Tensor) -> Tensor:
         """Rectify matrices (..., k, k)."""
-        return spectral(symmetrised(x), REEIG, self.eps)
+        return spectral(symmetric_part("x", x), REEIG, self.eps)
 
 
 class LogEig(nn.Module):
     """Matrix logarithm, (..., k, k) -> (..., k, k)."""
 
+    @full_precision
     def forward(self, x: Tensor) -> Tensor:
         """Logarithm of positive definite matrices (..., k, k)."""
-        return spectral(symmetrised(x), LOG)
+        return spectral(symmetric_part("x", x), LOG)
 
 
 class Embedding(nn.Module):
@@ -57,8 +60,14 @@ class Embedding(nn.Module):
         """What repr shows."""
         return f"eps={self.eps:g}" if self.logarithm else "logarithm=False"
 
+    @full_precision
     def forward(self, x: Tensor) -> Tensor:
         """Embed sequences (batch, m, k, k)."""
+        x = symmetric_part("x", x)
+        if x.ndim < 3:
+            raise checks.ShapeError(
+                f"'x' {tuple(x.shape)} is a single matrix, but sequences (batch, m, k, k) are required; use x[None, None]."
+            )
         if self.logarithm:
-            x = spectral(symmetrised(x), LOG_REEIG, self.eps)
+            x = spectral(x, LOG_REEIG, self.eps)
         return vech(x).flatten(1)

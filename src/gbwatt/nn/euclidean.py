@@ -21,6 +21,12 @@ class Segments(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Cut features (batch, branches, n, times)."""
+        checks.same_kind(x=x)
+        if x.ndim != 4 or x.shape[-1] < self.n_segments:
+            raise checks.ShapeError(
+                f"'x' {tuple(x.shape)} does not hold features (batch, branches, n, times) of {self.n_segments} samples "
+                "or more, one for each window."
+            )
         length = x.shape[-1] // self.n_segments
         windows = x[..., : length * self.n_segments].unflatten(-1, (self.n_segments, length))
         out: Tensor = windows.transpose(-3, -2).flatten(-2).flatten(1, 2)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from gbwatt import checks
+from gbwatt.geometry._autograd import full_precision
 from gbwatt.nn import _native
 from gbwatt.nn.correlation import correlate, normalised_correlation, update
 
@@ -66,9 +67,22 @@ class SpatioTemporalFeatures(_Filters):
         """Filter epochs (batch, n_chans, n_times)."""
         bias, padding = self.temporal.bias, self.temporal.kernel_size[0] // 2
         assert bias is not None  # by construction; said for the type checker
-        kernel = self._kernel(self._spatial_affine(x))
+        self._require(x)
+        kernel = self._filters(x)
         y: Tensor = normalised_correlation(x, kernel, padding, bias, self.temporal_norm)
         return y.unflatten(1, (self.branches, -1))  # type: ignore[no-any-return]
+
+    def _require(self, x: Tensor) -> None:
+        checks.same_kind(weight=self.spatial.weight, x=x)
+        if x.ndim != 3 or x.shape[1] != self.spatial.in_channels or x.shape[2] == 0:
+            raise checks.ShapeError(
+                f"'x' {tuple(x.shape)} does not hold epochs (batch, {self.spatial.in_channels}, n_times)."
+            )
+
+    @full_precision
+    def _filters(self, x: Tensor) -> Tensor:
+        """The kernel of the normalised spatial and the temporal filters; autocast rounds no product of weights."""
+        return self._kernel(self._spatial_affine(x))
 
     def _kernel(self, affine: Tensor) -> Tensor:
         """The temporal filters of the normalised spatial ones as one kernel (outputs, n_chans + 1, length).

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from gbwatt import checks
+from gbwatt.geometry._autograd import full_precision
 from gbwatt.geometry.symmetry import sym
 
 
@@ -44,8 +45,10 @@ class TokenMoments(nn.Module):
         """What repr shows."""
         return f"n_groups={self.n_groups}, eps={self.eps:g}, shrinkage={self.shrinkage:g}"
 
+    @full_precision
     def forward(self, tokens: Tensor) -> Tensor:
         """Moments of tokens (batch, channels, segments, width)."""
+        checks.same_kind(tokens=tokens)
         if tokens.ndim != 4 or tokens.shape[-1] % self.n_groups:
             raise checks.ShapeError(
                 f"'tokens' {tuple(tokens.shape)} must be (batch, channels, segments, width) with a width that "

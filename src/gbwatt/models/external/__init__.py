@@ -74,7 +74,7 @@ class BraindecodeModel(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of epochs (batch, n_chans, n_times), or (batch, 1, n_chans, n_times)."""
-        logits: Tensor = self.network(as_epochs(x, self.config["n_chans"], self.config["n_times"]))
+        logits: Tensor = self.network(as_epochs(x, self.config["n_chans"], self.config["n_times"], self))
         return logits
 
 
