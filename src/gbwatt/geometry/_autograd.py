@@ -34,7 +34,7 @@ def full_precision(function: Callable[_P, _R]) -> Callable[_P, _R]:
         if not torch.is_autocast_enabled(kind):
             return function(*args, **kwargs)
         with torch.autocast(kind, enabled=False):
-            return function(*map(_widen, args), **{name: _widen(x) for name, x in kwargs.items()})  # type: ignore[arg-type]
+            return function(*map(_widen, args), **{name: _widen(x) for name, x in kwargs.items()})
 
     return wrapper
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from gbwatt import checks
 from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
+from gbwatt.geometry._threads import single_threaded
 from gbwatt.geometry.flows import COMMON, FLOWS, Flow, Found, each_query
 from gbwatt.geometry.linalg import in_range, svd
 from gbwatt.geometry.symmetry import require_symmetric
@@ -129,7 +130,8 @@ def barycenter(
     found = metric.space.barycenter(factors, rows, solver)
     if not torch.compiler.is_compiling() and not bool(found.converged.all()):
         _warn(metric, points, found, solver)
-    value = in_range("the mean", metric.chart.inverse(found.value))
+    with single_threaded(points, few=math.prod(found.value.shape[:-2])):
+        value = in_range("the mean", metric.chart.inverse(found.value))
     if rows is weights:
         return Barycenter(value, found.steps, found.residual, found.converged)
     return Barycenter(
@@ -265,7 +267,8 @@ def _iterate(flow: Flow, n: Tensor, base: Tensor | None, b: Tensor, w: Tensor, s
         n = mixer(base, n, torch.full_like(limit, torch.inf))
         exactness = max(1e-6, needed)
     for taken in range(solver.max_steps + 1):
-        new, now, b = flow.evaluate(n, b, w, exactness)
+        with single_threaded(n, few=len(n)):
+            new, now, b = flow.evaluate(n, b, w, exactness)
         # false for NaN: nothing is iterated that cannot converge
         go = (now > limit[active]) & ~((now <= floor[active]) & mixer.stuck())
         if taken == solver.max_steps:
@@ -323,7 +326,9 @@ class _Anderson:
 
 def _smallest(moves: Tensor) -> Tensor:
     """Weights (r, h) that sum to one and make ``|Σ weight move|`` smallest, for moves (r, h, d)."""
-    gram, eps = moves @ moves.mT, torch.finfo(moves.dtype).eps
+    eps = torch.finfo(moves.dtype).eps
+    with single_threaded(moves[..., :1]):
+        gram = moves @ moves.mT
     largest = gram.diagonal(dim1=-2, dim2=-1).amax(-1)[:, None, None]
     gram = gram / torch.where(largest > 0, largest, 1)
     length = gram.diagonal(dim1=-2, dim2=-1).sqrt().clamp_min(eps)  # of a step that led nowhere: almost zero
@@ -353,7 +358,9 @@ class _Implicit(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         n, b, w, v, _ = ctx.saved_tensors
         tolerance = max(ctx.tol, 100 * torch.finfo(grad.dtype).eps)  # errors of the frames are of that size
-        in_points, in_weights = ctx.flow.gradients(n, b, w.reshape(len(n), w.shape[-1]), grad.reshape(n.shape), tolerance)
+        rows = w.reshape(len(n), w.shape[-1])
+        with single_threaded(n, few=len(n)):
+            in_points, in_weights = ctx.flow.gradients(n, b, rows, grad.reshape(n.shape), tolerance)
         in_points = in_points.reshape(len(b), *w.shape[-2:], *n.shape[1:]).sum(1)
         if v is not None:
             in_points = in_points @ v.mT

@@ -10,10 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from gbwatt import checks
+from gbwatt.geometry._threads import as_batches
 from gbwatt.geometry.deformation import deformed_factor, deformed_power
 from gbwatt.geometry.linalg import (
     EXP,
@@ -21,7 +21,9 @@ from gbwatt.geometry.linalg import (
     Domain,
     congruence,
     factor,
+    gram,
     power_function,
+    solve_lower,
     spectral,
     spectral_derivative,
     whiten,
@@ -94,7 +96,7 @@ class Root(Chart):
         return factor(sym(x), name, self.domain)
 
     def inverse(self, a: Tensor) -> Tensor:
-        return sym(a @ a.mT)
+        return gram(a)
 
     def push(self, x: Tensor, v: Tensor) -> Tensor:
         return v
@@ -123,8 +125,8 @@ class DeformedRoot(Chart):
             return found
         power = spectral(symmetrised(x), power_function(half), half, name=name)
         # one system for all rows of all matrices; a = (X^½θ C⁻ᵀ)ᵀ because the power is symmetric
-        rows: Tensor = torch.linalg.solve_triangular(root.mT, power.flatten(0, -2), upper=True, left=False)
-        return rows.reshape(power.shape).mT
+        rows = power.flatten(0, -2).mT
+        return solve_lower(root, rows).mT.reshape(power.shape).mT
 
     def _root(self) -> Tensor:
         return factor(self.M, "M", "definite") if self.root is None else self.root
@@ -134,7 +136,10 @@ class DeformedRoot(Chart):
         checks.square(c=a, M=self.M)
         back, root = 1 / self.theta, self._root()
         found = deformed_power(a, root, back)
-        return spectral(root @ a, power_function(back), back, gram=True) if found is None else found
+        if found is not None:
+            return found
+        root, a = as_batches(root, a)
+        return spectral(root @ a, power_function(back), back, gram=True)
 
     def push(self, x: Tensor, v: Tensor) -> Tensor:
         return whiten(self._root(), spectral_derivative(x, v, power_function(self.theta), self.theta))

@@ -26,7 +26,8 @@ from torch import Tensor
 
 from gbwatt.checks import ConvergenceWarning
 from gbwatt.geometry import _native
-from gbwatt.geometry.linalg import EXP, LOG, POWER, SVD, factor, solve, spectral, svd
+from gbwatt.geometry._threads import single_threaded
+from gbwatt.geometry.linalg import EXP, LOG, POWER, SVD, factor, gram, inverse, solve, spectral, svd, weighted_sums
 from gbwatt.geometry.procrustes import polar
 from gbwatt.geometry.symmetry import sym
 
@@ -52,7 +53,7 @@ def _side_by_side(b: Tensor) -> Tensor:
 def _mean_square(b: Tensor) -> Tensor:
     """Mean of ``b_j b_jᵀ`` over the points: (..., m, k, k) -> (..., k, k)."""
     wide = _side_by_side(b)
-    return sym(wide @ wide.mT) / b.shape[-3]
+    return gram(wide) / b.shape[-3]
 
 
 def each_query(b: Tensor, w: Tensor) -> Tensor:
@@ -258,7 +259,7 @@ class BuresFlow(Flow):
 
     def _next(self, w: Tensor, aligned: Tensor) -> Tensor:
         """``Σ_j w_j b_j q_j`` for each query: (..., q, m) and (..., m, k, k) -> (..., q, k, k)."""
-        return (w @ aligned.flatten(-2)).reshape(*w.shape[:-1], *aligned.shape[-2:])
+        return weighted_sums(w, aligned)
 
     def _common(self, base: Tensor, turned: Tensor, aligned: Tensor, u: Tensor) -> Tensor:
         """About the mean for equal weights, to which those of all queries are close: most of the way is shared."""
@@ -354,14 +355,14 @@ class KarcherFlow(Flow):
 
     def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, Start | None]:
         if b.shape[-3] > 2:
-            mean = (w @ (b @ b.mT).flatten(-2)).reshape(*w.shape[:-1], *b.shape[-2:])
-            return factor(sym(mean), "points", "definite"), None
+            return factor(sym(weighted_sums(w, b @ b.mT)), "points", "definite"), None
         first, last = b[..., None, 0, :, :], b[..., None, -1, :, :]
         across = solve(first, last).expand(*w.shape[:-1], *b.shape[-2:])
-        return first @ spectral(across, POWER, w[..., -1] / 2, gram=True), None
+        with single_threaded(b, few=w[..., 0].numel()):
+            return first @ spectral(across, POWER, w[..., -1] / 2, gram=True), None
 
     def relative(self, n: Tensor, b: Tensor) -> Tensor:
-        wide: Tensor = torch.linalg.solve(n, _side_by_side(b))  # n is decomposed once for all points
+        wide = solve(n, _side_by_side(b))  # n is decomposed once for all points
         return wide.reshape(*b.shape[:-3], b.shape[-1], b.shape[-3], b.shape[-1]).transpose(-3, -2)
 
     def advance(self, n: Tensor, b: Tensor, w: Tensor, frame: SVD) -> tuple[Tensor, Tensor]:
@@ -411,8 +412,7 @@ class KarcherFlow(Flow):
         return LOG.quotient(a, b, a) * s[..., None, :]
 
     def adjoint(self, n: Tensor) -> Tensor:
-        inverse: Tensor = torch.linalg.inv(n)
-        return inverse.mT
+        return inverse(n).mT
 
     def precondition(self, g: Tensor) -> Tensor:
         return torch.ones_like(g[..., :, None] + g[..., None, :])

@@ -15,6 +15,7 @@ References
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -25,6 +26,7 @@ from torch import Tensor
 from gbwatt import checks
 from gbwatt.geometry import _native
 from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
+from gbwatt.geometry._threads import as_batches, single_threaded, thread_independent
 from gbwatt.geometry.halves import unvech as unvech
 from gbwatt.geometry.halves import vech as vech
 from gbwatt.geometry.symmetry import require_symmetric, sym, symmetric_part, tangent_vectors
@@ -68,19 +70,25 @@ def svd(f: Tensor) -> SVD:
 
 
 def _lapack(f: Tensor) -> SVD:
-    u, s, vh = torch.linalg.svd(f)
+    with single_threaded(f):
+        u, s, vh = torch.linalg.svd(f)
     return SVD(u, s, vh.mT)
 
 
 def _eigh(x: Tensor, definite: bool) -> tuple[Tensor, Tensor]:
     """Eigenvalues and vectors; those of definite matrices as singular values of their Cholesky factor."""
     if not definite or not _native.supports(x):
-        values, vectors = torch.linalg.eigh(x)
-        return values, vectors
+        return _lapack_eigh(x)
     values, u, failed = _native.eigh(x)
     if failed is not None:
-        values[failed], u[failed] = torch.linalg.eigh(x[failed])
+        values[failed], u[failed] = _lapack_eigh(x[failed])
     return values, u
+
+
+def _lapack_eigh(x: Tensor) -> tuple[Tensor, Tensor]:
+    with single_threaded(x):
+        values, vectors = torch.linalg.eigh(x)
+    return values, vectors
 
 
 def eigh(x: Tensor, domain: Domain = "symmetric", name: str = "x") -> tuple[Tensor, Tensor]:
@@ -113,15 +121,71 @@ def factor(x: Tensor, name: str = "x", domain: Domain = "semidefinite") -> Tenso
     square root with eigenvalues lifted to the rounding level takes its place, unless ``domain`` is "definite".
     """
     low: Tensor
-    low, info = torch.linalg.cholesky_ex(x)
-    if torch.compiler.is_compiling() or not bool(info.any()):
+    if torch.compiler.is_compiling():
+        low, _ = torch.linalg.cholesky_ex(x)
         return low
+    with single_threaded(x):
+        low, info = torch.linalg.cholesky_ex(x.detach())
+    if not bool(info.any()):
+        return apply(_Cholesky, x, low) if x.requires_grad else low
     failed = info > 0
     if domain == "definite":
         checks.not_spd(name, x, torch.linalg.eigvalsh(x.detach()), failed)
     failed, one = failed[..., None, None], torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
     root = spectral(torch.where(failed, x, one), SQRT, name=name)
-    return torch.where(failed, root, torch.linalg.cholesky(torch.where(failed, one, x)))
+    return torch.where(failed, root, apply(_Cholesky, x, torch.where(failed, one, low)))
+
+
+class _Cholesky(torch.autograd.Function):
+    r"""The Cholesky factor L, which was found already, with its derivative :math:`L^{-⊤} Φ(L^⊤ ar L) L^{-1}`.
+
+    Φ takes the lower half, with half the diagonal.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, low: Tensor) -> Tensor:  # noqa: ARG004
+        out = low.view_as(low)
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    @full_precision
+    @thread_independent
+    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
+        (low,) = ctx.saved_tensors
+        inner = (low.mT @ grad[0]).tril()
+        inner = inner - inner.diagonal(dim1=-2, dim2=-1).diag_embed() / 2
+        half = solve_lower(low, inner.mT, transposed=True).mT  # Φ L⁻¹
+        return sym(solve_lower(low, half, transposed=True)), None
+
+
+class _SolveLower(torch.autograd.Function):
+    """``l⁻¹ b`` or ``l⁻ᵀ b`` for lower triangular ``l``."""
+
+    @staticmethod
+    def forward(ctx: Any, low: Tensor, b: Tensor, transposed: bool) -> Tensor:
+        with single_threaded(low):
+            out: Tensor = torch.linalg.solve_triangular(low.mT if transposed else low, b, upper=transposed)
+        ctx.save_for_backward(low, out)
+        ctx.transposed = transposed
+        return out
+
+    @staticmethod
+    @full_precision
+    @thread_independent
+    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
+        low, out = ctx.saved_tensors
+        in_b = solve_lower(low, grad[0], not ctx.transposed)
+        in_low = out @ in_b.mT if ctx.transposed else in_b @ out.mT
+        return -in_low.tril(), in_b, None
+
+
+def solve_lower(low: Tensor, b: Tensor, transposed: bool = False) -> Tensor:
+    """``l⁻¹ b``, or ``l⁻ᵀ b`` if ``transposed``, for lower triangular ``low`` (..., k, k) and ``b`` (..., k, n)."""
+    if torch.compiler.is_compiling():
+        out: Tensor = torch.linalg.solve_triangular(low.mT if transposed else low, b, upper=transposed)
+        return out
+    return apply(_SolveLower, low, b, transposed)
 
 
 # ------------------------------------------------------------------------------------------------- spectral functions
@@ -224,7 +288,8 @@ LOG_REEIG = SpectralFunction(
 
 def _loewner(f: SpectralFunction, values: Tensor, p: Tensor) -> Tensor:
     """First differences of f at all pairs of eigenvalues, shape (..., k, k)."""
-    return f.quotient(values[..., :, None], values[..., None, :], p[..., None, None])
+    with single_threaded(values):
+        return f.quotient(values[..., :, None], values[..., None, :], p[..., None, None])
 
 
 def _compose(u: Tensor, values: Tensor) -> Tensor:
@@ -258,10 +323,13 @@ class _Spectral(torch.autograd.Function):
             values, u = eigh(x, f.domain, name)
         ctx.save_for_backward(x, values, u, p)
         ctx.f, ctx.gram = f, gram
-        return _compose(u, f.value(values, p[..., None]))
+        with single_threaded(x):  # vectorised functions may differ in the last bit between the chunks of threads
+            values = f.value(values, p[..., None])
+        return _compose(u, values)
 
     @staticmethod
     @differentiable_once("a function of a symmetric matrix")
+    @thread_independent
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, values, u, p = ctx.saved_tensors
         grad_x = grad_p = None
@@ -310,6 +378,7 @@ class _SpectralDerivative(torch.autograd.Function):
 
     @staticmethod
     @full_precision
+    @thread_independent
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
         if any(ctx.needs_input_grad[3:]):
             raise checks.DoubleBackwardError(
@@ -349,6 +418,7 @@ def spectral_derivative(
 
 
 @full_precision
+@thread_independent
 def logm(x: Tensor) -> Tensor:
     """Matrix logarithm of positive definite matrices, shape (..., k, k).
 
@@ -363,6 +433,7 @@ def logm(x: Tensor) -> Tensor:
 
 
 @full_precision
+@thread_independent
 def expm(x: Tensor) -> Tensor:
     """Matrix exponential of symmetric matrices, shape (..., k, k).
 
@@ -379,6 +450,7 @@ def in_range(what: str, x: Tensor) -> Tensor:
 
 
 @full_precision
+@thread_independent
 def sqrtm(x: Tensor) -> Tensor:
     """Symmetric square root of positive (semi)definite matrices, shape (..., k, k)."""
     require_symmetric(x=x)
@@ -386,6 +458,7 @@ def sqrtm(x: Tensor) -> Tensor:
 
 
 @full_precision
+@thread_independent
 def invsqrtm(x: Tensor) -> Tensor:
     """Inverse of the symmetric square root of positive definite matrices, shape (..., k, k)."""
     require_symmetric(x=x)
@@ -393,6 +466,7 @@ def invsqrtm(x: Tensor) -> Tensor:
 
 
 @full_precision
+@thread_independent
 def powm(x: Tensor, theta: Tensor | float) -> Tensor:
     """Real power of positive definite matrices, shape (..., k, k); differentiable in ``theta`` too.
 
@@ -417,6 +491,7 @@ def power_function(theta: Tensor | float) -> SpectralFunction:
 
 
 @full_precision
+@thread_independent
 def reeig(x: Tensor, eps: float = 1e-5) -> Tensor:
     r"""Eigenvalue rectification :math:`U \max(ε, Λ) U^⊤` of symmetric matrices, shape (..., k, k).
 
@@ -446,6 +521,7 @@ class _Lyapunov(torch.autograd.Function):
 
     @staticmethod
     @full_precision
+    @thread_independent
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
         x, out = ctx.saved_tensors
         grad_s = apply(_Lyapunov, x, sym(grad[0]))
@@ -453,6 +529,7 @@ class _Lyapunov(torch.autograd.Function):
 
 
 @full_precision
+@thread_independent
 def lyapunov(x: Tensor, s: Tensor) -> Tensor:
     r"""Solution :math:`L` of :math:`X L + L X = S` (Eq. 6 of the paper), shape (..., k, k); twice differentiable.
 
@@ -479,6 +556,7 @@ def _lyapunov(x: Tensor, s: Tensor) -> Tensor:
 
 
 @full_precision
+@thread_independent
 def generalized_lyapunov(x: Tensor, m: Tensor, s: Tensor) -> Tensor:
     r"""Solution :math:`L` of :math:`X L M + M L X = S`, shape (..., k, k); twice differentiable.
 
@@ -494,18 +572,83 @@ def generalized_lyapunov(x: Tensor, m: Tensor, s: Tensor) -> Tensor:
     require_symmetric(x=x, m=m)
     (s,) = tangent_vectors(x, s=s)
     c = factor(m, "m", "definite")
-    return congruence(torch.linalg.inv(c).mT, _lyapunov(whiten(c, x), whiten(c, s)))
+    return congruence(inverse(c).mT, _lyapunov(whiten(c, x), whiten(c, s)))
 
 
 def congruence(a: Tensor, x: Tensor) -> Tensor:
     """``a x aᵀ``, symmetric to the last bit, shape (..., k, k)."""
+    a, x = as_batches(a, x)
     return sym(a @ x @ a.mT)
 
 
+class _Solve(torch.autograd.Function):
+    """``a⁻¹ b``; the derivative is another such system, so it can be differentiated again."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        with single_threaded(a):
+            out: Tensor = torch.linalg.solve(a, b)
+        ctx.save_for_backward(a, out)
+        return out
+
+    @staticmethod
+    @full_precision
+    @thread_independent
+    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
+        a, out = ctx.saved_tensors
+        in_b = apply(_Solve, a.mT, grad[0])
+        return -in_b @ out.mT if ctx.needs_input_grad[0] else None, in_b
+
+
 def solve(a: Tensor, b: Tensor) -> Tensor:
-    """``a⁻¹ b``, shape (..., k, k); torch's own takes some stacks of matrices for stacks of vectors."""
-    out: Tensor = torch.linalg.solve(*torch.broadcast_tensors(a, b))
-    return out
+    """``a⁻¹ b``, shape (..., k, k) and (..., k, n), whose batch axes broadcast."""
+    batch = checks.common_shape(a.shape[:-2], b.shape[:-2])
+    a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
+    if torch.compiler.is_compiling():
+        out: Tensor = torch.linalg.solve(a, b)
+        return out
+    return apply(_Solve, a, b)
+
+
+def inverse(a: Tensor) -> Tensor:
+    """``a⁻¹``, shape (..., k, k)."""
+    return solve(a, torch.eye(a.shape[-1], dtype=a.dtype, device=a.device))
+
+
+def weighted_sums(w: Tensor, x: Tensor) -> Tensor:
+    """``Σ_j w_ij x_j``: (..., q, m) and (..., m, k, k) -> (..., q, k, k), whose batch axes broadcast."""
+    batch = checks.common_shape(w.shape[:-2], x.shape[:-3])
+    flat = x.flatten(-2)
+    sums = _product(w.expand(*batch, *w.shape[-2:]), flat.expand(*batch, *flat.shape[-2:]))
+    return sums.reshape(*sums.shape[:-1], *x.shape[-2:])
+
+
+def gram(a: Tensor) -> Tensor:
+    """``a aᵀ``, symmetric to the last bit: (..., k, n) -> (..., k, k)."""
+    return sym(_product(a, a.mT))
+
+
+class _Product(torch.autograd.Function):
+    """``a b`` of few matrices, the same for any number of threads; its derivatives are such products."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        with single_threaded(a[..., :1]):
+            return a @ b
+
+    @staticmethod
+    @full_precision
+    @thread_independent
+    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
+        a, b = ctx.saved_tensors
+        return apply(_Product, grad[0], b.mT), apply(_Product, a.mT, grad[0])
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """``a b``, for matrices with the same batch axes."""
+    single = math.prod(a.shape[:-2]) == 1 and not torch.compiler.is_compiling()
+    return apply(_Product, a, b) if single else a @ b
 
 
 def whiten(a: Tensor, x: Tensor) -> Tensor:

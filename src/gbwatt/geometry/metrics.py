@@ -27,10 +27,11 @@ from torch import Tensor
 
 from gbwatt import checks
 from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
+from gbwatt.geometry._threads import as_batches, thread_independent
 from gbwatt.geometry.barycenter import barycenter
 from gbwatt.geometry.charts import Chart, DeformedRoot, Identity, Logarithm, Root
 from gbwatt.geometry.linalg import factor, in_range
-from gbwatt.geometry.spaces import Cone, Factors, Interval, Invariant, Space, Symmetric, outside
+from gbwatt.geometry.spaces import Cone, Factors, Interval, Invariant, Space, Symmetric, outside, require_coordinates
 from gbwatt.geometry.symmetry import require_symmetric, symmetric_part, tangent_vectors
 
 
@@ -87,6 +88,7 @@ class Metric(ABC):
         return 1.0
 
     @full_precision
+    @thread_independent
     def sqdist(self, x: Tensor, y: Tensor) -> Tensor:
         """Squared geodesic distance, shape (...); exactly 0 where the matrices are equal."""
         return self._sqdist(x, y)[0]
@@ -94,6 +96,7 @@ class Metric(ABC):
     def _sqdist(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Squared distance, and the points that it is of."""
         require_symmetric(x=x, y=y)
+        x, y = as_batches(x, y)
         a, b = self.chart(x, "x"), self.chart(y, "y")
         square = self.scale * self.space.sqdist(a, b)
         # without one equal entry no matrices can be equal; a graph cannot ask for it
@@ -102,6 +105,7 @@ class Metric(ABC):
         return in_range("the distance", square), a.detach(), b.detach()
 
     @full_precision
+    @thread_independent
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
         """Geodesic distance, shape (...); its gradient at equal matrices is 0 (see :func:`smooth_root`)."""
         square, a, b = self._sqdist(x, y)
@@ -110,13 +114,16 @@ class Metric(ABC):
         return smooth_root(square, self.scale**0.5 * self.space.resolution(a, b))
 
     @full_precision
+    @thread_independent
     def log(self, base: Tensor, x: Tensor) -> Tensor:
         """Tangent vector at ``base`` whose geodesic reaches ``x`` at time 1, shape (..., k, k)."""
         require_symmetric(base=base, x=x)
+        base, x = as_batches(base, x)
         tangent = self.space.log(self.chart(base, "base"), self.chart(x, "x"))
         return in_range("log(base, x)", self.chart.pull(base, tangent))
 
     @full_precision
+    @thread_independent
     def exp(self, base: Tensor, v: Tensor) -> Tensor:
         """Where the geodesic from ``base`` along ``v`` is at time 1, shape (..., k, k).
 
@@ -124,19 +131,21 @@ class Metric(ABC):
         :class:`~gbwatt.checks.RangeError` if it exists but leaves the range of the dtype: affine-invariant and
         log-Euclidean steps grow exponentially with the length of ``v``.
         """
-        (v,) = tangent_vectors(base, v=v)
+        base, v = as_batches(base, *tangent_vectors(base, v=v))
         a, w = self.chart(base, "base"), self.chart.push(base, v)
         limits = self.space.interval(a.detach(), w.detach())
         outside(torch.ones_like(limits[0]), limits, "exp(base, v)")
         return in_range("exp(base, v)", self.chart.inverse(self.space.exp(a, w)))
 
     @full_precision
+    @thread_independent
     def interval(self, base: Tensor, v: Tensor) -> Interval:
         """Open interval of t on which the geodesic ``exp(base, t v)`` exists, two arrays of shape (...)."""
-        (v,) = tangent_vectors(base, v=v)
+        base, v = as_batches(base, *tangent_vectors(base, v=v))
         return self.space.interval(self.chart(base, "base"), self.chart.push(base, v))
 
     @full_precision
+    @thread_independent
     def geodesic(self, x: Tensor, y: Tensor, t: Tensor | float) -> Tensor:
         """Point at time ``t`` on the geodesic from ``x`` (t = 0) to ``y`` (t = 1), shape (..., k, k).
 
@@ -147,6 +156,7 @@ class Metric(ABC):
         checks.finite(t=t)
         t = torch.as_tensor(t, dtype=x.dtype, device=x.device)
         checks.broadcastable(x=x, y=y, t=t[..., None, None])
+        x, y = as_batches(x, y)
         a, b = self.chart(x, "x"), self.chart(y, "y")
         times = t.detach()
         if bool(((times < 0) | (times > 1)).any()):
@@ -158,14 +168,16 @@ class Metric(ABC):
         return in_range("geodesic(x, y, t)", self.chart.inverse(self.space.geodesic(a, b, t[..., None, None])))
 
     @full_precision
+    @thread_independent
     def inner(self, base: Tensor, u: Tensor, v: Tensor) -> Tensor:
         """Inner product of the tangent vectors ``u`` and ``v`` at ``base``, shape (...)."""
-        u, v = tangent_vectors(base, u=u, v=v)
+        base, u, v = as_batches(base, *tangent_vectors(base, u=u, v=v))
         push = self.chart.push
         product = self.scale * self.space.inner(self.chart(base, "base"), push(base, u), push(base, v))
         return in_range("inner(base, u, v)", product)
 
     @full_precision
+    @thread_independent
     def coordinates(self, x: Tensor) -> Tensor:
         """Logarithm at the origin of the metric, as symmetric matrices (..., k, k) with the Frobenius inner product.
 
@@ -177,6 +189,7 @@ class Metric(ABC):
         return in_range("coordinates(x)", self.scale**0.5 * self.space.coordinates(self.chart(x, "x")))
 
     @full_precision
+    @thread_independent
     def point(self, c: Tensor) -> Tensor:
         """Matrices with these :meth:`coordinates`, shape (..., k, k).
 
@@ -186,7 +199,7 @@ class Metric(ABC):
         """
         c = symmetric_part("c", c, 1.0)
         if not torch.compiler.is_compiling():
-            self.space.require_coordinates(c.detach() / self.scale**0.5)
+            require_coordinates(self.space, (c / self.scale**0.5).detach())
         return self._point(c)
 
     def _point(self, c: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gbwatt.geometry import _native
 from gbwatt.geometry._autograd import apply, differentiable_once
+from gbwatt.geometry._threads import thread_independent
 from gbwatt.geometry.linalg import SVD, svd
 
 
@@ -20,6 +21,7 @@ class _Polar(torch.autograd.Function):
 
     @staticmethod
     @differentiable_once("the polar factor")
+    @thread_independent
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         _, u, s, v = ctx.saved_tensors
         inner = u.mT @ grad @ v

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from gbwatt import checks
+from gbwatt.geometry._threads import single_threaded
 from gbwatt.geometry.barycenter import Barycenter, Solver, fixed_point
 from gbwatt.geometry.flows import BuresFlow, KarcherFlow
 from gbwatt.geometry.linalg import (
@@ -23,9 +25,11 @@ from gbwatt.geometry.linalg import (
     POWER,
     SQRT,
     congruence,
+    factor,
     lyapunov,
     solve,
     spectral,
+    weighted_sums,
     whiten,
 )
 from gbwatt.geometry.procrustes import polar, procrustes
@@ -43,7 +47,15 @@ def _eye(a: Tensor) -> Tensor:
 
 
 class Space(ABC):
-    """A geometry in the verbs of :class:`~gbwatt.geometry.Metric`, on points and tangent vectors of a chart."""
+    """A geometry in the verbs of :class:`~gbwatt.geometry.Metric`, on points and tangent vectors of a chart.
+
+    Attributes
+    ----------
+    ends : "nowhere", "definite" or "semidefinite"
+        The c that are coordinates: all symmetric ones, or those for which I + c is so.
+    """
+
+    ends: ClassVar[Literal["nowhere", "definite", "semidefinite"]] = "nowhere"
 
     @abstractmethod
     def sqdist(self, a: Tensor, b: Tensor) -> Tensor:
@@ -85,9 +97,6 @@ class Space(ABC):
     def point(self, c: Tensor) -> Tensor:
         """Point with these coordinates."""
 
-    def require_coordinates(self, c: Tensor) -> None:
-        """Raise DomainError if no point has these coordinates; without an end of the space any symmetric matrix does."""
-
 
 def _everywhere(a: Tensor) -> Interval:
     infinite = torch.full(a.shape[:-2], torch.inf, dtype=a.dtype, device=a.device)
@@ -96,7 +105,8 @@ def _everywhere(a: Tensor) -> Interval:
 
 def _reach(speed: Tensor) -> Interval:
     r"""Interval on which :math:`1 + t λ > 0` for all eigenvalues λ of ``speed`` (the paper's proposition)."""
-    values = torch.linalg.eigvalsh(speed)
+    with single_threaded(speed):
+        values = torch.linalg.eigvalsh(speed)
     low, high = values[..., 0], values[..., -1]
     infinite = torch.full_like(low, torch.inf)
     return torch.where(high > 0, -1 / high, -infinite), torch.where(low < 0, -1 / low, infinite)
@@ -130,7 +140,7 @@ class Symmetric(Space):
         return _everywhere(a + w)
 
     def barycenter(self, points: Tensor, weights: Tensor, solver: Solver) -> Barycenter:
-        value = (weights @ points.flatten(-2)).unflatten(-1, points.shape[-2:])
+        value = weighted_sums(weights, points)
         zero = torch.zeros(value.shape[:-2], dtype=value.dtype, device=value.device)
         return Barycenter(sym(value), zero.long(), zero, zero == 0)
 
@@ -145,8 +155,10 @@ class Symmetric(Space):
 class Cone(Symmetric):
     """Positive definite matrices with the Frobenius inner product: flat, but straight lines leave it."""
 
+    ends = "definite"
+
     def interval(self, a: Tensor, w: Tensor) -> Interval:
-        root = torch.linalg.cholesky(a)
+        root = factor(a, "base", "definite")
         return _reach(whiten(root, w))
 
     def coordinates(self, a: Tensor) -> Tensor:
@@ -154,9 +166,6 @@ class Cone(Symmetric):
 
     def point(self, c: Tensor) -> Tensor:
         return c + _eye(c)
-
-    def require_coordinates(self, c: Tensor) -> None:
-        _require_lifted(c, 0.0)
 
 
 @dataclass(frozen=True)
@@ -170,6 +179,8 @@ class Factors(Space):
     .. [1] R. Bhatia, T. Jain, Y. Lim, "On the Bures-Wasserstein distance between positive definite matrices",
        Expositiones Mathematicae 37(2), 2019.
     """
+
+    ends = "semidefinite"
 
     def sqdist(self, a: Tensor, b: Tensor) -> Tensor:
         return procrustes(a, b)
@@ -204,9 +215,6 @@ class Factors(Space):
 
     def point(self, c: Tensor) -> Tensor:
         return c + _eye(c)
-
-    def require_coordinates(self, c: Tensor) -> None:
-        _require_lifted(c, -8.0 * c.shape[-1])  # those of singular matrices, to rounding
 
 
 @dataclass(frozen=True)
@@ -249,10 +257,14 @@ class Invariant(Space):
         return spectral(c / 2, EXP)
 
 
-def _require_lifted(c: Tensor, least: float) -> None:
-    """Require eigenvalues of I + c above ``least`` eps times the largest."""
-    values = torch.linalg.eigvalsh(c + _eye(c))
-    bad = ~(values[..., 0] > least * torch.finfo(c.dtype).eps * values[..., -1].abs())
+def require_coordinates(space: Space, c: Tensor) -> None:
+    """Raise DomainError if no point of a space has these coordinates."""
+    if space.ends == "nowhere":
+        return
+    with single_threaded(c):
+        values = torch.linalg.eigvalsh(c + _eye(c))
+    least = 0.0 if space.ends == "definite" else -8 * c.shape[-1] * torch.finfo(c.dtype).eps  # of rounding
+    bad = ~(values[..., 0] > least * values[..., -1].abs())
     if bool(bad.any()):
         at = checks.first(bad)
         raise checks.DomainError(

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from gbwatt import checks
 from gbwatt.geometry import Metric
+from gbwatt.geometry.linalg import weighted_sums
 from gbwatt.geometry.symmetry import sym
 
 
 def _sum(weights: Tensor, x: Tensor) -> Tensor:
     """``Σ_j w_ij x_j``: (..., q, m) and (..., m, k, k) -> (..., q, k, k)."""
-    return sym((weights @ x.flatten(-2)).unflatten(-1, x.shape[-2:]))
+    return sym(weighted_sums(weights, x))
 
 
 class Aggregation(ABC):

@@ -66,7 +66,7 @@ class Embedding(nn.Module):
         x = symmetric_part("x", x)
         if x.ndim < 3:
             raise checks.ShapeError(
-                f"'x' {tuple(x.shape)} is a single matrix, but sequences (batch, m, k, k) are required; use x[None, None]."
+                f"'x' {tuple(x.shape)} is a single matrix, but sequences (batch, m, k, k) are required: x[None, None]."
             )
         if self.logarithm:
             x = spectral(x, LOG_REEIG, self.eps)
