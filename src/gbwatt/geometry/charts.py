@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from gbwatt import checks
-from gbwatt.geometry._threads import as_batches
 from gbwatt.geometry.deformation import deformed_factor, deformed_power
 from gbwatt.geometry.linalg import (
     EXP,
@@ -23,6 +22,7 @@ from gbwatt.geometry.linalg import (
     factor,
     gram,
     power_function,
+    product,
     solve_lower,
     spectral,
     spectral_derivative,
@@ -138,8 +138,7 @@ class DeformedRoot(Chart):
         found = deformed_power(a, root, back)
         if found is not None:
             return found
-        root, a = as_batches(root, a)
-        return spectral(root @ a, power_function(back), back, gram=True)
+        return spectral(product(root.expand(a.shape), a), power_function(back), back, gram=True)
 
     def push(self, x: Tensor, v: Tensor) -> Tensor:
         return whiten(self._root(), spectral_derivative(x, v, power_function(self.theta), self.theta))

@@ -619,13 +619,13 @@ def weighted_sums(w: Tensor, x: Tensor) -> Tensor:
     """``Σ_j w_ij x_j``: (..., q, m) and (..., m, k, k) -> (..., q, k, k), whose batch axes broadcast."""
     batch = checks.common_shape(w.shape[:-2], x.shape[:-3])
     flat = x.flatten(-2)
-    sums = _product(w.expand(*batch, *w.shape[-2:]), flat.expand(*batch, *flat.shape[-2:]))
+    sums = product(w.expand(*batch, *w.shape[-2:]), flat.expand(*batch, *flat.shape[-2:]))
     return sums.reshape(*sums.shape[:-1], *x.shape[-2:])
 
 
 def gram(a: Tensor) -> Tensor:
     """``a aᵀ``, symmetric to the last bit: (..., k, n) -> (..., k, k)."""
-    return sym(_product(a, a.mT))
+    return sym(product(a, a.mT))
 
 
 class _Product(torch.autograd.Function):
@@ -645,7 +645,7 @@ class _Product(torch.autograd.Function):
         return apply(_Product, grad[0], b.mT), apply(_Product, a.mT, grad[0])
 
 
-def _product(a: Tensor, b: Tensor) -> Tensor:
+def product(a: Tensor, b: Tensor) -> Tensor:
     """``a b``, for matrices with the same batch axes."""
     single = math.prod(a.shape[:-2]) == 1 and not torch.compiler.is_compiling()
     return apply(_Product, a, b) if single else a @ b
