@@ -19,6 +19,8 @@ from torch import Tensor
 
 from gbwatt import checks
 from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
+from gbwatt.geometry._threads import single_threaded, thread_independent
+from gbwatt.geometry.linalg import eigh
 from gbwatt.geometry.metrics import smooth_root
 from gbwatt.geometry.symmetry import require_symmetric, sym
 
@@ -28,7 +30,7 @@ class _LeadingSubspace(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: int) -> Tensor:
-        values, vectors = torch.linalg.eigh(x)  # ascending
+        values, vectors = eigh(x)  # ascending, as LAPACK has them
         ctx.save_for_backward(x, values, vectors)
         ctx.p = p
         lead: Tensor = vectors[..., -p:].flip(-1)
@@ -48,6 +50,7 @@ class _LeadingSubspace(torch.autograd.Function):
 
 
 @full_precision
+@thread_independent
 def leading_subspace(x: Tensor, p: int) -> Tensor:
     r"""Orthonormal eigenvectors of the p largest eigenvalues, largest first.
 
@@ -84,6 +87,7 @@ def leading_subspace(x: Tensor, p: int) -> Tensor:
 
 
 @full_precision
+@thread_independent
 def orthonormalise(y: Tensor) -> Tensor:
     r"""The factor Q of :math:`Y = Q R` with a diagonal of R that is not negative: an orthonormal basis of the columns.
 
@@ -106,12 +110,14 @@ def orthonormalise(y: Tensor) -> Tensor:
     if y.ndim < 2 or not 1 <= y.shape[-1] <= y.shape[-2]:
         raise checks.ShapeError(f"'y' {tuple(y.shape)} does not hold bases; (..., n, p) with 1 ≤ p ≤ n is needed.")
     q: Tensor
-    q, r = torch.linalg.qr(y)
+    with single_threaded(y):
+        q, r = torch.linalg.qr(y)
     diagonal = r.detach().diagonal(dim1=-2, dim2=-1)
     return q * torch.where(diagonal < 0, -1.0, 1.0).to(q.dtype)[..., None, :]
 
 
 @full_precision
+@thread_independent
 def projection_distance(q: Tensor, k: Tensor) -> Tensor:
     r"""Projection distance of two subspaces, from orthonormal bases of them.
 
