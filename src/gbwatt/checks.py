@@ -105,6 +105,8 @@ def same_kind(**tensors: Tensor) -> None:
             raise MismatchError(
                 f"'{name}' {tuple(x.shape)} has dtype {x.dtype}; float32 or float64 is needed: {remedy}."
             )
+        if x.is_meta:
+            raise MismatchError(f"'{name}' {tuple(x.shape)} is on the meta device, without values; move it to the CPU.")
     (name0, x0), *others = tensors.items()
     for name, x in others:
         if x.dtype != x0.dtype:
@@ -168,9 +170,9 @@ def symmetric(name: str, x: Tensor, reference: Tensor | float = 0.0) -> None:
 
     if torch.equal(x, x.mT) and math.isfinite(float(x.sum())):  # symmetric to the last bit, as ours are
         return
-    skew = (x - x.mT).abs().amax((-2, -1))  # NaN for NaN and for infinities: they fail the comparison below
+    skew = (x - x.mT).abs().amax((-2, -1))  # NaN or infinite for NaN and for infinities
     size = torch.maximum(x.abs().amax((-2, -1)), torch.as_tensor(reference, dtype=x.dtype, device=x.device))
-    good = skew <= rounding(x.dtype) * size
+    good = (skew <= rounding(x.dtype) * size) & torch.isfinite(skew)  # an infinite entry is as large as its skew
     if bool(good.all()):
         return
     x, skew = x.expand(*good.shape, *x.shape[-2:]), skew.expand(good.shape)

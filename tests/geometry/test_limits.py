@@ -14,8 +14,10 @@ from gbwatt.geometry import (
     LogEuclidean,
     expm,
     generalized_lyapunov,
+    logm,
     lyapunov,
     powm,
+    sqrtm,
 )
 from tests.conftest import make_spd
 from tests.geometry.conftest import METRICS, assert_close, exact, make_metric
@@ -66,6 +68,15 @@ def test_a_small_argument_of_expm_may_be_skew_by_the_rounding_of_one():
     assert torch.equal(generalized_lyapunov(base, base, s), generalized_lyapunov(base, base, (s + s.mT) / 2))
 
 
+def test_one_infinite_entry_is_found_wherever_it_is():
+    for entry in ((0, 0), (0, 1), (1, 0)):
+        x = torch.eye(2)
+        x[entry] = torch.inf
+        for call in (logm, sqrtm, expm, lambda x: BuresWasserstein().dist(x, torch.eye(2))):
+            with pytest.raises(NotFiniteError, match="'x'"):
+                call(x)
+
+
 def test_a_base_point_does_not_excuse_nan():
     v = torch.full((2, 2), torch.nan)
     with pytest.raises(NotFiniteError, match="'v'"):
@@ -103,7 +114,7 @@ def test_large_affine_invariant_steps_are_exact(dtype, length):
 
 @pytest.mark.parametrize("metric", [Euclidean(), BuresWasserstein(), GeneralizedBuresWasserstein(torch.eye(3), 0.5)])
 def test_matrices_beyond_the_end_of_the_geometry_are_no_coordinates(metric):
-    with pytest.raises(DomainError, match="no coordinates.*smallest eigenvalue"):
+    with pytest.raises(DomainError, match=r"no coordinates.*smallest eigenvalue"):
         metric.point(-10 * torch.eye(3))
     assert metric.point(-0.5 * torch.eye(3)).isfinite().all()
 

@@ -56,7 +56,7 @@ def test_epochs_of_another_shape_are_refused(shape):
 
 
 def test_a_model_of_half_precision_says_that_geometry_has_none():
-    with pytest.raises(InputError, match="bfloat16.*float32 or float64"):
+    with pytest.raises(InputError, match=r"bfloat16.*float32 or float64"):
         build("gbwatt").bfloat16()(torch.randn(2, 5, 128).bfloat16())
 
 

@@ -67,7 +67,7 @@ def test_layers_refuse_other_dtypes_than_real_floating_ones(name, dtype):
 @pytest.mark.parametrize("name", ALL)
 def test_layers_refuse_arrays_of_numpy(name):
     layer, x = take(name)
-    with pytest.raises(MismatchError, match="ndarray.*torch.as_tensor"):
+    with pytest.raises(MismatchError, match=r"ndarray.*torch.as_tensor"):
         layer(x.numpy())
 
 

@@ -31,7 +31,7 @@ def full_precision(function: Callable[_P, _R]) -> Callable[_P, _R]:
                 break
         else:
             kind = "cpu"
-        if not torch.is_autocast_enabled(kind):
+        if kind == "meta" or not torch.is_autocast_enabled(kind):
             return function(*args, **kwargs)
         with torch.autocast(kind, enabled=False):
             return function(*map(_widen, args), **{name: _widen(x) for name, x in kwargs.items()})

@@ -16,7 +16,8 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -70,7 +71,7 @@ def svd(f: Tensor) -> SVD:
 
 
 def _lapack(f: Tensor) -> SVD:
-    with single_threaded(f):
+    with single_threaded(f), converging(f):
         u, s, vh = torch.linalg.svd(f)
     return SVD(u, s, vh.mT)
 
@@ -85,8 +86,18 @@ def _eigh(x: Tensor, definite: bool) -> tuple[Tensor, Tensor]:
     return values, u
 
 
+@contextmanager
+def converging(x: Tensor) -> Iterator[None]:
+    """Say of a decomposition that does not converge that its matrix ``x`` has overflowed, if it has."""
+    try:
+        yield
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        checks.in_range("a matrix on the way", x.detach())
+        raise
+
+
 def _lapack_eigh(x: Tensor) -> tuple[Tensor, Tensor]:
-    with single_threaded(x):
+    with single_threaded(x), converging(x):
         values, vectors = torch.linalg.eigh(x)
     return values, vectors
 
@@ -429,7 +440,7 @@ def logm(x: Tensor) -> Tensor:
             [0., 0.]])
     """
     require_symmetric(x=x)
-    return spectral(x, LOG)
+    return in_range("logm(x)", spectral(x, LOG))
 
 
 @full_precision
@@ -454,7 +465,7 @@ def in_range(what: str, x: Tensor) -> Tensor:
 def sqrtm(x: Tensor) -> Tensor:
     """Symmetric square root of positive (semi)definite matrices, shape (..., k, k)."""
     require_symmetric(x=x)
-    return spectral(x, SQRT)
+    return in_range("sqrtm(x)", spectral(x, SQRT))
 
 
 @full_precision
@@ -462,7 +473,7 @@ def sqrtm(x: Tensor) -> Tensor:
 def invsqrtm(x: Tensor) -> Tensor:
     """Inverse of the symmetric square root of positive definite matrices, shape (..., k, k)."""
     require_symmetric(x=x)
-    return spectral(x, INVSQRT)
+    return in_range("invsqrtm(x)", spectral(x, INVSQRT))
 
 
 @full_precision
@@ -503,7 +514,7 @@ def reeig(x: Tensor, eps: float = 1e-5) -> Tensor:
     """
     require_symmetric(x=x)
     checks.finite(eps=eps)
-    return spectral(x, REEIG, eps)
+    return in_range("reeig(x)", spectral(x, REEIG, eps))
 
 
 # ------------------------------------------------------------------------------------------------- Lyapunov equations
@@ -547,7 +558,7 @@ def lyapunov(x: Tensor, s: Tensor) -> Tensor:
             [0.5000, 0.5000]])
     """
     require_symmetric(x=x)
-    return _lyapunov(x, *tangent_vectors(x, s=s))
+    return in_range("lyapunov(x, s)", _lyapunov(x, *tangent_vectors(x, s=s)))
 
 
 def _lyapunov(x: Tensor, s: Tensor) -> Tensor:
@@ -572,7 +583,8 @@ def generalized_lyapunov(x: Tensor, m: Tensor, s: Tensor) -> Tensor:
     require_symmetric(x=x, m=m)
     (s,) = tangent_vectors(x, s=s)
     c = factor(m, "m", "definite")
-    return congruence(inverse(c).mT, _lyapunov(whiten(c, x), whiten(c, s)))
+    solution = congruence(inverse(c).mT, _lyapunov(whiten(c, x), whiten(c, s)))
+    return in_range("generalized_lyapunov(x, m, s)", solution)
 
 
 def congruence(a: Tensor, x: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from gbwatt.geometry.linalg import (
     POWER,
     SQRT,
     congruence,
+    converging,
     factor,
     lyapunov,
     solve,
@@ -105,7 +106,7 @@ def _everywhere(a: Tensor) -> Interval:
 
 def _reach(speed: Tensor) -> Interval:
     r"""Interval on which :math:`1 + t λ > 0` for all eigenvalues λ of ``speed`` (the paper's proposition)."""
-    with single_threaded(speed):
+    with single_threaded(speed), converging(speed):
         values = torch.linalg.eigvalsh(speed)
     low, high = values[..., 0], values[..., -1]
     infinite = torch.full_like(low, torch.inf)
@@ -261,7 +262,7 @@ def require_coordinates(space: Space, c: Tensor) -> None:
     """Raise DomainError if no point of a space has these coordinates."""
     if space.ends == "nowhere":
         return
-    with single_threaded(c):
+    with single_threaded(c), converging(c):
         values = torch.linalg.eigvalsh(c + _eye(c))
     least = 0.0 if space.ends == "definite" else -8 * c.shape[-1] * torch.finfo(c.dtype).eps  # of rounding
     bad = ~(values[..., 0] > least * values[..., -1].abs())
