@@ -105,8 +105,6 @@ def same_kind(**tensors: Tensor) -> None:
             raise MismatchError(
                 f"'{name}' {tuple(x.shape)} has dtype {x.dtype}; float32 or float64 is needed: {remedy}."
             )
-        if x.is_meta:
-            raise MismatchError(f"'{name}' {tuple(x.shape)} is on the meta device, without values; move it to the CPU.")
     (name0, x0), *others = tensors.items()
     for name, x in others:
         if x.dtype != x0.dtype:
@@ -117,6 +115,8 @@ def same_kind(**tensors: Tensor) -> None:
             raise MismatchError(
                 f"'{name0}' is on {x0.device} and '{name}' on {x.device}; move one, e.g. {name}.to({name0}.device)."
             )
+    if x0.is_meta:
+        raise MismatchError(f"'{name0}' {tuple(x0.shape)} is on the meta device, without values; move it to the CPU.")
 
 
 def square(**matrices: Tensor) -> None:
