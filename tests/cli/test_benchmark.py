@@ -107,6 +107,29 @@ def test_a_process_that_dies_takes_no_run_with_it(file, uninterrupted):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="processes are found in /proc")
+def test_workers_end_when_the_command_is_killed(file):
+    command = [*COMMAND, "benchmark", str(file), "--seeds", "50", "--jobs", "2"]
+    running = subprocess.Popen(command, cwd=file.parent, stdout=subprocess.DEVNULL)
+    wait_for_rows(file.parent / "results.sqlite", 1)
+    found = workers(running.pid)
+    running.kill()
+    running.wait()
+    end = time.monotonic() + 5
+    while left := [pid for pid in found if Path(f"/proc/{pid}/cmdline").exists() and "loky" in cmdline(pid)]:
+        assert time.monotonic() < end, left
+        time.sleep(0.05)
+
+
+def cmdline(pid: int) -> str:
+    """The command of a process; nothing for one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+@pytest.mark.slow
 def test_an_interrupt_stops_cleanly(file):
     running = subprocess.Popen(
         [*COMMAND, "benchmark", str(file), "--seeds", "20", "--jobs", "1"],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -176,6 +178,29 @@ def test_failed_runs_are_shown_with_their_tracebacks(monkeypatch, capsys):
     assert str(run) in said
     assert "ValueError: [no] such thing" in said
     assert "1 failed runs" in said
+
+
+@pytest.mark.usefixtures("folder")
+def test_control_characters_in_tracebacks_and_names_do_not_reach_the_terminal(monkeypatch, capsys):
+    run = Run("a\x1b[2Jb.npz", 1, "gbwatt\x07", seed=0, data="")
+    with Store("results.sqlite") as store:
+        store.add(Row(run.key, "failed", run.to_dict(), traceback="Traceback\n\x1b]0;title\x07 why\ud800"))
+    assert gbwatt(monkeypatch, "store", "failed") == 0
+    assert gbwatt(monkeypatch, "tables", "a\x1b[2Jb") == 2
+    said = "".join(capsys.readouterr())
+    assert r"\x1b[2Jb" in said
+    assert r"\x07 why" in said
+    assert all(sign.isprintable() or sign == "\n" for sign in said)
+
+
+def test_rows_of_a_damaged_store_are_recovered_by_a_command(folder, monkeypatch, capsys):
+    with closing(sqlite3.connect("results.sqlite", isolation_level=None)) as connection:
+        connection.execute("UPDATE rows SET accuracy = 0.999 WHERE rowid = 3")
+    assert gbwatt(monkeypatch, "tables", "small") == 2
+    assert "gbwatt store recover" in capsys.readouterr().err
+    assert gbwatt(monkeypatch, "store", "recover", "results.sqlite", "--store", "new.sqlite") == 0
+    assert "10 rows of results.sqlite in new.sqlite" in " ".join(capsys.readouterr().out.split())
+    assert gbwatt(monkeypatch, "tables", "small", "--store", "new.sqlite") == 0
 
 
 @pytest.mark.usefixtures("folder")

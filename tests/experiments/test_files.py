@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from gbwatt.cli.options import PACKAGED
@@ -149,3 +153,12 @@ def key_of(name, label, setting):
     cells = read(FOLDER / f"{name}.yaml").cells(datasets=["mamem-ssvep-ii"], subjects=[1], seeds=1, simulated="always")
     (key,) = {cell.run.key for cell in cells if (cell.label, cell.setting) == (label, setting)}
     return key
+
+
+@pytest.mark.slow
+def test_a_build_of_the_package_has_the_experiments(tmp_path):
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)]
+    subprocess.run(command, cwd=root, check=True, capture_output=True)
+    built = {file.stem: file.read_bytes() for file in (tmp_path / "gbwatt/experiments/configs").iterdir()}
+    assert built == {file.stem: file.read_bytes() for file in FILES}

@@ -17,6 +17,7 @@ from rich.markup import escape
 
 import gbwatt
 from gbwatt.cli import benchmark, corpus, data, evaluate, explain, finetune, models, report, store, tables, train
+from gbwatt.experiments.formats import visible_lines
 
 app = typer.Typer(
     name="gbwatt",
@@ -86,4 +87,4 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def _say(kind: str, text: str) -> None:
-    Console(stderr=True, soft_wrap=True).print(f"{kind} {escape(text)}", highlight=False)
+    Console(stderr=True, soft_wrap=True).print(f"{kind} {escape(visible_lines(text))}", highlight=False)
