@@ -43,7 +43,7 @@ def extension(name: str) -> Extension:
     return Extension(
         f"gbwatt.{name}",
         sources=[f"src/gbwatt/{name.replace('.', '/')}.c"],
-        depends=[*HEADERS, __file__],
+        depends=[*HEADERS, "setup.py"],
         define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
         py_limited_api=STABLE_ABI,
         optional=not SANITIZE,

