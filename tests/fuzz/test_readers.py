@@ -91,14 +91,17 @@ class Fuzz:
             mended = restored(content, self.content, data)
             if mended is None:
                 return False
-            self.file.write_bytes(mended)
-            return not self._outcome().fields
+            overwrite(self.file, mended, content)
+            try:
+                return not self._outcome().fields
+            finally:
+                overwrite(self.file, content, mended)
 
-        self.file.write_bytes(content)
+        overwrite(self.file, content, self.content)
         try:
             self.tally.add(name, self._outcome, lambda found: not found.fields, undetectable)
         finally:
-            self.file.write_bytes(self.content)
+            overwrite(self.file, self.content, content)
 
     def _outcome(self) -> Outcome:
         trials = self.read()
@@ -119,6 +122,19 @@ class Fuzz:
             harm = rng.choice((flip_bits, flip_bits, zero_block))
             part = harm(self.content[start:stop], rng)
             self.case(f"header {number}: {harm.__name__}", self.content[:start] + part + self.content[stop:], data)
+
+
+def overwrite(file: Path, content: bytes, before: bytes) -> None:
+    """Write content into a file; what is the same as before is not written again if the size is the same."""
+    if len(content) != len(before):
+        file.write_bytes(content)
+        return
+    changed = np.flatnonzero(np.frombuffer(content, np.uint8) != np.frombuffer(before, np.uint8))
+    if changed.size:
+        first, last = int(changed[0]), int(changed[-1]) + 1
+        with file.open("r+b") as stream:
+            stream.seek(first)
+            stream.write(content[first:last])
 
 
 def restored(content: bytes, original: bytes, data: Sequence[range]) -> bytes | None:

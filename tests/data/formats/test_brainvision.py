@@ -66,6 +66,7 @@ def test_other_comments_remain_events(tmp_path):
     [
         ("NumberOfChannels=4", "NumberOfChannels=3", "4 channels in its list; expected 3"),
         ("NumberOfChannels=4", "NumberOfChannels=0", "0 channels"),
+        ("NumberOfChannels=4", "NumberOfChannels=999999999999", "4 channels in its list; expected 999999999999"),
         ("SamplingInterval=4000", "SamplingInterval=400", "400 and a comment that says 4000"),
         ("Ch2=Cz,,0.1,µV", "Ch2=Cz,,-0.1,µV", "resolution '-0.1' of channel Cz"),
         ("BinaryFormat=INT_16", "BinaryFormat=INT_24", "BinaryFormat=INT_24"),

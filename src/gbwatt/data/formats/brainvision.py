@@ -62,8 +62,8 @@ def _sections(file: Path) -> tuple[configparser.ConfigParser, str]:
 
 def _channels(file: Path, params: configparser.ConfigParser, n_chans: int, rate: float) -> tuple[Channel, ...]:
     rows = {key.lower(): value for key, value in params["Channel Infos"].items()}
-    wanted = [f"ch{number}" for number in range(1, n_chans + 1)]
-    if sorted(rows) != sorted(wanted):
+    wanted = [f"ch{number}" for number in range(1, len(rows) + 1)]
+    if n_chans != len(rows) or sorted(rows) != sorted(wanted):
         raise DataError(file, f"{len(rows)} channels in its list", f"{n_chans}, Ch1 to Ch{n_chans}", "Copy it again.")
     found = []
     for key in wanted:

@@ -7,6 +7,8 @@ sequence of elements, some of which have elements in them; all of them are looke
 from __future__ import annotations
 
 import math
+import mmap
+import struct
 import zlib
 from pathlib import Path
 from typing import Any
@@ -63,10 +65,9 @@ def expect_structure(file: Path) -> None:
         raise DataError(
             file, f"{size} bytes, version {head[124:128]!r}", "a MATLAB file of version 5", "Copy it again."
         )
-    order = "little" if head[126:128] == b"IM" else "big"
-    content = np.memmap(file, dtype=np.uint8, mode="r")
     try:
-        _Walk(file, order).variables(content)
+        with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            _Walk(file, "<" if head[126:128] == b"IM" else ">").variables(content)
     except _Damaged as error:
         raise DataError(file, f"{size} bytes: {error}", "a complete MATLAB file", "Copy it again.") from None
 
@@ -74,8 +75,8 @@ def expect_structure(file: Path) -> None:
 class _Walk:
     """Goes through the elements of a file, and raises where they contradict each other."""
 
-    def __init__(self, file: Path, order: Any) -> None:
-        self.file, self.order = file, order
+    def __init__(self, file: Path, order: str) -> None:
+        self.file, self.one, self.two = file, struct.Struct(f"{order}I"), struct.Struct(f"{order}II")
         self.limit = allowed_bytes(file)
         self.unpacked = 0
 
@@ -85,7 +86,7 @@ class _Walk:
             kind, start, stop, at = self.element(content, at, end)
             inside = content
             if kind == _COMPRESSED:
-                inside = self.decompressed(content[start:stop].tobytes())
+                inside = self.decompressed(content[start:stop])
                 kind, start, stop, _ = self.element(inside, 0, len(inside))
             self.expect(kind == _MATRIX, f"a variable of type {kind}")
             self.matrix(inside, start, stop)
@@ -105,7 +106,7 @@ class _Walk:
     def element(self, content: Any, at: int, end: int) -> tuple[int, int, int, int]:
         """Type of the element at a place, begin and end of its data, and where the next one begins."""
         self.expect(at + 8 <= end, f"{end - at} bytes too many, or too few, at {at}")
-        kind, size = self.number(content, at), self.number(content, at + 4)
+        kind, size = self.two.unpack_from(content, at)
         if kind >> 16:  # up to four bytes, in the element itself
             kind, size = kind & 0xFFFF, kind >> 16
             self.expect(size <= 4, f"a small element of {size} bytes at {at}")
@@ -115,7 +116,7 @@ class _Walk:
         return kind, at + 8, at + 8 + size, min(at + 8 + padded, end)
 
     def number(self, content: Any, at: int) -> int:
-        return int.from_bytes(bytes(content[at : at + 4]), self.order)
+        return int(self.one.unpack_from(content, at)[0])
 
     def matrix(self, content: Any, at: int, end: int, depth: int = 0) -> None:
         self.expect(depth < _DEEPEST, f"structures that are more than {_DEEPEST} levels deep")
