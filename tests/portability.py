@@ -50,6 +50,7 @@ class Level:
             "ONEDNN_MAX_CPU_ISA": self.onednn,
             "GBWATT_TEST_THREADS": str(self.threads),
             "OMP_NUM_THREADS": str(self.threads),
+            "OMP_WAIT_POLICY": "PASSIVE",  # workers have more threads than there are cores
             **self.extra,
         }
 
