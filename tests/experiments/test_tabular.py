@@ -394,7 +394,7 @@ def test_text_that_looks_like_a_formula_is_guarded_and_comes_back(store, tmp_pat
 
 
 def test_the_results_of_the_repository_are_imported(store):
-    assert store.import_csv(RESULTS) == 1510
+    assert store.import_csv(RESULTS) == len(store) >= 1510
 
 
 def test_a_store_is_never_overwritten_by_its_own_export(store):
