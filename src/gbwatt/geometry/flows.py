@@ -196,7 +196,8 @@ class Flow(ABC):
         frame = svd(self.relative(n, each_query(b, w)))
         turn = svd(n)  # N turned by an orthogonal matrix is a factor of the same mean; take orthogonal columns
         n, u, w_ = n @ turn.v, turn.v.mT[..., None, :, :] @ frame.u, w[..., None, None]
-        h = self.curvature(frame.s)
+        with single_threaded(n):  # vectorised logarithms may differ in the last bit between the chunks of threads
+            h, response, values = self.curvature(frame.s), self.response(frame.s), self.values(frame.s)
 
         def operator(e: Tensor) -> Tensor:
             return (w_ * (u @ (h * (u.mT @ e[..., None, :, :] @ u)) @ u.mT)).sum(-3)
@@ -206,8 +207,8 @@ class Flow(ABC):
         z = conjugate_gradients(operator, sym(n.mT @ (grad @ turn.v)) / 2, self.precondition(g), tolerance)
         inner = u.mT @ z[..., None, :, :] @ u
         outer = self.adjoint(n)[..., None, :, :] @ u
-        in_points = 2 * w_ * (outer @ (self.response(frame.s) * inner) @ frame.v.mT)
-        return in_points, (inner.diagonal(dim1=-2, dim2=-1) * self.values(frame.s)).sum(-1)
+        in_points = 2 * w_ * (outer @ (response * inner) @ frame.v.mT)
+        return in_points, (inner.diagonal(dim1=-2, dim2=-1) * values).sum(-1)
 
     @abstractmethod
     def noise(self, n: Tensor) -> Tensor:

@@ -307,7 +307,8 @@ def _compose(u: Tensor, values: Tensor) -> Tensor:
     """``u diag(values) uᵀ``, shape (..., k, k)."""
     if _native.supports(u) and values.shape == u.shape[:-1]:
         return _native.compose(u, values)
-    return sym((u * values[..., None, :]) @ u.mT)
+    left = u * values[..., None, :]
+    return sym(product(left, u.mT.expand(left.shape)))
 
 
 def _derive(u: Tensor, quotients: Tensor, v: Tensor) -> Tensor:
