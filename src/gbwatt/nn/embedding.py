@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from gbwatt import checks
 from gbwatt.geometry._autograd import full_precision
 from gbwatt.geometry.halves import vech
-from gbwatt.geometry.linalg import LOG, LOG_REEIG, REEIG, spectral
+from gbwatt.geometry.linalg import LOG, LOG_REEIG, REEIG, in_range, spectral
 from gbwatt.geometry.symmetry import symmetric_part
 
 
@@ -29,7 +29,7 @@ class ReEig(nn.Module):
     @full_precision
     def forward(self, x: Tensor) -> Tensor:
         """Rectify matrices (..., k, k)."""
-        return spectral(symmetric_part("x", x), REEIG, self.eps)
+        return in_range("ReEig", spectral(symmetric_part("x", x), REEIG, self.eps))
 
 
 class LogEig(nn.Module):
