@@ -94,6 +94,10 @@ def dense(name: str, x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> T
         raise checks.MismatchError(
             f"'{name}' is {x.dtype} on {x.device}, but {dtype} on the CPU is required; use {name}.to('cpu', {dtype})."
         )
+    return _contiguous(name, x)
+
+
+def _contiguous(name: str, x: Tensor) -> Tensor:
     try:
         return x.resolve_neg().contiguous()
     except RuntimeError as error:
@@ -112,10 +116,7 @@ def _matrices(name: str, x: Tensor, ndim: int = 2) -> Tensor:
         raise checks.MismatchError(
             f"'{name}' is {x.dtype} on {x.device}, but float32 or float64 on the CPU is required."
         )
-    try:
-        return x.resolve_neg().contiguous()
-    except RuntimeError as error:
-        raise checks.MismatchError(f"'{name}' is {x.layout}, but a dense tensor is required.") from error
+    return _contiguous(name, x)
 
 
 def _points(name: str, x: Tensor) -> Tensor:
