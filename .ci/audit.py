@@ -2,7 +2,7 @@
 
 The data are those of ``pip-audit``, which reports "no known vulnerabilities" even where it could look up nothing.  Here
 every package without data is named.  Exit code 1: a version has a known vulnerability that ``advisories.toml`` does not
-list.  Where no data can be had at all, that is said, and the exit code is 0.
+list.  If no advisory data are available, this is reported and the exit code is 0.
 """
 
 from __future__ import annotations
