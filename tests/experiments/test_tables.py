@@ -329,6 +329,9 @@ HOSTILE = (
     "a\x00b",
     "\ud800",
     "\u202egnp.exe",
+    "a\u200bb\ufeffc",
+    "\u061c\u200e\u200fgnp.exe",
+    "\u2060\ufff9\U000e0041",
 )
 
 

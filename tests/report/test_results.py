@@ -348,6 +348,7 @@ NAMES = (
     "$\\frac{",
     "two\nlines",
     "\u202e",
+    "a\u200b\u200fb",
     "=1+1",
 )
 
@@ -374,6 +375,6 @@ def test_no_name_breaks_a_report(main):
     text = render(report_of_rows(rows, [main], source=NAMES[1]))
     text.encode()
     assert "<script>alert(1)" not in text
-    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e\ud800-\udfff\uffff]", text)
+    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200f\u202e\ud800-\udfff\uffff]", text)
     pictures = [base64.b64decode(found) for found in re.findall(r"image/svg\+xml;base64,([^\"]+)", text)]
     assert len(pictures) >= len(NAMES)

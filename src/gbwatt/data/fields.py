@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt import checks
+from gbwatt.characters import UNSAFE
 
 Array = NDArray[Any]
 K = TypeVar("K")
@@ -48,12 +48,6 @@ def samples(X: Any, ch_names: tuple[str, ...]) -> Array:
 
 #: Longest name of a channel, class, session, run or data set.
 MAX_NAME = 200
-
-#: Control characters, line separators, marks that reorder or hide text, halves of surrogate pairs.
-UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff"
-    "\U000e0000-\U000e007f]"
-)
 
 
 def plain_name(what: str, value: Any, limit: int = MAX_NAME) -> str:

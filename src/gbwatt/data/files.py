@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt import checks
-from gbwatt.data import fields
+from gbwatt.characters import replace_unsafe
 
 Array = NDArray[Any]
 
@@ -51,7 +51,7 @@ def printable(text: str, limit: int = 4000) -> str:
     >>> printable("C3\x1b[2J and C4")
     'C3\\x1b[2J and C4'
     """
-    shown = fields.UNSAFE.sub(lambda found: "\n" if found.group() == "\n" else ascii(found.group())[1:-1], text)
+    shown = replace_unsafe(text, keep="\n")
     return shown if len(shown) <= limit else f"{shown[: limit - 40]} … ({len(shown)} characters)"
 
 

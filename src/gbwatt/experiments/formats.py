@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from gbwatt.characters import replace_unsafe
+
 if TYPE_CHECKING:
     import rich.table
 
@@ -110,12 +112,6 @@ def show(value: Value, kind: Kind = "percent") -> str:
     return f"{value:#.3g}".rstrip(".") if kind == "seconds" else f"{value:.2f}"
 
 
-# Control characters, halves of surrogate pairs, what is no character, and marks that turn the direction of text.
-_INVISIBLE = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
-)
-
-
 def visible(text: str) -> str:
     r"""Text in one line, with control characters written out: no name moves a cursor or changes what follows it.
 
@@ -129,7 +125,7 @@ def visible(text: str) -> str:
 
 def visible_lines(text: str) -> str:
     """Text with control characters written out; lines and tabs stay."""
-    return _INVISIBLE.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n").replace("\r", "\n"))
+    return replace_unsafe(text.replace("\r\n", "\n").replace("\r", "\n"), keep="\t\n")
 
 
 # What begins a link, an image, code, a cell or an escape; and what begins a tag or an entity of HTML.

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Iterable
 
+from gbwatt.characters import replace_unsafe
+
 _VOID = frozenset({"img", "input", "meta"})
-# Control characters, which no page may have, halves of surrogate pairs, which no file can, what is no character, and
-# marks that turn the direction of the text behind them.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
 class Html(str):
@@ -31,7 +29,7 @@ def escape(text: str) -> Html:
 
 def clean(text: str) -> str:
     """Text with a replacement mark for each character that a page cannot have."""
-    return _UNPRINTABLE.sub("\ufffd", text)
+    return replace_unsafe(text, keep="\t\n\r\u2028\u2029", mark="\ufffd")
 
 
 def element(name: str, /, *children: str, **attributes: str | bool | None) -> Html:

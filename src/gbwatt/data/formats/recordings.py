@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt import checks
-from gbwatt.data.fields import UNSAFE
+from gbwatt.characters import replace_unsafe
 from gbwatt.data.files import (
     DataError,
     DataWarning,
@@ -336,11 +336,6 @@ def _wanted(file: Path, classes: Classes, counts: Mapping[str, int]) -> dict[str
     return wanted
 
 
-def _plain(event: str) -> str:
-    """The name of an event with escapes in place of control characters, which would break whatever prints it."""
-    return UNSAFE.sub(lambda found: ascii(found.group())[1:-1], event)
-
-
 def _is_boundary(name: str) -> bool:
     """Whether an annotation marks a break or a bad stretch and not an event, also as a comment of BrainVision."""
     return name.removeprefix(_COMMENT).strip().upper().startswith(_NO_TRIALS)
@@ -360,7 +355,7 @@ def _class_name(event: str) -> str:
 
 
 def _several(events: str | int | Sequence[str | int]) -> tuple[str, ...]:
-    return tuple(_plain(str(event)) for event in ([events] if isinstance(events, str | int) else events))
+    return tuple(replace_unsafe(str(event)) for event in ([events] if isinstance(events, str | int) else events))
 
 
 def _listed(counts: Mapping[str, int]) -> str:
@@ -377,7 +372,7 @@ def _events(raw: mne.io.BaseRaw) -> tuple[Array, list[str]]:
     if names:
         codes = {name: code for code, name in enumerate(names)}
         events, _ = mne.events_from_annotations(raw, codes, regexp=None, verbose="ERROR")
-        return events[:, 0], [_plain(names[code]) for code in events[:, 2]]
+        return events[:, 0], [replace_unsafe(names[code]) for code in events[:, 2]]
     if not len(mne.pick_types(raw.info, meg=False, stim=True)):
         return np.empty(0, dtype=int), []
     events = mne.find_events(raw, shortest_event=1, verbose="ERROR")
@@ -481,7 +476,7 @@ def _report_dropped(file: Path, epochs: mne.Epochs, n: int) -> None:
 def _cut_epochs(
     file: Path, epochs: mne.BaseEpochs, classes: Classes, tmin: float | None, tmax: float | None
 ) -> mne.BaseEpochs:
-    epochs.event_id = {_plain(name): code for name, code in epochs.event_id.items()}
+    epochs.event_id = {replace_unsafe(name): code for name, code in epochs.event_id.items()}
     _wanted(file, classes, {name: int(np.sum(epochs.events[:, 2] == code)) for name, code in epochs.event_id.items()})
     if tmin is None and tmax is None:
         return epochs
