@@ -16,8 +16,10 @@ from gbwatt.nn import (
     SpatioTemporalFeatures,
     SPDBatchNorm,
     SPDSelfAttention,
+    _native,
 )
 from gbwatt.nn.euclidean import Segments
+from gbwatt.nn.features import ActivatedFeatures
 from gbwatt.nn.tokens import TokenMoments
 from tests.conftest import make_spd
 
@@ -38,6 +40,8 @@ OTHERS = {
     "TokenMoments": (lambda: TokenMoments(2), (2, 3, 5, 4)),
     "Segments": (lambda: Segments(2), (2, 1, 3, 20)),
     "SpatioTemporalFeatures": (lambda: SpatioTemporalFeatures(3, 4, 4, 5), (2, 3, 20)),
+    "ActivatedFeatures": (lambda: ActivatedFeatures(3, 4, 4, 5), (2, 3, 20)),
+    "ActivatedFeatures, grouped": (lambda: ActivatedFeatures(3, 4, 4, 5, branches=2), (2, 3, 20)),
     "FullRankMap": (lambda: FullRankMap(4, 3), (2, 3, 4, 2)),
     "GrassmannSelfAttention": (lambda: GrassmannSelfAttention(4, 3), (2, 3, 4, 2)),
 }
@@ -114,8 +118,24 @@ def test_layers_work_in_float32_under_autocast(name):
     want = layer(x)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         got = layer(x)
-    if name == "SpatioTemporalFeatures":  # a convolution, which autocast may round
-        assert (got - want).abs().max() <= 2**-6 * want.abs().max()
-        return
     want, got = ((y,) if isinstance(y, torch.Tensor) else y for y in (want, got))
     assert all(map(torch.equal, want, got))
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", [name for name in ALL if "Features" in name])
+def test_filters_without_the_compiled_kernel_work_in_float32_under_autocast(name, training, monkeypatch):
+    monkeypatch.setattr(_native, "supports_filters", lambda *_: False)
+    layer, x = take(name)
+    want = layer.train(training)(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = layer(x)
+    assert torch.equal(got, want)
+
+
+def test_filters_without_padding_refuse_epochs_shorter_than_the_kernel():
+    layer = ActivatedFeatures(3, 4, 4, 5)
+    assert layer(torch.rand(2, 3, 5)).shape == (2, 1, 4, 1)
+    with pytest.raises(ShapeError, match=r"'x' \(2, 3, 4\).* 4 samples.* at least 5"):
+        layer(torch.rand(2, 3, 4))
+    assert SpatioTemporalFeatures(3, 4, 4, 5)(torch.rand(2, 3, 4)).shape == (2, 1, 4, 4)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from gbwatt import checks
 from gbwatt.geometry import Metric
+from gbwatt.geometry._autograd import full_precision
 from gbwatt.models import files
 from gbwatt.models.epochs import as_epochs
 from gbwatt.models.presets import Architecture, Split, Task, Training, architecture_for, find_task
@@ -200,8 +201,13 @@ class GBWAtt(nn.Module):
         x = self.features(x)  # SFEM: (batch, branches, n, times)
         covariances = self.covariances(x)  # SPDM: (batch, m, n, n)
         attended, weights = self.attention(covariances)  # SSAM: (batch, m, k, k) and (batch, m, m)
-        logits = self.final_layer(self.embedding(attended))  # MEEM
+        logits = self._classify(attended)  # MEEM
         return Details(logits, covariances, weights, attended) if details else logits
+
+    @full_precision
+    def _classify(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.final_layer(self.embedding(x))
+        return logits
 
     @classmethod
     def for_task(cls, name: str, **changes: Any) -> Self:

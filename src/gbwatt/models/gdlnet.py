@@ -191,7 +191,10 @@ class GDLNet(nn.Module):
         x = as_epochs(x, self.config["n_chans"], self.config["n_times"], self)
         x = self.covariances(self.features(x))  # (batch, m, n, n)
         x = leading_subspace(x, self.p)  # (batch, m, n, p)
-        x = self.attention(x).value  # (batch, m, n_out, n_out)
+        return self._classify(self.attention(x).value)  # of (batch, m, n_out, n_out)
+
+    @full_precision
+    def _classify(self, x: Tensor) -> Tensor:
         logits: Tensor = self.final_layer(self.embedding(x))
         return logits
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from gbwatt.geometry._autograd import full_precision
 from gbwatt.models.epochs import as_epochs
 from gbwatt.models.presets import Task, architecture_for
 from gbwatt.models.registry import register
@@ -87,7 +88,10 @@ class SPDNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Logits of epochs (batch, n_chans, n_times), or (batch, 1, n_chans, n_times)."""
         x = self.features(as_epochs(x, self.config["n_chans"], self.config["n_times"], self))
-        x = self.norm(self.bimap(self.covariance(x)))
+        return self._classify(self.norm(self.bimap(self.covariance(x))))
+
+    @full_precision
+    def _classify(self, x: Tensor) -> Tensor:
         logits: Tensor = self.final_layer(self.embedding(x))
         return logits
 

@@ -34,11 +34,26 @@ class _Filters(nn.Module):
         self.temporal = nn.Conv1d(groups * n_spatial, branches * n_temporal, kernel, padding=padding, groups=groups)
         self.temporal_norm = nn.BatchNorm1d(branches * n_temporal)
 
+    def _require(self, x: Tensor) -> None:
+        """Check epochs (batch, n_chans, n_times): filters that do not pad need as many samples as the kernel has."""
+        checks.same_kind(weight=self.spatial.weight, x=x)
+        if x.ndim != 3 or x.shape[1] != self.spatial.in_channels or x.shape[2] == 0:
+            raise checks.ShapeError(
+                f"'x' {tuple(x.shape)} does not hold epochs (batch, {self.spatial.in_channels}, n_times)."
+            )
+        kernel = self.temporal.kernel_size[0]
+        if self.temporal.padding[0] == 0 and x.shape[2] < kernel:
+            raise checks.ShapeError(
+                f"'x' {tuple(x.shape)} has epochs of {x.shape[2]} samples, but filters of {kernel} samples without "
+                f"padding require at least {kernel}; give longer epochs, or lower kernel."
+            )
+
 
 class SpatioTemporalFeatures(_Filters):
     """Linear filters over channels, then over time, each followed by batch normalisation.
 
-    All but the last normalisation is computed as one correlation of the epochs.
+    All but the last normalisation is computed as one correlation of the epochs.  ``torch.autocast`` has no influence:
+    covariances need features in full precision.
 
     (batch, n_chans, n_times) -> (batch, branches, n_temporal, times), where times is n_times, plus one if the kernel
     is even: there is half a kernel of zeros at either end.
@@ -63,26 +78,15 @@ class SpatioTemporalFeatures(_Filters):
     ) -> None:
         super().__init__(n_chans, n_spatial, n_temporal, kernel, branches, shared, padded=True)
 
+    @full_precision
     def forward(self, x: Tensor) -> Tensor:
         """Filter epochs (batch, n_chans, n_times)."""
         bias, padding = self.temporal.bias, self.temporal.kernel_size[0] // 2
         assert bias is not None  # by construction; said for the type checker
         self._require(x)
-        kernel = self._filters(x)
+        kernel = self._kernel(self._spatial_affine(x))
         y: Tensor = normalised_correlation(x, kernel, padding, bias, self.temporal_norm)
         return y.unflatten(1, (self.branches, -1))  # type: ignore[no-any-return]
-
-    def _require(self, x: Tensor) -> None:
-        checks.same_kind(weight=self.spatial.weight, x=x)
-        if x.ndim != 3 or x.shape[1] != self.spatial.in_channels or x.shape[2] == 0:
-            raise checks.ShapeError(
-                f"'x' {tuple(x.shape)} does not hold epochs (batch, {self.spatial.in_channels}, n_times)."
-            )
-
-    @full_precision
-    def _filters(self, x: Tensor) -> Tensor:
-        """The kernel of the normalised spatial and the temporal filters; autocast rounds no product of weights."""
-        return self._kernel(self._spatial_affine(x))
 
     def _kernel(self, affine: Tensor) -> Tensor:
         """The temporal filters of the normalised spatial ones as one kernel (outputs, n_chans + 1, length).
@@ -112,6 +116,7 @@ class ActivatedFeatures(_Filters):
     """Filters over channels, then over time, each followed by batch normalisation and an exponential linear unit.
 
     (batch, n_chans, n_times) -> (batch, branches, n_temporal, n_times - kernel + 1): the epochs are not padded.
+    ``torch.autocast`` has no influence.
 
     Parameters
     ----------
@@ -124,8 +129,10 @@ class ActivatedFeatures(_Filters):
     ) -> None:
         super().__init__(n_chans, n_spatial, n_temporal, kernel, branches, shared, padded=False)
 
+    @full_precision
     def forward(self, x: Tensor) -> Tensor:
         """Filter epochs (batch, n_chans, n_times)."""
+        self._require(x)
         x = nn.functional.elu(self.spatial_norm(self.spatial(x)))
         x = nn.functional.elu(self.temporal_norm(self._filtered(x)))
         return x.unflatten(1, (self.branches, -1))  # type: ignore[no-any-return]
