@@ -63,7 +63,7 @@ static int holds(const char *name, array x, size_t itemsize, const size_t *shape
 #define GIVEN(x) ((x).at != 0 || (x).bytes != 0)
 #define MAY_HOLD(x, ...) (!GIVEN(x) || HOLDS(x, __VA_ARGS__))
 
-/* Whether numbers and threads are of a kind that there is. */
+/* Whether item size and number of threads are valid. */
 static int in_order(int itemsize, int threads)
 {
     if (itemsize != 4 && itemsize != 8) {

@@ -102,7 +102,7 @@ static int sound(const sizes *x)
            in_range("k", x->k, 1, MAX_SIZE);
 }
 
-/* Whether so many things in a row belong together, without a rest. */
+/* Whether `divisor` divides the number of items. */
 static int divides(const char *name, Py_ssize_t divisor, Py_ssize_t items, Py_ssize_t most)
 {
     if (!in_range(name, divisor, 1, most)) return 0;

@@ -92,7 +92,7 @@ def converging(x: Tensor) -> Iterator[None]:
     try:
         yield
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-        checks.in_range("a matrix on the way", x.detach())
+        checks.in_range("an intermediate matrix", x.detach())
         raise
 
 
@@ -148,7 +148,7 @@ def factor(x: Tensor, name: str = "x", domain: Domain = "semidefinite") -> Tenso
 
 
 class _Cholesky(torch.autograd.Function):
-    r"""The Cholesky factor L, which was found already, with its derivative :math:`L^{-⊤} Φ(L^⊤ ar L) L^{-1}`.
+    r"""The Cholesky factor L, which was found already, with its derivative :math:`L^{-⊤} Φ(L^⊤ \bar L) L^{-1}`.
 
     Φ takes the lower half, with half the diagonal.
     """

@@ -155,7 +155,7 @@ static int filters(task *t, const sizes *z)
     return 1;
 }
 
-/* Whether results (batch, n_out, width) have a size that there may be. */
+/* Whether the sizes of results (batch, n_out, width) are in range. */
 static int results(task *t, const sizes *z)
 {
     if (!in_range("batch", z->batch, 1, INT32_MAX) || !in_range("n_out", z->n_out, 1, MAX_CHANNELS) ||

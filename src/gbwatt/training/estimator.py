@@ -388,8 +388,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Write the trained estimator into a folder; see :func:`gbwatt.models.files.save_pretrained`.
 
         Without ``preprocessing``, the steps that the training trials had gone through are written.  Paths, the device
-        and separate validation data are not saved.  ``fingerprints`` of the training and validation trials, 32 small
-        numbers each, are: :meth:`used_for` needs them.  Leave them out if nobody may find out whose data were used.
+        and separate validation data are not saved.  Fingerprints (32 small integers per trial) are saved for
+        :meth:`used_for`.  Pass ``fingerprints=False`` if membership in the training data must stay private.
         """
         check_is_fitted(self, "net_")
         if preprocessing is None and self.recorded_ is not None:

@@ -48,7 +48,7 @@ class TrialFingerprints:
     A fingerprint has 32 coarsely rounded random projections of a trial, after slow drifts were removed and channels
     were brought to similar amplitudes.  It does not depend on the unit, and changes little with the rounding of float32
     or of files in whole microvolts, while other trials, also of the same subject, have fingerprints far away.  The
-    samples cannot be recovered from it; whoever has a trial can find out whether it was used.
+    samples cannot be recovered from it; anyone who has a trial can check whether it was used.
     """
 
     train: Codes
