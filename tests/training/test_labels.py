@@ -149,6 +149,54 @@ def test_epochs_of_mne_can_be_cross_validated(decoder, trials):
     assert search.best_estimator_.recorded_.ch_names == tuple(CHANNELS)
 
 
+def lazily(trials: Trials, reject=None) -> mne.Epochs:
+    """The same epochs, to be cut from a recording when their data are needed; the first and the fifth have a peak."""
+    n, n_chans, n_times = trials.X.shape
+    samples = 1e-6 * trials.X.astype(float)
+    if reject is not None:
+        samples[[0, 4], 0, 7] = 1.0
+    raw = mne.io.RawArray(
+        samples.transpose(1, 0, 2).reshape(n_chans, -1), mne.create_info(CHANNELS, trials.sfreq, "eeg"), verbose="error"
+    )
+    events = np.column_stack([n_times * np.arange(n), np.zeros(n, int), trials.y + 1])
+    window = {"tmin": 0, "tmax": (n_times - 1) / trials.sfreq, "baseline": None}
+    event_id = {"left": 1, "right": 2}
+    return mne.Epochs(raw, events, event_id, **window, reject=reject, preload=False, verbose="error")
+
+
+@pytest.mark.parametrize("reject", [None, {"eeg": 0.5}], ids=["all", "rejected"])
+def test_epochs_may_be_loaded_when_they_are_used(decoder, trials, reject):
+    kept = trials if reject is None else trials[[i for i in range(40) if i not in (0, 4)]]
+    loaded = as_epochs(kept)
+    want = decoder(max_epochs=20).fit(loaded)
+    lazy = lazily(trials, reject)
+    got = decoder(max_epochs=20).fit(lazy)
+    assert not lazy.preload
+    assert got.history_[-1]["train_loss"] == pytest.approx(want.history_[-1]["train_loss"], rel=1e-4)
+    assert want.score(lazily(trials, reject)) == want.score(loaded) > 0.8
+    assert want.labels_of(lazily(trials, reject)).tolist() == kept.labels.tolist()
+    assert want.score(lazily(trials, reject), kept.labels) == want.score(loaded)
+    assert want.predict(lazily(trials, reject)).tolist() == want.predict(loaded).tolist()
+    assert want.used_for(lazily(trials, reject)).tolist() == want.used_for(loaded).tolist()
+
+
+@pytest.mark.parametrize("reject", [None, {"eeg": 0.5}], ids=["all", "rejected"])
+def test_epochs_loaded_when_used_can_be_validated_on_and_cross_validated(decoder, trials, reject):
+    train, valid = trials[20:], trials[:20]
+    kept = valid if reject is None else valid[[i for i in range(20) if i not in (0, 4)]]
+    want = decoder(validation=as_epochs(kept)).fit(as_epochs(train))
+    for given in (lazily(valid, reject), (lazily(valid, reject), None)):
+        got = decoder(validation=given).fit(as_epochs(train))
+        assert got.history_[-1]["valid_loss"] == pytest.approx(want.history_[-1]["valid_loss"], rel=1e-4)
+    with pytest.raises(checks.ParameterError, match="training trials too"):
+        decoder(validation=lazily(trials[29:], reject)).fit(lazily(trials[20:35]))
+    lazy = lazily(trials, reject).drop_bad()  # scikit-learn asks for their number
+    y = lazy.events[:, 2]
+    scores = cross_val_score(decoder(max_epochs=20), lazy, y, cv=2)
+    assert not lazy.preload
+    assert scores.tolist() == cross_val_score(decoder(max_epochs=20), lazy.copy().load_data(), y, cv=2).tolist()
+
+
 def test_validation_may_be_epochs_of_mne(decoder, trials, tmp_path):
     train, valid = trials[:30], trials[30:]
     pair = decoder(validation=(valid.X, valid.y)).fit(train)
@@ -185,6 +233,21 @@ def test_arrays_in_another_unit_give_a_warning_with_the_factor(decoder, trials, 
         fitted.predict(trials.X * factor)
     with pytest.warns(checks.ScaleWarning, match="'X_valid'"):
         decoder(max_epochs=1, validation=(trials.X[:9] * factor, trials.y[:9])).fit(trials.X[9:], trials.y[9:])
+
+
+def test_warnings_of_the_unit_point_at_the_line_of_the_user(decoder, trials):
+    fitted = decoder(max_epochs=1).fit(trials.X, trials.y)
+    valid = (trials.X[:9] * 1e6, trials.y[:9])
+    calls = [
+        lambda: fitted.predict(trials.X * 1e6),
+        lambda: fitted.predict_proba(trials.X * 1e6),
+        lambda: fitted.score(trials.X * 1e6, trials.y),
+        lambda: decoder(max_epochs=1, validation=valid).fit(trials.X[9:], trials.y[9:]),
+    ]
+    for call in calls:
+        with pytest.warns(checks.ScaleWarning) as caught:
+            call()
+        assert [w.filename for w in caught if w.category is checks.ScaleWarning] == [__file__]
 
 
 def test_scales_that_differ_by_less_are_no_cause_for_a_warning(decoder, trials, recwarn):

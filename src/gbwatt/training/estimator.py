@@ -199,6 +199,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The argument, with Trials and epochs as a pair; they must be other trials, of the same kind."""
         given = self.validation
         if isinstance(given, Trials) or hasattr(given, "get_data"):
+            given = inputs.gathered(given)
             inputs.require_others(X, given)
             given = (given, None)
         if not isinstance(given, tuple) or len(given) != 2:

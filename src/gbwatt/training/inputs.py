@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,6 +72,7 @@ class Sets:
 #: Factor between the scales of training data and others from which on a warning is given.
 OTHER_SCALE = 100.0
 _ENOUGH = 200  # trials to judge the scale by
+_PACKAGE = str(Path(checks.__file__).parent) + os.sep
 
 
 def median_deviation(x: Array) -> float:
@@ -94,8 +98,16 @@ def warn_of_scale(x: Array, scale: float, name: str, known: bool = False) -> Non
             f"factor of {ratio:.1g}.{unit} Multiply '{name}' by {_power_of_ten(1 / ratio)}, or {remedy} Trials or "
             "mne.Epochs, whose unit is known.",
             checks.ScaleWarning,
-            stacklevel=4,
+            stacklevel=_level_of_user(),
         )
+
+
+def _level_of_user() -> int:
+    """``stacklevel`` at which a warning of the calling function points at the code that called the package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _power_of_ten(factor: float) -> str:
@@ -103,7 +115,13 @@ def _power_of_ten(factor: float) -> str:
 
 
 def gathered(X: Any) -> Any:
-    """Epochs of MNE as one object: indexing by scikit-learn makes a list of them, with one epoch each."""
+    """Epochs of MNE as one object with its data in memory; anything else is returned as it is.
+
+    Indexing by scikit-learn makes a list of objects with one epoch each.  Epochs that are not preloaded do not know
+    their number before those to be rejected are dropped; a copy is loaded, the given object stays as it is.
+    """
+    if hasattr(X, "drop_bad") and not X.preload:
+        return X.copy().load_data()
     if not isinstance(X, list | tuple) or not X or not all(hasattr(one, "get_data") for one in X):
         return X
     import mne
@@ -282,7 +300,7 @@ def _fraction(codes: Array, classes: Array, fraction: float, seed: int, groups: 
             f"{', '.join(repr(classes.tolist()[place]) for place in rare)}. These are used for training, not for "
             "validation.",
             checks.RareClassWarning,
-            stacklevel=5,
+            stacklevel=_level_of_user(),
         )
         first = first[~np.isin(codes[first], rare)]
     try:
