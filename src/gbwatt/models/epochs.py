@@ -9,7 +9,7 @@ from gbwatt import checks
 
 
 def as_epochs(x: Tensor, n_chans: int, n_times: int, model: nn.Module | None = None) -> Tensor:
-    """Epochs (batch, n_chans, n_times) from these or from (batch, 1, n_chans, n_times); an error for all else.
+    """Epochs (batch, n_chans, n_times) from these or from (batch, 1, n_chans, n_times); any other shape is an error.
 
     Parameters
     ----------

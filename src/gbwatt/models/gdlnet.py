@@ -114,9 +114,9 @@ class GDLNet(nn.Module):
     alike and leaves the leading subspace where it is.
 
     With the same weights the original variant and the released programs have the same logits and gradients.
-    Their training differs: the full-rank maps are points on the Stiefel manifold here, moved by Riemannian Adam, and
-    unconstrained matrices there, of which every forward pass takes the orthonormal factor, moved by RAdam with clipped
-    gradients.
+    Their training differs.  Here the full-rank maps are points on the Stiefel manifold, trained with Riemannian Adam.
+    In the released programs they are unconstrained, orthonormalised in each forward pass, and trained with RAdam and
+    clipped gradients.
 
     References
     ----------
@@ -228,7 +228,7 @@ def _require_samples(n_times: int, kernel: int) -> None:
     "self-attention of subspaces on the Grassmann manifold (Wang et al. 2024; trained with Riemannian Adam, where the "
     "authors use RAdam with clipped gradients)",
     training=TRAINING,
-    later={"variant": ("linear", "original")},
+    added_options={"variant": ("linear", "original")},
 )
 def _gdlnet(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
     sizes = {} if task is None else asdict(ARCHITECTURES[task.name])

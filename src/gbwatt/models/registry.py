@@ -25,7 +25,7 @@ class Entry:
     training: Mapping[str, Training] = field(default_factory=dict)  # by task, where not the task's; "own" for no task
     extra: str | None = None  # what has to be installed for it: gbwatt[extra]
     options: tuple[str, ...] | None = None  # that it has, if it is not for tasks, so that none can be built to be asked
-    later: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)  # see register
+    added_options: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)  # see register
 
     @property
     def for_tasks(self) -> bool:
@@ -49,18 +49,19 @@ def register(
     training: Mapping[str, Training] | None = None,
     extra: str | None = None,
     options: tuple[str, ...] | None = None,
-    later: Mapping[str, tuple[Any, Any]] | None = None,
+    added_options: Mapping[str, tuple[Any, Any]] | None = None,
 ) -> Callable[[Build], Build]:
     """Decorate a function ``build(signal, task, **options)`` that makes a model.
 
-    ``later`` has the options whose default changed the network when they were added: for each the value that stands for
-    the network before, which a saved configuration or run without the option has, and the default.
+    ``added_options`` has the options that were added after models had been saved, and whose default changes the
+    network.  Each has a pair: the value that gives the earlier network, which a saved configuration or run without the
+    option means, and the default.
     """
 
     def decorate(build: Build) -> Build:
         if name in _MODELS:
             raise checks.ParameterError(f"a model named {name!r} is registered already: {_MODELS[name].summary}.")
-        _MODELS[name] = Entry(name, build, summary, dict(training or {}), extra, options, dict(later or {}))
+        _MODELS[name] = Entry(name, build, summary, dict(training or {}), extra, options, dict(added_options or {}))
         return build
 
     return decorate
@@ -85,7 +86,9 @@ def entry(name: str) -> Entry:
 
 
 def to_record(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as runs and checkpoints record them: the same network has the same record, before and after ``later``.
+    """Options as runs and checkpoints record them.
+
+    The same network has the same record before and after one of the entry's ``added_options`` was introduced.
 
     Examples
     --------
@@ -94,20 +97,22 @@ def to_record(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     >>> to_record("gdlnet", {"variant": "linear"})  # as it was recorded before there was the option
     {}
     """
-    later = entry(name).later
-    given = {**{option: default for option, (_, default) in later.items()}, **options}
-    return {option: value for option, value in given.items() if option not in later or value != later[option][0]}
+    added = entry(name).added_options
+    given = {**{option: default for option, (_, default) in added.items()}, **options}
+    return {option: value for option, value in given.items() if option not in added or value != added[option][0]}
 
 
 def from_record(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a record, or of a saved configuration, that build its network today.
+
+    One of the entry's ``added_options`` that a record lacks gets the value of the earlier network.
 
     Examples
     --------
     >>> from_record("gdlnet", {"p": 4})
     {'variant': 'linear', 'p': 4}
     """
-    return {**{option: before for option, (before, _) in entry(name).later.items()}, **options}
+    return {**{option: before for option, (before, _) in entry(name).added_options.items()}, **options}
 
 
 def create(

@@ -110,7 +110,9 @@ def _restored(cls: type[D], found: Pretrained, saved: dict[str, Any], device: st
     if isinstance(parameters["class_weight"], list):
         parameters["class_weight"] = dict(parameters["class_weight"])
     earlier = {
-        option: before for option, (before, _) in entry(found.name).later.items() if option not in found.arguments
+        option: before
+        for option, (before, _) in entry(found.name).added_options.items()
+        if option not in found.arguments
     }
     if earlier:  # saved before there were these options: trained again, it is the same network
         parameters["model_options"] = {**earlier, **(parameters["model_options"] or {})}
