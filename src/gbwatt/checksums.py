@@ -36,11 +36,14 @@ def sealed(text: str) -> dict[str, Any]:
 
 
 def is_intact(record: Mapping[str, Any]) -> bool:
-    """Whether the checksum of a record is right; a record without one counts as damaged.
+    """Whether the checksum of a record is right; one without a checksum, or nested too deeply, counts as damaged.
 
     Examples
     --------
     >>> is_intact(sealed('{"a": 1}')), is_intact({"a": 1})
     (True, False)
     """
-    return record.get(KEY) == digest(record)
+    try:
+        return record.get(KEY) == digest(record)
+    except RecursionError:  # json reads a little deeper than it writes
+        return False

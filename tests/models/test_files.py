@@ -6,7 +6,6 @@ import contextlib
 import json
 import math
 import pickle
-import resource
 import sys
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from gbwatt import checksums
 from gbwatt.models import GBWAtt, create, files, registry
 from gbwatt.models.files import ModelFileError, load_pretrained, save_pretrained
 from gbwatt.training import EEGDecoder, GBWAttClassifier
+from tests.memory import limited_memory
 from tests.training.tiny import Tiny, make_trials, register_tiny
 
 ARGUMENTS = {"n_chans": 4, "n_outputs": 2, "n_times": 32}
@@ -48,11 +48,6 @@ def folder(model, tmp_path):
 def same(a, b):
     a, b = a.state_dict(), b.state_dict()
     return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) and a[k].dtype == b[k].dtype for k in a)
-
-
-def peak() -> float:
-    """Largest memory of this process so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def edit(folder, **changes):
@@ -275,11 +270,10 @@ def test_a_configuration_of_format_1_has_no_checksum_and_is_read(folder, model):
 def test_a_configuration_cannot_ask_for_more_memory_than_its_weights_need(tmp_path, name, arguments, changes):
     save_pretrained(create(name, **arguments), tmp_path, name=name, arguments=arguments)
     edit(tmp_path, arguments={**arguments, **changes})
-    before = peak()
     (changed,) = changes
-    with pytest.raises(ModelFileError, match=rf"config\.json describes a model that is too large .*{changed}="):
+    message = rf"config\.json describes a model that is too large .*{changed}="
+    with pytest.raises(ModelFileError, match=message), limited_memory(300 << 20):
         load_pretrained(tmp_path)
-    assert peak() - before < 300
 
 
 def test_numbers_without_end_in_a_configuration_are_refused(folder):
@@ -294,6 +288,37 @@ def test_a_configuration_nested_too_deeply_is_refused(folder, text):
     (folder / "config.json").write_text(text)
     with pytest.raises(ModelFileError, match=r"config\.json"):
         load_pretrained(folder)
+
+
+def test_a_configuration_nested_nearly_too_deeply_is_refused(folder):
+    """Python reads a few more levels of JSON than it writes."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | {"preprocessing": "nested"}
+    for depth in range(sys.getrecursionlimit() - 300, sys.getrecursionlimit() + 10):
+        path.write_text(json.dumps(config).replace('"nested"', "[" * depth + "]" * depth))
+        with pytest.raises(ModelFileError, match=r"config\.json is damaged"):
+            files.read_config(path)
+
+
+def test_what_is_nested_too_deeply_is_not_saved(model, tmp_path):
+    nested = []
+    for _ in range(2000):
+        nested = [nested]
+    with pytest.raises(ModelFileError, match="cannot be written as JSON"):
+        save_pretrained(model, tmp_path / "none", name="tiny", arguments=ARGUMENTS, preprocessing=nested)
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("size", [10**30, 10**4000], ids=["10**30", "10**4000"])
+def test_errors_of_torch_are_shown_in_one_line(folder, size):
+    edit(folder, arguments={**ARGUMENTS, "n_outputs": size})
+    with pytest.raises(ModelFileError, match=r"config\.json") as caught:
+        load_pretrained(folder)
+    message = str(caught.value).removeprefix(str(folder))
+    assert "\n" not in message
+    assert "C++" not in message
+    assert len(message) < 500
+    assert message.endswith("Install the version that wrote it.")
 
 
 def test_a_configuration_names_no_file_of_weights_elsewhere(folder, monkeypatch):

@@ -26,7 +26,8 @@ from gbwatt.models.limits import MemoryLimit, TooLargeError
 FORMAT = 2
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 _PENDING = CONFIG + ".new"  # a configuration whose weights may be in place already
-_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+#: Kinds of numbers that a floating-point parameter or buffer can be read from.
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _KEYS = ("format", "model", "arguments", "class_names", "preprocessing", "extra", "weights_sha256")
 
 
@@ -128,7 +129,7 @@ def to_json(value: Any) -> str:
     """JSON text of what has an exact form in it; an error names what has none."""
     try:
         return json.dumps(value, indent=2, ensure_ascii=False, default=_no_json)
-    except (TypeError, ValueError) as error:  # a key that is no text, a circular reference
+    except (TypeError, ValueError, RecursionError) as error:  # a key that is no text, a circular reference
         raise ModelFileError(f"this cannot be written as JSON: {error}.") from None
 
 
@@ -240,7 +241,9 @@ def read_config(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # also bytes that are no text
         raise ModelFileError(f"{path} is damaged: {error}. Copy it again, or save the model anew.") from None
     if not isinstance(config, dict) or type(config.get("format")) is not int or config["format"] < 1:
-        raise ModelFileError(f"{path} is no configuration of a gbwatt model: it has no number 'format' from 1 on.")
+        raise ModelFileError(
+            f"{path} is no configuration of a gbwatt model: 'format' must be a whole number of at least 1."
+        )
     if config["format"] > FORMAT:
         raise ModelFileError(
             f"{path} has format {config['format']}; gbwatt {gbwatt.__version__} reads formats up to {FORMAT}: "
@@ -272,7 +275,9 @@ def _build(name: str, arguments: Mapping[str, Any], source: str, limit: int | No
         with torch.random.fork_rng(devices=[]), nullcontext() if limit is None else MemoryLimit(limit):
             return registry.create(name, **registry.from_record(name, arguments))
     except TooLargeError as error:
-        largest = sorted((f"{k}={v}" for k, v in arguments.items() if isinstance(v, int | float) and v > 100), key=len)
+        largest = sorted(
+            (f"{k}={v!s:.40}" for k, v in arguments.items() if isinstance(v, int | float) and v > 100), key=len
+        )
         raise ModelFileError(
             f"{source} describes a model that is too large for the weights beside it: {error}, but at most {limit} are "
             f"expected; see {', '.join(largest[-5:]) or 'its arguments'}. Copy the folder again, or save anew."
@@ -280,8 +285,9 @@ def _build(name: str, arguments: Mapping[str, Any], source: str, limit: int | No
     except ImportError:  # says what to install
         raise
     except Exception as error:  # the arguments come from a file and reach code of any kind
+        first_line = str(error).strip().partition("\n")[0][:300].rstrip(". ")
         raise ModelFileError(
-            f"{source} has arguments that {name!r} of gbwatt {gbwatt.__version__} does not take: {error} "
+            f"{source} has arguments that {name!r} of gbwatt {gbwatt.__version__} does not take ({first_line}). "
             "Install the version that wrote it."
         ) from error
 
@@ -293,7 +299,7 @@ def _check_tensors(model: nn.Module, tensors: Mapping[str, Tensor], source: str,
     faults += [f"{name!r} is not of this model" for name in tensors if name not in wanted]
     for name in (name for name in wanted if name in tensors):  # in the model's order, not a set's
         got, want = tensors[name], wanted[name]
-        same_kind = got.dtype in _FLOATS if want.is_floating_point() else got.dtype == want.dtype
+        same_kind = got.dtype in FLOATS if want.is_floating_point() else got.dtype == want.dtype
         if got.shape != want.shape or not same_kind:
             faults.append(f"{name!r} is {got.dtype} {tuple(got.shape)} and should be {want.dtype} {tuple(want.shape)}")
     if faults:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import sys
 import warnings
 import zipfile
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 STOP, PROTO = b".", b"\x80\x02"
 VALUES = torch.arange(6.0).reshape(2, 3)
 STORAGE = VALUES.numpy().tobytes()
+FOREIGN_ORDER = b"big" if sys.byteorder == "little" else b"little"
 
 
 # ---- instructions
@@ -145,16 +147,16 @@ def overlapping() -> bytes:
     return bytes(content)
 
 
-def files(marker: Path) -> dict[str, bytes]:
-    """Hostile files by what they try.  Those that run code would create the file ``marker``."""
+GOOD = archive(mapping(weight=tensor()))
+PICKLE = PROTO + mapping(weight=tensor()) + STOP
+
+
+def calls(marker: Path) -> dict[str, bytes]:
+    """Functions that a file would have called."""
     touch = text(f"touch {marker}")
     python = text(f"open({str(marker)!r}, 'w')")
     getattr_os = call(name("builtins", "getattr"), name("os", "path"), text("os"))
-    changed_defaults = mapping(__defaults__=items(b"N"))
-    good = archive(mapping(weight=tensor()))
-    proto = PROTO + mapping(weight=tensor()) + STOP
     return {
-        # ---- calls
         "os.system": as_weight(call(name("os", "system"), touch)),
         "posix.system": as_weight(call(name("posix", "system"), touch)),
         "os.system by name on the stack": as_weight(call(stacked_name("os", "system"), touch)),
@@ -193,7 +195,13 @@ def files(marker: Path) -> dict[str, bytes]:
         "EXT1": as_weight(b"\x82\x01"),
         "EXT2": as_weight(b"\x83\x01\x00"),
         "EXT4": as_weight(b"\x84\x01\x00\x00\x00"),
-        # ---- changes of what exists
+    }
+
+
+def changes() -> dict[str, bytes]:
+    """Objects of the process that a file would change."""
+    changed_defaults = mapping(__defaults__=items(b"N"))
+    return {
         "BUILD on a function of torch": beside_weights(
             name("torch._utils", "_rebuild_tensor_v2") + changed_defaults + b"b"
         ),
@@ -209,7 +217,13 @@ def files(marker: Path) -> dict[str, bytes]:
         "append to a name": beside_weights(name("sys", "path") + text("/tmp") + b"a"),
         "extend a tuple": as_weight(b")(" + text("x") + b"e"),
         "builtins.setattr": beside_weights(call(name("builtins", "setattr"), name("torch", "nn"), text("x"), b"N")),
-        # ---- storages
+    }
+
+
+def storages(marker: Path) -> dict[str, bytes]:
+    """Storages that a file does not have."""
+    touch = text(f"touch {marker}")
+    return {
         "PERSID": as_weight(b"P../../../etc/passwd\n"),
         "a storage that is a string": as_weight(text("storage") + b"Q"),
         "a storage of a module": as_weight(tensor(held=items(text("module"), *[text("x")] * 4) + b"Q")),
@@ -224,7 +238,12 @@ def files(marker: Path) -> dict[str, bytes]:
         "a tensor of an object": as_weight(
             call(name("torch._utils", "_rebuild_parameter"), call(name("os", "system"), touch), b"\x89", b"N")
         ),
-        # ---- tensors
+    }
+
+
+def tensors() -> dict[str, bytes]:
+    """Tensors that do not lie in their storage."""
+    return {
         "negative size": as_weight(tensor(size=(-2, 3))),
         "negative stride": as_weight(tensor(stride=(-3, 1), offset=3)),
         "negative offset": as_weight(tensor(offset=-1)),
@@ -249,7 +268,56 @@ def files(marker: Path) -> dict[str, bytes]:
                 *(storage(), integer(0), numbers((2, 3)), numbers((3, 1)), b"\x89", b"N", name("os", "system")),
             )
         ),
-        # ---- memory and time
+    }
+
+
+def under_names(value: bytes, n: int = 10_000) -> bytes:
+    """A dictionary with one value under many names."""
+    return value + b"q\x000}(" + b"".join(b"\x8c\x05%05d" % i + b"h\x00" for i in range(n)) + b"u"
+
+
+def in_tensors(n: int = 10_000) -> bytes:
+    """A dictionary with many tensors, all of the same 100 000 numbers."""
+    arguments = items(large(name("torch", "BoolStorage")), integer(0), numbers([LARGE]), numbers([1]), b"\x89", b"N")
+    again = name("torch._utils", "_rebuild_tensor_v2") + b"q\x000" + arguments + b"q\x010}("
+    return again + b"".join(b"\x8c\x05%05d" % i + b"h\x00h\x01R" for i in range(n)) + b"u"
+
+
+LARGE = 100_000
+
+
+def large(kind: bytes) -> bytes:
+    return storage(kind=kind, numel=LARGE)
+
+
+def large_tensor(kind: str) -> bytes:
+    return tensor((LARGE,), (1,), held=large(name("torch", kind)))
+
+
+def unaligned() -> bytes:
+    """Numbers at odd places of the file, under many names."""
+    raw = b"\x01" * 8 * LARGE
+    for version in (b"3\n", b"3\n\n"):
+        records = {"archive/version": version}
+        content = archive(under_names(large_tensor("DoubleStorage")), storages={"0": raw}, records=records)
+        if content.index(raw) % 8:
+            return content
+    raise AssertionError
+
+
+def type_in_type(depth: int) -> bytes:
+    function = name("torch._tensor", "_rebuild_from_type_v2")
+    return function + b"q\x00" + b"(h\x00N" * depth + b")" + b"Nt" * depth + b"R"
+
+
+def with_size(size: bytes) -> bytes:
+    arguments = (storage(), integer(0), size, numbers((3, 1)), b"\x89", b"N")
+    return as_weight(call(name("torch._utils", "_rebuild_tensor_v2"), *arguments))
+
+
+def bombs() -> dict[str, bytes]:
+    """Small files that ask for much memory or time."""
+    return {
         "bytearray of 8 GB": beside_weights(call(name("builtins", "bytearray"), integer(8_000_000_000))),
         "bytes of 8 GB": beside_weights(call(name("__builtin__", "bytes"), integer(8_000_000_000))),
         "a range of 1e12": as_weight(call(name("builtins", "list"), call(name("builtins", "range"), integer(10**12)))),
@@ -266,22 +334,42 @@ def files(marker: Path) -> dict[str, bytes]:
         "bytes of 2**63": archive(b"\x8e" + b"\xff" * 7 + b"\x7f"),
         "a frame beyond the end": archive(b"\x95" + b"\xff" * 8),
         "a name of ten thousand prefixes": archive(mapping(**{"module." * 10_000: tensor()})),
-        # ---- broken pickles
+        "bool under 10 000 names": archive(under_names(large_tensor("BoolStorage")), storages={"0": bytes(LARGE)}),
+        "bool in 10 000 tensors": archive(in_tensors(), storages={"0": bytes(LARGE)}),
+        "another byte order under 10 000 names": archive(
+            under_names(large_tensor("ShortStorage")), storages={"0": bytes(2 * LARGE)}, order=FOREIGN_ORDER
+        ),
+        "unaligned under 10 000 names": unaligned(),
+        "a long name 1000 times": archive(text("x" * 1_000_000) + b"q\x000](" + b"h\x00h\x00\x93" * 1000 + b"e"),
+        "types in types 5000 deep": as_weight(type_in_type(5000)),
+        "a size 5000 deep": with_size(b")" + b"\x85" * 5000),
+        "a size of 8**7 tuples": with_size(b")" + (b"q\x000(" + b"h\x00" * 8 + b"t") * 7),
+    }
+
+
+def broken_pickles() -> dict[str, bytes]:
+    """Programs that are none."""
+    return {
         "an empty stack": archive(b"0000"),
         "no mark": archive(b"t"),
         "an unknown memo": archive(b"h\x07"),
         "a negative memo": archive(b"Np-1\n"),
         "odd items": archive(b"}(" + text("a") + b"u"),
-        "protocol 77": zipped([("archive/data.pkl", b"\x80\x4d" + proto[2:]), ("archive/data/0", STORAGE)]),
+        "protocol 77": zipped([("archive/data.pkl", b"\x80\x4d" + PICKLE[2:]), ("archive/data/0", STORAGE)]),
         "a buffer from outside": archive(b"\x97"),
-        # ---- archives
+    }
+
+
+def archives(marker: Path) -> dict[str, bytes]:
+    """Zip archives that torch.save does not write."""
+    return {
         "TorchScript": torchscript(torch.nn.Linear(3, 2)),
         "TorchScript that writes a file": torchscript(Writer(str(marker))),
         "weights with constants.pkl": archive(
             mapping(weight=tensor()), records={"archive/constants.pkl": b"\x80\x02)."}
         ),
         "weights with code": archive(mapping(weight=tensor()), records={"archive/code/__torch__.py": b"import os"}),
-        "an archive in an archive": zipped([("archive/data.pkl", good)]),
+        "an archive in an archive": zipped([("archive/data.pkl", GOOD)]),
         "an archive without a pickle": zipped([("archive/data/0", STORAGE)]),
         "an archive of nothing": zipped([]),
         "a compressed bomb": archive(
@@ -291,15 +379,21 @@ def files(marker: Path) -> dict[str, bytes]:
         ),
         "a path outside": archive(mapping(weight=tensor()), records={"archive/../../outside": b"x"}),
         "an absolute path": archive(mapping(weight=tensor()), records={"/etc/outside": b"x"}),
-        "two folders": archive(mapping(weight=tensor()), records={"other/data.pkl": proto}),
+        "two folders": archive(mapping(weight=tensor()), records={"other/data.pkl": PICKLE}),
         "a name twice": patched(
             archive(mapping(weight=tensor()), storages={"0": STORAGE, "1": STORAGE}), b"data/1", b"data/0"
         ),
         "one record over another": overlapping(),
         "unknown byte order": archive(mapping(weight=tensor()), order=b"middle"),
-        "a changed value": patched(good, STORAGE, STORAGE[:-1] + b"\x41"),
-        "a changed name": good.replace(b"weight", b"heavyy", 1),
-        # ---- before archives
+        "a changed value": patched(GOOD, STORAGE, STORAGE[:-1] + b"\x41"),
+        "a changed name": GOOD.replace(b"weight", b"heavyy", 1),
+    }
+
+
+def legacy_files(marker: Path) -> dict[str, bytes]:
+    """Files as before PyTorch 1.6."""
+    touch = text(f"touch {marker}")
+    return {
         "legacy: another magic number": legacy(mapping(weight=tensor()), magic=42),
         "legacy: os.system": legacy(mapping(weight=call(name("os", "system"), touch))),
         "legacy: os.system in the list of storages": legacy(
@@ -311,10 +405,31 @@ def files(marker: Path) -> dict[str, bytes]:
         "legacy: another size": legacy(mapping(weight=tensor()), storages=struct.pack("<q", 7) + STORAGE),
         "legacy: a storage twice": legacy(mapping(weight=tensor()), keys=("0", "0")),
         "legacy: a size of 2**62": legacy(mapping(weight=tensor(held=storage(numel=2**62)))),
-        # ---- other files
+    }
+
+
+def other_files(marker: Path) -> dict[str, bytes]:
+    """What is no weights file at all."""
+    touch = text(f"touch {marker}")
+    return {
         "nothing": b"",
         "a text": b"weights",
-        "a pickle": proto,
+        "a pickle": PICKLE,
         "a pickle that runs a program": PROTO + call(name("os", "system"), touch) + STOP,
-        "a numpy array": b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, 'shape': (1,)}\n" + proto,
+        "a numpy array": b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, 'shape': (1,)}\n" + PICKLE,
+    }
+
+
+def files(marker: Path) -> dict[str, bytes]:
+    """Hostile files by what they try.  Those that run code would create the file ``marker``."""
+    return {
+        **calls(marker),
+        **changes(),
+        **storages(marker),
+        **tensors(),
+        **bombs(),
+        **broken_pickles(),
+        **archives(marker),
+        **legacy_files(marker),
+        **other_files(marker),
     }

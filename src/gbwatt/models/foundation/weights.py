@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gbwatt.models.files import ModelFileError, parse_safetensors
+from gbwatt.models.files import FLOATS, ModelFileError, parse_safetensors
 from gbwatt.models.foundation.backbones import BIOT, Backbone, LaBraM
 from gbwatt.models.foundation.torch_files import WeightsError, read_state_dict
 
@@ -23,8 +23,6 @@ from gbwatt.models.foundation.torch_files import WeightsError, read_state_dict
 _FILES = ("model.safetensors", "pytorch_model.bin")
 #: Words in the place of a file: random weights, or those that are set afterwards.
 UNREAD = ("random", "later")
-#: Kinds of numbers that a tensor of a backbone can be read from.
-_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -217,12 +215,12 @@ def _matched(file: Path, content: Mapping[str, Tensor], wanted: Mapping[str, Ten
             own = re.sub(pattern, replacement, own, count=1)
         shown = repr(name[:100])
         if own not in wanted:
-            problems.append(f"{shown} is not of this backbone")
+            problems.append(f"{shown} does not belong to this backbone")
             continue
         named.add(own)
         if own in plan.tensors:
-            problems.append(f"{own!r} is there twice, once as {shown}")
-        elif (tensor.dtype in _FLOATS) != wanted[own].is_floating_point() or tensor.is_complex():
+            problems.append(f"{own!r} occurs twice, also as {shown}")
+        elif (tensor.dtype in FLOATS) != wanted[own].is_floating_point() or tensor.is_complex():
             problems.append(f"{shown} is {tensor.dtype} and should be {wanted[own].dtype}")
         elif tensor.shape != wanted[own].shape:
             problems += _cut(plan, shown, own, tensor, wanted[own], rules.leading.get(own))
