@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -168,3 +169,20 @@ def test_a_report_of_a_model_explains_it_on_recordings(run, trained, recordings,
     (tmp_path / "rows.csv").write_text("")
     refused = run("report", tmp_path / "rows.csv", "--dataset", recordings, "-o", tmp_path / "x.html")
     assert "is for a model" in str(refused.exception)
+
+
+@pytest.mark.slow
+def test_a_report_explains_a_model_on_the_subject_that_is_asked_for(run, tmp_path):
+    model, pages, pictures = tmp_path / "m", {}, {}
+    command = ["train", "--dataset", "simulated-ssvep", "--subject", "1", "--max-epochs", "2", "-o", model]
+    assert run(*command).exit_code == 0
+    for subject in (1, 2):
+        file = tmp_path / f"{subject}.html"
+        assert run("report", model, "--subject", subject, "-o", file).exit_code == 0
+        pages[subject] = file.read_text(encoding="utf-8")
+        pictures[subject] = set(re.findall(r'src="data:image[^"]*"', pages[subject]))
+        assert f"test trials of simulated-ssvep (subject {subject}, session 5)." in pages[subject]
+        assert f"test trials of simulated-ssvep (subject {3 - subject}" not in pages[subject]
+        assert "Trained on simulated recordings of simulated-ssvep, subject 1, seed 0." in pages[subject]
+    assert len(pictures[1]) == len(pictures[2])
+    assert len(pictures[1] - pictures[2]) > len(pictures[1]) / 2  # those of the training are the same

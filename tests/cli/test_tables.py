@@ -153,7 +153,7 @@ def test_claims_get_their_verdicts_from_what_there_is(folder, monkeypatch, capsy
     assert float(evidence["ours"]) == pytest.approx(9.4)
     capsys.readouterr()
     gbwatt(monkeypatch, "tables", "claims", "--format", "markdown", "--set", "training.max_epochs=2")
-    assert "Trained with max_epochs = 2" in capsys.readouterr().out
+    assert r"Trained with max\_epochs = 2" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("folder")

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
 
 import pytest
+from markdown_it import MarkdownIt
 from rich.console import Console
 
-from gbwatt.experiments.formats import Column, Table, escape, show, to_csv, to_latex, to_markdown, to_rich
+from gbwatt.experiments.formats import (
+    Column,
+    Table,
+    escape,
+    markdown,
+    show,
+    to_csv,
+    to_latex,
+    to_markdown,
+    to_rich,
+    visible,
+)
 from gbwatt.experiments.runs import Cell, Row, Run
 from gbwatt.experiments.tables import comparison_table, condition_table, gather, make_table, measure, time_table
+from gbwatt.experiments.tabular import flatten, read_csv, write_csv
+from tests.experiments.rows import make
 
 SSVEP, ERN, SIMULATED = "mamem-ssvep-ii", "bci-ern", "simulated-ssvep"
 FULL, OTHER = "GBWAtt (θ = 1.5)", "MAtt"
@@ -320,7 +335,13 @@ HOSTILE = (
     "<img src=x onerror=alert(1)>",
     "![](http://example.org/a.png)",
     "[click](javascript:alert(1))",
+    "https://example.org/a",
+    "www.example.org",
     "`code`",
+    "*a* **b** a*b*c",
+    "_a_ __b__ n_spatial",
+    "~a~ ~~b~~",
+    "a * b_ ~ c",
     "a | b",
     "two\nlines\n\n# title",
     "back\\| slash",
@@ -351,6 +372,22 @@ def test_no_text_is_markup_in_markdown(text):
     written.encode()
 
 
+@pytest.mark.parametrize("text", HOSTILE)
+def test_markdown_shows_a_text_as_it_is(text):
+    written, shown = markdown(text), visible(text)
+    inside = f"*{written}*\n\n| a |\n|---|\n| {written} |"
+    rendered = MarkdownIt().enable(["table", "strikethrough"]).render(inside)
+    assert html.unescape(re.search(r"<p><em>(.*)</em></p>", rendered)[1]) == shown
+    assert html.unescape(re.search(r"<td>(.*)</td>", rendered)[1]) == shown
+    assert set(re.findall(r"</?(\w+)", rendered)) == {"p", "em", "table", "thead", "tbody", "tr", "th", "td"}
+
+
+@pytest.mark.parametrize("text", ["https://example.org", "HTTP://example.org", "www.example.org", "ftp://example.org"])
+def test_addresses_are_not_links_in_markdown(text):
+    written = to_markdown(hostile(f"see {text}"))
+    assert not re.search(r"(?<!\\)://|www\.", written, re.IGNORECASE)  # what GitHub looks for
+
+
 @pytest.mark.parametrize("write", [to_markdown, to_latex, to_csv])
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_control_character_is_written(write, text):
@@ -373,6 +410,16 @@ def test_text_in_a_csv_table_is_no_formula(text):
     rows = list(csv.reader(io.StringIO(to_csv(Table("t", (Column("name"), Column("d")), ((text, "x"),))))))
     assert not rows[1][0].startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
     assert text.strip() in rows[1][0]
+
+
+@pytest.mark.parametrize("text", ["=1+1", "'=1+1", "''@a", "'a", "-0.25", "+1", "a"])
+def test_text_is_guarded_by_the_same_rule_in_tables_and_in_files_of_rows(tmp_path, text):
+    table = list(csv.reader(io.StringIO(to_csv(Table("t", (Column("name"),), ((text,),))))))
+    write_csv(tmp_path / "rows.csv", [flatten(make(1, "failed", traceback=text))])
+    with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert table[1] == [row["traceback"]]
+    assert read_csv(tmp_path / "rows.csv")[0].traceback == text
 
 
 def test_numbers_in_a_csv_table_stay_numbers():

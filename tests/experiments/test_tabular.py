@@ -380,7 +380,7 @@ def test_json_that_is_nested_deeply_is_refused(store, tmp_path, depth):
         store.import_csv(tmp_path / "rows.csv")
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@a", "\t=1", "\r=1", "'=1", "''=1", "'a", "'", "a=1", ""])
+@pytest.mark.parametrize("text", ["=1+1", "+1+1", "-a", "@a", "\t=1", "\r=1", "'=1", "''=1", "'a", "'", "a=1", ""])
 def test_text_that_looks_like_a_formula_is_guarded_and_comes_back(store, tmp_path, text):
     row = make(1, "failed", traceback=text, kappa=-0.5, loss=math.inf, per_class={"=a": {"n": 1.0}})
     store.add(row)
@@ -391,6 +391,18 @@ def test_text_that_looks_like_a_formula_is_guarded_and_comes_back(store, tmp_pat
     assert not cells["per_class"].startswith("=")
     assert cells["kappa"] == "-0.5"
     assert read_csv(tmp_path / "rows.csv") == [row]
+
+
+@pytest.mark.parametrize("text", ["+1", "-1", "-2.5e-3"])
+def test_text_that_is_a_number_is_no_formula_and_files_that_guard_it_are_read(store, tmp_path, text):
+    row, file = make(1, "failed", traceback=text), tmp_path / "rows.csv"
+    store.add(row)
+    store.export_csv(file)
+    assert "'" not in file.read_text()
+    assert read_csv(file) == [row]
+    file.write_text(file.read_text().replace(f",{text}", f",'{text}"))  # as before
+    assert "'" in file.read_text()
+    assert read_csv(file) == [row]
 
 
 def test_the_results_of_the_repository_are_imported(store):

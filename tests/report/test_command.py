@@ -112,6 +112,14 @@ def test_the_subject_of_a_report_of_a_model_has_an_effect(here):
 
 
 @pytest.mark.usefixtures("here")
+def test_experiments_are_refused_before_a_model_is_read():
+    Path("mine").mkdir()
+    Path("mine/config.json").write_text("damaged")
+    with pytest.raises(checks.ParameterError, match="--experiments experiments is for results"):
+        write("mine")
+
+
+@pytest.mark.usefixtures("here")
 def test_a_file_is_replaced_only_if_forced():
     Path("report.html").write_text("<!doctype html>mine")
     with pytest.raises(checks.ParameterError, match=r"report\.html' is there already; .* --force"):

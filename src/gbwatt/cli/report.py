@@ -130,12 +130,12 @@ def _page(source: Path, folder: Path | None) -> Page:
             f"source={str(source)!r} is not there; a store, a CSV file of results or the folder of a model is needed."
         )
     if _is_model(source):
-        page = _of_model(source)
+        _require_config(source)
         if folder is not None:
             raise checks.ParameterError(
                 f"--experiments {folder} is for results, but {source} is a model; leave it out."
             )
-        return page
+        return _of_model(source)
     from gbwatt.report import report_of_rows
 
     rows = _rows(source)
@@ -160,16 +160,20 @@ def _explained(page: Page, folder: Path, asked: Asked, root: Path | None) -> Pag
     return page.with_sections([Section("What it looks at", (*notes, *said, *drawn))], before="Configuration")
 
 
-def _of_model(folder: Path) -> Page:
-    from gbwatt.cli import records
+def _require_config(folder: Path) -> None:
     from gbwatt.models.files import CONFIG
-    from gbwatt.report import report_of_model
 
     if not (folder / CONFIG).exists():
         raise checks.ParameterError(
             f"source={str(folder)!r} is a folder without {CONFIG}, so no model, and has no CSV files of results; give "
             "one of these, or a store."
         )
+
+
+def _of_model(folder: Path) -> Page:
+    from gbwatt.cli import records
+    from gbwatt.report import report_of_model
+
     return report_of_model(folder, records.read(folder))
 
 

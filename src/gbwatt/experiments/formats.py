@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from gbwatt.characters import replace_unsafe
+from gbwatt.experiments.spreadsheets import guarded
 
 if TYPE_CHECKING:
     import rich.table
@@ -128,32 +129,38 @@ def visible_lines(text: str) -> str:
     return replace_unsafe(text.replace("\r\n", "\n").replace("\r", "\n"), keep="\t\n")
 
 
-# What begins a link, an image, code, a cell or an escape; and what begins a tag or an entity of HTML.
-_MARKUP = re.compile(r"[\\`\[\]|]")
+# What begins a link, an image, code, emphasis, a cell or an escape; what begins a tag or an entity of HTML; and what
+# makes a link of an address.
+_MARKUP = re.compile(r"[\\`*_~\[\]|]")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _ENTITY = re.compile(r"&(?=[A-Za-z#])")
+_ADDRESS = re.compile(r":(?=//)|(?<=www)\.", re.IGNORECASE)
 
 
 def markdown(text: str) -> str:
-    r"""Text as Markdown shows it: nothing in it is a link, code, HTML or the end of a cell.
+    r"""Text as Markdown shows it: nothing in it is a link, emphasis, code, HTML or the end of a cell.
+
+    Addresses of web pages stay plain text, too.  Mail addresses may still be linked.
 
     Examples
     --------
-    >>> print(markdown("<b> | [a](b) < 0.05"))
-    &lt;b> \| \[a\](b) < 0.05
+    >>> print(markdown("<b> | [a](b) < 0.05 *"), markdown("https://example.org"))
+    &lt;b> \| \[a\](b) < 0.05 \* https\://example.org
     """
-    return _TAG.sub("&lt;", _ENTITY.sub("&amp;", _MARKUP.sub(r"\\\g<0>", visible(text))))
+    escaped = _ADDRESS.sub(r"\\\g<0>", _MARKUP.sub(r"\\\g<0>", visible(text)))
+    return _TAG.sub("&lt;", _ENTITY.sub("&amp;", escaped))
 
 
 def to_markdown(table: Table) -> str:
     """Markdown: data sets below each other, each under its name, and notes at the end."""
     sections = _sections(table)
     header = _joined_header(sections[0][1])
-    rows = [[column.name for column in header], ["---" if column.kind == "text" else "---:" for column in header]]
+    rows = [[markdown(column.name) for column in header]]
+    rows += [["---" if column.kind == "text" else "---:" for column in header]]
     for name, section in sections:
-        rows += [[f"**{name}**", *[""] * (len(header) - 1)]] if name else []
-        rows += _joined_lines(section)
-    lines = ["| " + " | ".join(map(markdown, row)) + " |" for row in rows]
+        rows += [[f"**{markdown(name)}**", *[""] * (len(header) - 1)]] if name else []
+        rows += [list(map(markdown, line)) for line in _joined_lines(section)]
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
     notes = [f"- {markdown(note)}" for note in table.notes]
     return "\n".join([f"### {markdown(table.title)}", "", *lines, "", *notes]).rstrip() + "\n"
 
@@ -236,25 +243,17 @@ def escape(text: str) -> str:
 def to_csv(table: Table) -> str:
     """CSV with a line for each model, setting and data set, and every number in a column of its own; no notes.
 
-    Text that spreadsheets would take for a formula has an apostrophe before it.
+    Text that spreadsheets would take for a formula has an apostrophe before it, as in files of rows.
     """
     table = table.stacked() if table.groups else table
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(_guarded(column.name) for column in table.header)
+    writer.writerow(guarded(visible(column.name)) for column in table.header)
     for line in table.lines:
         values = zip(table.header, line, strict=True)
-        writer.writerow(_guarded(value) if isinstance(value, str) else show(value, c.kind) for c, value in values)
+        texts = (guarded(visible(value)) if isinstance(value, str) else show(value, c.kind) for c, value in values)
+        writer.writerow(texts)
     return out.getvalue()
-
-
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?")
-
-
-def _guarded(text: str) -> str:
-    """Text that is no formula."""
-    text = visible(text)
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") and not _NUMBER.fullmatch(text) else text
 
 
 def to_rich(table: Table) -> rich.table.Table:

@@ -166,14 +166,14 @@ def expand(
 ) -> list[Cell]:
     """All cells, seed by seed: whoever stops half-way has the whole table with fewer seeds."""
     recordings = list(recordings)
-    _require_moderate(experiment, recordings, len(seeds))
+    _require_few_runs(experiment, recordings, len(seeds))
     first = [cell for source in recordings for cell in _cells(experiment, source, root)]
     if not first:
         raise checks.ParameterError(f"experiment {experiment.name!r} has no model for these data sets.")
     return [Cell(label, setting, Run(seed=seed, **arguments)) for seed in seeds for label, setting, arguments in first]
 
 
-def _require_moderate(experiment: Experiment, recordings: Sequence[Provenance], seeds: int) -> None:
+def _require_few_runs(experiment: Experiment, recordings: Sequence[Provenance], seeds: int) -> None:
     """Refuse a grid that would take all memory, before it does."""
     lines = len(experiment.models) * (1 if experiment.vary is None else len(experiment.vary.values))
     parts = sum(len(source.subjects) * count_splits(source.dataset) for source in recordings)

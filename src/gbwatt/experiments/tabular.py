@@ -13,6 +13,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from gbwatt import checks
 from gbwatt.experiments.row_checks import problems
 from gbwatt.experiments.runs import Row, Status
+from gbwatt.experiments.spreadsheets import guarded, unguarded
 
 #: The values of a row, in the order of its columns: numbers and text only.
 Flat = tuple[str | int | float | None, ...]
@@ -26,8 +27,6 @@ _SHOWN = 20  # problems in a message
 # histories unless a limit of the whole process is lifted.
 _FIELD = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|([^",\r\n]*))(,|\r?\n)')
 _SPECIAL = re.compile(r'[",\r\n]')
-# Text that spreadsheets would take for a formula gets an apostrophe, and so does text that would look like that then.
-_FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
 class StoreError(checks.InputError):
@@ -210,10 +209,8 @@ def _checked(path: Path, wrong: list[tuple[int, str]]) -> Iterator[Row]:
 
 def _bare(fields: list[str | None], names: list[str]) -> list[str | None]:
     """Fields without the apostrophe that :func:`_guarded` puts before text that looks like a formula."""
-    return [
-        value[1:] if value and value[0] == "'" and KINDS[name] is str and _FORMULA.match(value) else value
-        for name, value in zip(names, fields, strict=True)
-    ]
+    pairs = zip(names, fields, strict=True)
+    return [unguarded(value) if value and KINDS[name] is str else value for name, value in pairs]
 
 
 def _check_header(header: list[str | None]) -> None:
@@ -281,7 +278,7 @@ def write_csv(path: str | Path, rows: Iterable[Flat]) -> None:
 
 def _guarded(name: str, value: str | int | float | None) -> str | int | float | None:
     """A value that no spreadsheet takes for a formula; :func:`read_csv` gives the text back as it was."""
-    return f"'{value}" if KINDS[name] is str and isinstance(value, str) and _FORMULA.match(value) else value
+    return guarded(value) if KINDS[name] is str and isinstance(value, str) else value
 
 
 def _line(values: Iterable[str | int | float | None]) -> str:

@@ -252,11 +252,11 @@ def _build(model: str, options: dict[str, Any], task: str) -> Any:
 
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not ours
         if options:
-            _require_moderate(model, options, task)
+            _require_small_network(model, options, task)
         return create(model, task=task, **options)
 
 
-def _require_moderate(model: str, options: dict[str, Any], task: str) -> None:
+def _require_small_network(model: str, options: dict[str, Any], task: str) -> None:
     """Refuse a network that would take gigabytes, before it takes them."""
     import torch
 
