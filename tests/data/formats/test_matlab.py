@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from gbwatt.data import DataError, files
+from gbwatt.data import DataError, files, load
 from gbwatt.data.formats.matlab import expect_structure, mat_variables, read_mat
 
 
@@ -87,6 +87,99 @@ def test_a_small_file_cannot_fill_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(scipy.io, "loadmat", lambda *_, **__: pytest.fail("SciPy was asked to read it"))
     with pytest.raises(DataError, match=r"variables of .* MB in a file of .*50 times"):
         read_mat(file, "x")
+
+
+def changed(file, at, value):
+    content = bytearray(file.read_bytes())
+    content[at : at + len(value)] = value
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("suffix", ["mat", "set"])
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [(0, b"XATLAB"), (0, b" " * 116), (124, b"\x07\x01"), (0, b"MATLAB 7.3")],
+    ids=["other text", "no text", "other minor version", "text of version 7.3"],
+)
+def test_the_text_of_a_header_does_not_switch_off_the_limit(tmp_path, monkeypatch, at, value, suffix):
+    monkeypatch.setattr(files, "ALWAYS_ALLOWED", 1 << 22)
+    file = tmp_path / f"x.{suffix}"
+    scipy.io.savemat(file, {"x": np.zeros((1 << 22, 1))}, do_compression=True, appendmat=False)
+    changed(file, at, value)
+    assert scipy.io.whosmat(file, appendmat=False) == [("x", (1 << 22, 1), "double")]  # SciPy reads it
+    monkeypatch.setattr(scipy.io, "loadmat", lambda *_, **__: pytest.fail("SciPy was asked to read it"))
+    with pytest.raises(DataError, match=r"variables of .* MB in a file of .*50 times"):
+        load(file, tmin=0, tmax=1)
+
+
+@pytest.mark.parametrize("suffix", ["mat", "set"])
+@pytest.mark.parametrize("version", [b"\x00\x02IM", b"\x02\x00MI"])
+def test_files_of_version_7_3_are_refused_with_the_way_to_save_them(tmp_path, version, suffix):
+    file = tmp_path / f"x.{suffix}"
+    scipy.io.savemat(file, {"x": np.eye(3)}, appendmat=False)
+    changed(file, 124, version)
+    with pytest.raises(DataError, match=r"7\.3.*'-v7'"):
+        load(file, tmin=0, tmax=1)
+
+
+@pytest.mark.parametrize("version", [b"\x00\x01  ", b"\x00\x03IM", b"\x01\x00IM", b"\x00\x01MI"])
+def test_headers_of_unknown_versions_are_refused(tmp_path, version):
+    file = tmp_path / "x.mat"
+    scipy.io.savemat(file, {"x": np.eye(3)})
+    changed(file, 124, version)
+    with pytest.raises(DataError, match="version 4 to 7"):
+        expect_structure(file)
+
+
+def version_4(kind=0, rows=2, columns=3, imaginary=0, length=2, order="<"):
+    return struct.pack(f"{order}5i", kind, rows, columns, imaginary, length) + b"x\0" + bytes(48)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_matrices_of_version_4_pass_in_both_byte_orders(tmp_path, order):
+    file = tmp_path / "x.mat"
+    file.write_bytes(2 * version_4(1000 if order == ">" else 0, order=order))
+    assert mat_variables(file) == {"x": ((2, 3), "double")}
+
+
+def test_every_kind_of_matrix_of_version_4_passes(tmp_path):
+    kinds = ("float64", "float32", "int32", "int16", "uint16", "uint8", "complex128")
+    content = {kind: np.arange(6).reshape(2, 3).astype(kind) for kind in kinds}
+    content |= {"text": "left hand", "empty": np.empty((0, 3)), "sparse": scipy.sparse.csc_array(np.eye(3))}
+    scipy.io.savemat(tmp_path / "x.mat", content, format="4")
+    assert list(mat_variables(tmp_path / "x.mat")) == list(content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        version_4(rows=1 << 30, columns=1 << 30),
+        version_4(rows=3),
+        version_4(rows=-1, columns=-1),
+        version_4(imaginary=1),
+        version_4(imaginary=7),
+        version_4(length=1 << 30),
+        version_4(length=-1),
+        version_4(kind=60),
+        version_4(kind=3),
+        version_4(kind=100),
+        version_4(kind=2000),
+        version_4(kind=2, rows=3, columns=2),
+        version_4()[:-1],
+        version_4() + b"rest",
+        b"\0\0\0\0",
+        bytes(8),
+    ],
+    ids=range(16),
+)
+def test_matrices_of_version_4_that_are_not_complete_are_refused_before_scipy_reads_them(
+    tmp_path, monkeypatch, content
+):
+    (tmp_path / "x.mat").write_bytes(content)
+    for name in ("loadmat", "whosmat"):
+        monkeypatch.setattr(scipy.io, name, lambda *_, **__: pytest.fail("SciPy was asked to read it"))
+    with pytest.raises(DataError, match=r"x\.mat: found"):
+        read_mat(tmp_path / "x.mat", "x")
 
 
 def test_missing_variables_are_named_with_those_that_are_there(tmp_path):

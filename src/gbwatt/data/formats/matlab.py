@@ -1,7 +1,8 @@
 """MATLAB files: checked for their structure and size before SciPy reads them.
 
 SciPy allocates whatever a file says, and a damaged one can make it crash.  A MATLAB file of version 5 to 7.2 is a
-sequence of elements, some of which have elements in them; all of them are looked at here without building anything.
+sequence of elements, some of which have elements in them, one of version 4 a sequence of matrices; all of them are
+checked here without building anything.  Files of version 7.3 are HDF5 files, and are refused.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ _INT8, _INT32, _UINT32, _MATRIX, _COMPRESSED = 1, 5, 6, 14, 15
 
 #: Bytes of a number, by type of element: (u)int8 to 32, single, double, (u)int64, and text in UTF-8, 16 and 32.
 _BYTES = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 4, 9: 8, 12: 8, 13: 8, 16: 1, 17: 2, 18: 4}
+
+#: The same for files of version 4: double, single, int32, int16, uint16, uint8.
+_BYTES_4 = {0: 8, 1: 4, 2: 4, 3: 2, 4: 2, 5: 1}
 
 _CELL, _STRUCT, _OBJECT, _CHAR, _SPARSE = 1, 2, 3, 4, 5
 _NUMERIC = range(6, 16)
@@ -55,21 +59,63 @@ def mat_variables(file: Path) -> dict[str, tuple[tuple[int, ...], str]]:
 
 
 def expect_structure(file: Path) -> None:
-    """Require elements that are complete and agree with each other; files of version 4 and 7.3 are left to SciPy."""
+    """Require a MATLAB file of version 4 to 7.2 whose parts are complete and agree with each other.
+
+    The version is decided as SciPy does, by binary fields: the text at the beginning of a header says nothing.
+    """
     size = file.stat().st_size
     with file.open("rb") as stream:
         head = stream.read(_HEAD)
-    if not head.startswith(b"MATLAB 5.0"):
-        return
-    if head[124:128] not in (b"\x00\x01IM", b"\x01\x00MI"):
-        raise DataError(
-            file, f"{size} bytes, version {head[124:128]!r}", "a MATLAB file of version 5", "Copy it again."
-        )
+    is_version_4 = 0 in head[:4]
+    if not is_version_4:
+        _expect_version_5(file, size, head)
     try:
         with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            _Walk(file, "<" if head[126:128] == b"IM" else ">").variables(content)
+            if is_version_4:
+                _walk_version_4(content)
+            else:
+                _Walk(file, "<" if head[126:128] == b"IM" else ">").variables(content)
     except _Damaged as error:
         raise DataError(file, f"{size} bytes: {error}", "a complete MATLAB file", "Copy it again.") from None
+
+
+def _expect_version_5(file: Path, size: int, head: bytes) -> None:
+    """Require the header of a file of version 5 to 7.2, which share one layout."""
+    mark, version = head[126:128], head[124:126]
+    if mark not in (b"IM", b"MI"):
+        found = f"{size} bytes" + (f" that begin with {head[:8]!r} and lack IM or MI at byte 126" if head else "")
+        raise DataError(file, found, "a MATLAB file, version 4 to 7.2", "Copy it again.")
+    major = version[1] if mark == b"IM" else version[0]
+    if major == 2:
+        remedy = "Save it again in MATLAB: save(file, '-v7'); or export the recording as EDF."
+        raise DataError(file, "a MATLAB file of version 7.3 (HDF5)", "version 4 to 7.2", remedy)
+    if major != 1:
+        found = f"{size} bytes, version {version!r}"
+        raise DataError(file, found, "a MATLAB file, version 4 to 7.2", "Copy it again.")
+
+
+def _walk_version_4(content: Any) -> None:
+    """Pass over the matrices of a file of version 4, each a header of five numbers, a name and its values."""
+    first = int.from_bytes(content[:4], "little", signed=True)
+    header = struct.Struct("<5i" if 0 <= first <= 5000 else ">5i")
+    at, end = 0, len(content)
+    while at < end:
+        if at + header.size > end:
+            raise _Damaged(f"{end - at} bytes too many, or too few, at {at}")
+        kind, n_rows, n_columns, has_imaginary, name_length = header.unpack_from(content, at)
+        order, unused, number, group = kind // 1000, kind // 100 % 10, kind // 10 % 10, kind % 10
+        if order not in (0, 1) or unused or number not in _BYTES_4 or group not in (0, 1, 2):
+            raise _Damaged(f"a matrix of type {kind} at {at}")
+        if n_rows < 0 or n_columns < 0 or name_length < 1 or has_imaginary not in (0, 1):
+            raise _Damaged(f"a matrix of {n_rows} rows and {n_columns} columns, name of {name_length} bytes, at {at}")
+        if group == 2 and (n_rows < 1 or n_columns not in (3, 4)):
+            raise _Damaged(f"a sparse matrix of {n_rows} rows and {n_columns} columns at {at}")
+        parts = 2 if has_imaginary and group != 2 else 1
+        n_bytes = parts * n_rows * n_columns * _BYTES_4[number]
+        at += header.size + name_length
+        if at + n_bytes > end:
+            raise _Damaged(f"a matrix of {n_bytes} bytes at {at}, which goes on after the end")
+        at += n_bytes
 
 
 class _Walk:

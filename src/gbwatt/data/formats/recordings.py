@@ -209,7 +209,7 @@ def _expect_in_range(file: Path, raw: mne.io.BaseRaw, name: str, channel: Channe
 def _unknown_mat(file: Path) -> DataError:
     """What is in a MATLAB file of one's own, and how to make a data set of it."""
     expected = "epochs or a recording with channel names and a sampling rate, which a .mat file has no rules for"
-    with opening(file, "SciPy", expected, "If it is of version 7.3, save it again in MATLAB: save(file, '-v7')."):
+    with opening(file, "SciPy", expected):
         there = mat_variables(file)
     listed = ", ".join(f"{name} {shape} {kind}" for name, (shape, kind) in there.items()) or "none"
     how = _trials_snippet(file, there) if _largest(there, 3) else _recording_snippet(file, there)
