@@ -267,8 +267,10 @@ def test_rows_that_are_whole_are_recovered_from_a_damaged_store(changed, tmp_pat
     found = new.rows()
     assert len(found) == 19
     assert all(row in rows for row in found)
-    with pytest.raises(StoreError, match="no other file"):
+    with pytest.raises(StoreError, match=r"new\.sqlite is the store itself.*--store"):
         new.recover(new.path)
+    with pytest.raises(StoreError, match=r"none\.sqlite does not exist"):
+        new.recover(tmp_path / "none.sqlite")
 
 
 def test_rows_behind_a_lost_page_are_recovered(store, tmp_path):
@@ -307,9 +309,74 @@ def test_stores_of_older_versions_are_read_and_get_checksums_when_they_are_writt
     Store(store.path, create=False).add(full(3))
     assert module.CHECKSUM in columns(store.path)
     assert Store(store.path).rows() == [*rows, full(3)]
-    with closing(sqlite3.connect(store.path)) as connection:
-        known = connection.execute("SELECT count(checksum) FROM rows").fetchone()
-    assert known == (1,)
+    assert sealed(store.path) == 4
+
+
+def sealed(path):
+    """How many rows have a checksum."""
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT count(checksum) FROM rows").fetchone()[0]
+
+
+def execute(path, statement):
+    """Change a store from outside."""
+    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
+        connection.execute(statement)
+
+
+@pytest.mark.parametrize("column", [True, False])
+def test_later_damage_to_rows_of_older_versions_is_noticed(store, monkeypatch, column):
+    monkeypatch.setattr(module, "_BATCH", 2)
+    for seed in range(5):
+        store.add(make(seed, accuracy=0.5))
+    if column:  # the row of an older version in a store that has the column
+        execute(store.path, "UPDATE rows SET checksum = NULL")
+    else:
+        without_checksums(store.path)
+    rows = store.rows()
+    assert Store(store.path).rows() == rows
+    assert sealed(store.path) == 5
+    execute(store.path, f"UPDATE rows SET accuracy = 0.75 WHERE key = '{make(3).key}'")
+    with pytest.raises(StoreError, match=f"damaged.*row {make(3).key}"):
+        Store(store.path)
+
+
+def test_a_row_that_is_replaced_while_an_old_store_is_opened_gets_no_wrong_checksum(store, monkeypatch):
+    store.add(make(1, accuracy=0.5))
+    store.add(make(2, accuracy=0.5))
+    without_checksums(store.path)
+    seal = Store._seal
+
+    def late(self):
+        execute(self.path, f"UPDATE rows SET accuracy = 0.25 WHERE key = '{make(1).key}'")  # by an older version
+        seal(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "_seal", late)
+        Store(store.path)
+    assert sealed(store.path) == 1
+    assert Store(store.path).get(make(1).key).accuracy == 0.25
+    assert sealed(store.path) == 2
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_others_can_write_while_rows_are_checked(store, monkeypatch, old):
+    monkeypatch.setattr(module, "PATIENCE", 0.0)
+    monkeypatch.setattr(module, "_BATCH", 2)
+    for seed in range(5):
+        store.add(make(seed))
+    if old:
+        without_checksums(store.path)
+    check, written = Store._check_row, []
+
+    def meanwhile(self, *row):
+        execute(self.path, "PRAGMA user_version = 1")  # takes the lock that every write takes
+        written.append(row)
+        check(self, *row)
+
+    monkeypatch.setattr(Store, "_check_row", meanwhile)
+    Store(store.path)
+    assert len(written) == 5
 
 
 def test_a_row_of_an_older_version_must_have_the_key_of_its_run(store):

@@ -57,7 +57,7 @@ def recover(
     damaged: Annotated[Path, typer.Argument(help="A store that cannot be opened because it is damaged.")],
     store: Annotated[Path, typer.Option("--store", help="Where its rows go: a new store, or another.")],
 ) -> None:
-    """Take the rows of a damaged store that are as they were written."""
+    """Copy the undamaged rows of a damaged store."""
     with Store(store) as kept:
         Console().print(f"{kept.recover(damaged)} rows of {damaged} in {store}", highlight=False)
 

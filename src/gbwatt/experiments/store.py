@@ -40,7 +40,7 @@ _MAGIC = b"SQLite format 3\0"  # how such files begin
 _SMALLEST = 512  # bytes of an SQLite file; a file of one byte it would take for an empty one, and overwrite
 _SCORES = ("accuracy", "balanced_accuracy", "kappa", "auc", "loss")
 _SQL_TYPES = {float: "REAL", int: "INTEGER"}
-#: Of the values of a row.  Stores of older versions do not have it until they are written to, nor do their rows.
+#: Of the values of a row.  Stores of older versions do not have it until they are written to.
 CHECKSUM = "checksum"
 
 _CAUSES = {
@@ -77,7 +77,8 @@ class Store:
     -----
     Opening checks the structure of the file and the checksum of every row; a file or a row that was damaged since it
     was written is an error, and nothing is changed.  Rows of older versions, without a checksum, must have the key of
-    their run.
+    their run; they get a checksum when the store is opened for writing.  Rows are checked in batches, each in a short
+    transaction, so that other processes can write meanwhile.
 
     A call that writes is one transaction, on the disk when it returns.  Killed at any moment, a program loses the row
     that it was adding and no other: what is half done is undone by the next program that opens the file, from the
@@ -105,11 +106,14 @@ class Store:
     def __init__(self, path: str | Path, create: bool = True) -> None:
         self.path = Path(path).expanduser().absolute()
         self._check_path(create)
-        with self._session(_WRITE if create else _READ, create) as connection:
-            self._check_content(connection)
-            if create:  # written each time: a folder without permission, or a full disk, shows before the first run
+        if create:
+            with self._session(_WRITE, create):  # an empty file becomes a store; in others nothing is written yet
+                pass
+        self._unsealed = self._check_content()  # checksums by key, of the rows that have none
+        if create:
+            with self._session(_WRITE) as connection:  # each time: missing permissions show before the first run
                 connection.execute(f"PRAGMA user_version = {VERSION}")
-                _add_checksums(connection)
+            self._seal()
 
     def __enter__(self) -> Self:
         return self
@@ -129,6 +133,7 @@ class Store:
     def add(self, row: Row) -> None:
         """Keep a row, unless there is one of its run that is done; a failed one is replaced."""
         values = flatten(row)
+        self._seal()
         with self._session(_WRITE) as connection:
             _add_checksums(connection)
             known = _known(connection, row.key)
@@ -212,14 +217,14 @@ class Store:
         return self._take(theirs._stream(sorted(theirs.keys()), COLUMNS), other)
 
     def recover(self, damaged: str | Path) -> int:
-        """Add those rows of a damaged store that can be read and are as they were written; how many were taken."""
+        """Copy the undamaged rows of a damaged store; how many were taken."""
         return self._take(self._whole_rows(Path(damaged).expanduser().absolute()), damaged)
 
     def _whole_rows(self, path: Path) -> Iterator[Flat]:
-        if not path.is_file() or path.samefile(self.path):
-            raise StoreError(
-                f"{path} is no other file than {self.path}; give the damaged store, and --store for a new one."
-            )
+        if not path.is_file():
+            raise StoreError(f"{path} does not exist or is not a file; give the damaged store.")
+        if path.samefile(self.path):
+            raise StoreError(f"{path} is the store itself; give the damaged one, and a new file as --store.")
         try:
             with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
                 connection.execute("PRAGMA trusted_schema = OFF")
@@ -238,6 +243,7 @@ class Store:
 
     def _take(self, rows: Iterable[Flat], source: str | Path) -> int:
         taken, conflicts = 0, list[str]()
+        self._seal()
         with self._session(_WRITE) as connection:
             _add_checksums(connection)
             for values in rows:
@@ -270,14 +276,44 @@ class Store:
                     self._check_row(values, written)
                 yield values
 
-    def _check_content(self, connection: sqlite3.Connection) -> None:
-        """Refuse a store that was damaged since it was written."""
-        (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone() or ("no answer",)
+    def _check_content(self) -> dict[Any, str]:
+        """Refuse a store that was damaged since it was written; the checksums of rows that have none, by their keys."""
+        with self._session(_READ) as connection:
+            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone() or ("no answer",)
         if found != "ok":
             raise self._damaged(f"SQLite: {found!s:.200}")
-        query = f"SELECT {_checksum_of(connection)}, {', '.join(COLUMNS)} FROM rows"
-        for written, *values in connection.execute(query):
-            self._check_row(tuple(values), written)
+        missing: dict[Any, str] = {}
+        for values, written in self._all_rows():
+            self._check_row(values, written)
+            if written is None:
+                missing[values[0]] = _checksum(values)
+        return missing
+
+    def _all_rows(self) -> Iterator[tuple[Flat, object]]:
+        """Values and checksum of each row, in batches: between them others may write."""
+        last = -(2**63)
+        while True:
+            with self._session(_READ) as connection:
+                query = f"SELECT rowid, {_checksum_of(connection)}, {', '.join(COLUMNS)} FROM rows WHERE rowid > ?"
+                batch = connection.execute(f"{query} ORDER BY rowid LIMIT {_BATCH}", (last,)).fetchall()
+            yield from ((tuple(values), written) for _, written, *values in batch)
+            if len(batch) < _BATCH:
+                return
+            last = batch[-1][0]
+
+    def _seal(self) -> None:
+        """Write the checksums of rows that had none on opening; rows that others have replaced since are left out."""
+        keys = list(self._unsealed)
+        for start in range(0, len(keys), _BATCH):
+            batch = keys[start : start + _BATCH]
+            with self._session(_WRITE) as connection:
+                _add_checksums(connection)
+                marks = ", ".join("?" * len(batch))
+                query = f"SELECT {', '.join(COLUMNS)} FROM rows WHERE {CHECKSUM} IS NULL AND key IN ({marks})"
+                found = [(_checksum(values), values[0]) for values in connection.execute(query, batch)]
+                unchanged = [(checksum, key) for checksum, key in found if checksum == self._unsealed[key]]
+                connection.executemany(f"UPDATE rows SET {CHECKSUM} = ? WHERE key = ?", unchanged)
+        self._unsealed = {}
 
     def _check_row(self, values: Flat, written: object) -> None:
         """Refuse a row whose values are not those that were written."""
@@ -381,7 +417,7 @@ def _checksum_of(connection: sqlite3.Connection) -> str:
 
 
 def _add_checksums(connection: sqlite3.Connection) -> None:
-    """Let a store of an older version have checksums of the rows to come; older versions can still use it."""
+    """Give a store of an older version the column of checksums; older versions can still use it."""
     if not _has_checksums(connection):
         connection.execute(f"ALTER TABLE rows ADD COLUMN {CHECKSUM} TEXT")
 
