@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from gbwatt.geometry import (
     BuresWasserstein,
+    _threads,
     expm,
     generalized_lyapunov,
     invsqrtm,
@@ -177,6 +180,53 @@ def test_functions_do_not_depend_on_the_number_of_threads(k, threads):
                 got = functions(k, batch, dtype)
                 wrong = [key for key in want if not torch.equal(got[key], want[key])]
                 assert not wrong, (dtype, batch, number, wrong)
+
+
+def in_a_new_thread(function):
+    """What a function returns in a thread of Python that has not used torch before."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
+@pytest.mark.parametrize("found", [True, False], ids=["as found", "without OpenMP"])
+def test_other_threads_keep_their_number_of_threads(found, threads, monkeypatch):
+    """Also those that use torch for the first time while this one is inside the block."""
+    if not found:
+        monkeypatch.setattr(_threads, "_runtime", lambda: None)
+    torch.set_num_threads(3)
+    start, stop = threading.Event(), threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(lambda: (start.wait(60), torch.get_num_threads(), stop.wait(60), torch.get_num_threads()))
+        with _threads.single_threaded(torch.eye(4)):
+            start.set()
+            seen = in_a_new_thread(torch.get_num_threads)
+        stop.set()
+        assert other.result()[1::2] == (3, 3)
+    assert seen == 3
+    assert torch.get_num_threads() == 3
+    assert in_a_new_thread(torch.get_num_threads) == 3
+
+
+def test_without_openmp_the_number_of_threads_is_set_if_no_other_thread_runs(threads, monkeypatch):
+    monkeypatch.setattr(_threads, "_runtime", lambda: None)
+    torch.set_num_threads(3)
+    for running, inside in ((1, 1), (2, 3)):
+        monkeypatch.setattr(threading, "active_count", lambda running=running: running)
+        with _threads.single_threaded(torch.eye(4)):
+            assert torch.get_num_threads() == inside
+        assert torch.get_num_threads() == 3
+
+
+def test_blocks_of_one_thread_may_be_nested_and_end_with_errors(threads, monkeypatch):
+    monkeypatch.setattr(threading, "active_count", lambda: 1)  # where OpenMP is not found
+    torch.set_num_threads(3)
+    with _threads.single_threaded(torch.eye(4)):
+        with _threads.single_threaded(torch.eye(4)):
+            pass
+        assert torch.get_num_threads() == 1
+    with pytest.raises(ZeroDivisionError), _threads.single_threaded(torch.eye(4)):
+        raise ZeroDivisionError
+    assert torch.get_num_threads() == 3
 
 
 @pytest.fixture
