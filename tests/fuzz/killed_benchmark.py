@@ -1,7 +1,7 @@
 """A program that starts the same benchmark again and again, so that each can be killed.
 
-``python killed_benchmark.py FOLDER STORE``: for each line on stdin, ``gbwatt benchmark`` begins in a process of its
-own, whose number is printed; when it has ended, its exit status is.
+``python killed_benchmark.py FOLDER STORE`` prints how many seconds a run takes here.  Then, for each line on stdin,
+``gbwatt benchmark`` begins in a process of its own, whose number is printed; when it has ended, its exit status is.
 
 Only two things are not as in the command itself.  Its processes are forked from this one, which has imported
 everything, since imports would take longer than all runs.  And what it is doing is told in FOLDER: ``phases`` has a
@@ -15,6 +15,7 @@ import mmap
 import multiprocessing
 import os
 import sys
+import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -67,8 +68,7 @@ def main(folder: Path, path: Path) -> None:
 
     torch.set_num_threads(1)
     command.Store, loky.get_reusable_executor, execution.attempt = Told, Forking, told
-    warm(folder)
-    say("ready")
+    say(warm(folder))
     for _ in sys.stdin:
         phases[:] = bytes(SIZE)
         child = os.fork()
@@ -83,11 +83,16 @@ def say(what: object) -> None:
     sys.stdout.flush()
 
 
-def warm(folder: Path) -> None:
-    """Do the first run here, for everything that is imported when it is needed."""
+def warm(folder: Path) -> float:
+    """Do a run here, for everything that is imported when it is needed; then how many seconds one takes."""
     run = command.read(folder / "tiny.yaml").cells()[0].run
-    (row,) = engines._do((run,), None, 1)
-    assert row.status == "done", row.traceback
+    taken = []
+    for _ in range(4):
+        started = time.perf_counter()
+        (row,) = engines._do((run,), None, 1)
+        taken.append(time.perf_counter() - started)
+        assert row.status == "done", row.traceback
+    return min(taken[1:])  # the least disturbed
 
 
 def benchmark(folder: Path, path: Path) -> None:
