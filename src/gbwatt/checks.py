@@ -65,6 +65,10 @@ class ScaleWarning(UserWarning):
     """Samples are in another unit than those that a model was trained on, to judge by their size."""
 
 
+class UnknownFilterWarning(UserWarning):
+    """It is unknown how epochs were filtered, but the model was trained on filtered data."""
+
+
 class RareClassWarning(UserWarning):
     """A class has so few trials that none can be set apart for validation."""
 

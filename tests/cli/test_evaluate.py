@@ -53,7 +53,7 @@ def test_all_trials_are_told_apart_by_what_the_model_has_seen(run, run_json, tra
     assert found["hits"] == sum(part["hits"] for part in found["uses"].values())
     shown = run(*arguments).stdout
     assert "used for training" in shown
-    assert "says nothing about new trials" in shown
+    assert "do not show how well the model generalises" in shown
 
 
 def test_trials_of_another_subject_were_not_seen(run_json, trained, recordings):
@@ -68,7 +68,7 @@ def test_a_copy_of_the_recordings_is_recognised_and_other_recordings_are_not(run
     other = write_recordings(tmp_path / "other.npz", seed=1)
     found, new = (run_json("evaluate", trained["folder"], "--dataset", file, "--all") for file in (copy, other))
     assert found["uses"]["training"]["n"] == trained["trials"]["train"]
-    assert list(new["uses"]) == ["unseen"]
+    assert list(new["uses"]) == ["unrecognised"]
 
 
 def test_of_a_model_without_a_record_and_fingerprints_it_is_unknown(run, run_json, recordings, tmp_path):
@@ -87,7 +87,17 @@ def test_a_model_trained_in_python_recognises_its_trials(run_json, recordings, t
     trials = load(recordings, 1)
     EEGDecoder("matt", max_epochs=1, validation=list(range(20, 25))).fit(trials[:30]).save_pretrained(tmp_path / "m")
     found = run_json("evaluate", tmp_path / "m", "--dataset", recordings, "--all")
-    assert {use: part["n"] for use, part in found["uses"].items()} == {"training": 25, "validation": 5, "unseen": 10}
+    uses = {use: part["n"] for use, part in found["uses"].items()}
+    assert uses == {"training": 25, "validation": 5, "unrecognised": 10}
+
+
+def test_training_trials_that_were_cut_elsewhere_are_not_called_unused(run, trained, recordings, tmp_path):
+    trials = load(recordings, 1)
+    shifted = trials.replace(X=np.roll(trials.X, 5, axis=2))
+    write_npz(shifted, tmp_path / "shifted.npz")
+    shown = run("evaluate", trained["folder"], "--dataset", tmp_path / "shifted.npz", "--all").stdout
+    assert "not recognised among the training and validation trials" in shown
+    assert "not used for training" not in shown
 
 
 def containers(trials, folder):
@@ -112,7 +122,7 @@ def test_training_epochs_are_recognised_in_another_container_unit_and_rounding(r
         assert {use: part["n"] for use, part in found["uses"].items()} == {
             "training": trained["trials"]["train"],
             "validation": trained["trials"]["valid"],
-            "unseen": trained["trials"]["test"],
+            "unrecognised": trained["trials"]["test"],
         }, file
 
 
@@ -147,7 +157,7 @@ def test_an_interrupted_model_says_so(run, trained, recordings, tmp_path):
         ({"channels": ("C3", "Cz", "Pz")}, "ch_names"),
         (
             {"classes": ("feet", "tongue")},
-            "class 'feet' and 1 more, of which there was none for training; the model knows 0 (left), 1 (right)",
+            "class 'feet' and 1 more, but the model was trained on the classes 0 (left), 1 (right)",
         ),
     ],
 )

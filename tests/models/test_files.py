@@ -446,3 +446,16 @@ def test_an_estimator_of_another_version_is_explained(tmp_path):
     edit(tmp_path, extra=extra)
     with pytest.raises(ModelFileError, match="mood"):
         EEGDecoder.from_pretrained(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no endless device on this system")
+def test_a_link_to_a_device_is_no_model_file(folder):
+    for name in ("model.safetensors", "config.json"):
+        content = (folder / name).read_bytes()
+        (folder / name).unlink()
+        (folder / name).symlink_to("/dev/zero")
+        with pytest.raises(ModelFileError, match="regular file"):
+            load_pretrained(folder)
+        (folder / name).unlink()
+        (folder / name).write_bytes(content)
+    load_pretrained(folder)

@@ -270,3 +270,10 @@ def test_a_device_that_is_not_there_is_said_before_training(decoder, trials, tmp
     decoder(max_epochs=1).fit(trials).save_pretrained(tmp_path / "m")
     with pytest.raises(checks.ParameterError, match=f"device='{device}'"):
         EEGDecoder.from_pretrained(tmp_path / "m", device=device)
+
+
+def test_classes_without_names_are_compared_with_the_labels(numbered, trials):
+    bare = trials.replace(class_names=["0", "1"])
+    assert numbered.score(bare) == numbered.score(trials)
+    with pytest.raises(UnknownLabelError, match="'3'"):
+        numbered.score(trials.replace(class_names=["0", "3"]))

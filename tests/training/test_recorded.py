@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import mne
 import numpy as np
@@ -286,3 +287,18 @@ def test_damaged_filters_are_refused(decoder, recorded, tmp_path, value):
     (tmp_path / "config.json").write_text(json.dumps(checksums.sealed(json.dumps(config))))
     with pytest.raises(ModelFileError, match="highpass"):
         EEGDecoder.from_pretrained(tmp_path)
+
+
+def test_epochs_with_unknown_filters_give_a_warning_if_the_model_was_trained_on_filtered_ones(decoder, recorded):
+    info = mne.create_info(list(recorded.ch_names), recorded.sfreq, "eeg")
+    with info._unlock():
+        info.update(highpass=8.0, lowpass=30.0)
+    epochs = mne.EpochsArray(1e-6 * recorded.X.astype(float), info, verbose="error")
+    fitted = decoder(max_epochs=1).fit(epochs, recorded.labels)
+    unknown = recorded.replace(steps=())
+    with pytest.warns(checks.UnknownFilterWarning, match="from 8 to 30 Hz"):
+        fitted.predict(unknown)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted.predict(epochs)
+        decoder(max_epochs=1).fit(unknown).predict(unknown)

@@ -61,8 +61,7 @@ def benchmark(
 ) -> None:
     """Do all runs of an experiment that the store does not have; stop and go on whenever you like."""
     console = Console(stderr=as_json)
-    file = experiment_file(file)
-    experiment = read(file, set_ or ())
+    experiment = read(experiment_file(file), set_ or ())
     where = _engine(engine, scheduler, jobs, threads, root)
     narrow: dict[str, Any] = {
         "datasets": None if dataset is None else [find_dataset(name).name for name in dataset],

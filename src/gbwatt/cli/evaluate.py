@@ -135,4 +135,5 @@ def _print_uses(console: Console, uses: dict[str, dict[str, Any]]) -> None:
             table.add_row(records.USES[use], *cells)
         console.print(table)
     if {"training", "validation"} & set(uses):
-        console.print("[bold yellow]What was used for training or validation says nothing about new trials.[/]")
+        note = "Scores on trials used for training or validation do not show how well the model generalises."
+        console.print(f"[bold yellow]{note}[/]")

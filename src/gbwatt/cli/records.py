@@ -24,6 +24,7 @@ USES = {
     "training": "used for training",
     "validation": "used for validation",
     "unseen": "not used for training or validation",
+    "unrecognised": "not recognised among the training and validation trials",
     "unknown": "unknown whether used for training",
 }
 _PARTS = {"train": "training", "valid": "validation"}

@@ -39,7 +39,8 @@ def uses_of(
 ) -> NDArray[Any]:
     """What each trial of a subject was used for, one of :data:`records.USES`.
 
-    Known from the fingerprints of the trials that the model keeps, and from the record of its training.
+    Known from the fingerprints of the trials that the model keeps, and from the record of its training.  Trials of
+    other files that match no fingerprint are "unrecognised": they may be training trials that were cut elsewhere.
     """
     from gbwatt.experiments.recordings import fingerprint
 
@@ -50,7 +51,7 @@ def uses_of(
     recorded = records.uses(record, name, subject, contents, len(trials.y), how)
     compared = decoder.used_for(trials).astype(object)
     if recorded is None:
-        return compared
+        return np.where(compared == "unseen", "unrecognised", compared)
     return np.where(np.isin(compared, ("training", "validation")), compared, recorded)
 
 

@@ -194,6 +194,8 @@ def load_pretrained(folder: str | Path) -> Pretrained:
 
 
 def _read(path: Path) -> bytes:
+    if path.exists() and not path.is_file():
+        raise ModelFileError(f"{path} is not a regular file; save the model anew.")
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -210,6 +210,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if recorded is not None:
             other = Recorded.of(trials)
             recorded.require(other, "validation")
+            inputs.warn_of_filters(recorded.unknown_filters(other, "validation"))
             x = x * x.dtype.type(recorded.scale_of(other, "validation"))
         return x, labels
 
@@ -295,6 +296,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         x = inputs.read_epochs(X)
         if self.recorded_ is not None and (known := Recorded.of(X)) is not None:
             self.recorded_.require(known, "X")
+            inputs.warn_of_filters(self.recorded_.unknown_filters(known, "X"))
             x = x * x.dtype.type(self.recorded_.scale_of(known, "X"))
         inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X")
         inputs.warn_of_scale(x, self.scale_, "X", self.recorded_ is not None)

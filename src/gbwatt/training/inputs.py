@@ -102,6 +102,12 @@ def warn_of_scale(x: Array, scale: float, name: str, known: bool = False) -> Non
         )
 
 
+def warn_of_filters(message: str | None) -> None:
+    """Warn of epochs whose filters are unknown."""
+    if message is not None:
+        warnings.warn(message, checks.UnknownFilterWarning, stacklevel=_level_of_user())
+
+
 def _level_of_user() -> int:
     """``stacklevel`` at which a warning of the calling function points at the code that called the package."""
     frame, level = sys._getframe(1), 1

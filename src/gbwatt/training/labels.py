@@ -55,6 +55,7 @@ class Labels:
         """Place (n,) of each trial's class among ``classes``, whose ``names`` may be known.
 
         Names are compared where they are known on both sides, else labels; a label that is a text may also be a name.
+        Classes without names are called by their numbers ("0", "1"), which are compared with the labels.
         All must be known; with ``some``, the place of those that are not is -1.
         """
         place = {label: number for number, label in enumerate(classes.tolist())}
@@ -64,7 +65,9 @@ class Labels:
             if self.names is None:
                 place = by_name | place
             else:
-                place, given = by_name, self.names.tolist()
+                by_label = {str(label): number for label, number in place.items()}
+                given = self.names.tolist()
+                place = by_name if any(label in by_name for label in given) else by_label
         unknown = sorted({label for label in given if label not in place}, key=str)
         if unknown and not some:
             raise UnknownLabelError(_unknown(name, unknown, classes, names))
@@ -104,7 +107,7 @@ def _unknown(name: str, unknown: Sequence[Any], classes: Array, names: Sequence[
     listed = [f"{label!r} ({text})" for label, text in zip(known, names or (), strict=True)] if named else known
     which = f"{unknown[0]!r}" + (f" and {len(unknown) - 1} more" if len(unknown) > 1 else "")
     return (
-        f"'{name}' has class {which}, of which there was none for training; the model knows "
+        f"'{name}' has class {which}, but the model was trained on the classes "
         f"{', '.join(map(str, listed)) if named else ', '.join(map(repr, listed))}. Give labels or names of these, and "
         "leave out trials of other classes."
     )

@@ -108,9 +108,24 @@ class Recorded:
             return False
         return None in (self.steps, other.steps) or noise[0] == noise[1]
 
+    def unknown_filters(self, other: Recorded | None, name: str) -> str | None:
+        """What to say of epochs whose filters are unknown, if these were filtered; None if nothing is to be said."""
+        if other is None or other.highpass is not None or other.lowpass is not None:
+            return None
+        filtered = (self.highpass or 0) > HARDWARE_HIGHPASS or (self.lowpass or math.inf) < self._hardware_lowpass
+        if not filtered:
+            return None
+        return (
+            f"The filters of '{name}' are unknown, but the model was trained on data filtered {_band(self)}. Make sure "
+            f"that '{name}' was filtered in the same way."
+        )
+
+    @property
+    def _hardware_lowpass(self) -> float:
+        return min(HARDWARE_LOWPASS, 0.9 * self.sfreq / 2)
+
     def _require_filters(self, other: Recorded, name: str) -> None:
-        nyquist = self.sfreq / 2
-        limit = min(HARDWARE_LOWPASS, 0.9 * nyquist)
+        nyquist, limit = self.sfreq / 2, self._hardware_lowpass
         for field in ("highpass", "lowpass"):
             got, want = getattr(other, field), getattr(self, field)
             if got is None or want is None or math.isclose(got, want, rel_tol=SAME_EDGE):
@@ -131,7 +146,8 @@ class Recorded:
                 verb = "epochs.apply_proj()" if field == "projections" else "epochs.set_eeg_reference(...)"
                 remedy = f"do the same by {verb}" if want else f"leave out {verb}"
                 raise checks.MismatchError(
-                    f"'{name}' has {field}={got}, but the model was trained on data with {field}={want}; {remedy}. If "
+                    f"'{name}' has {_REFERENCE[field][bool(got)]} ({field}={got}), but the training data had "
+                    f"{_REFERENCE[field][bool(want)]} ({field}={want}); {remedy}. If "
                     "the reference is the same and the header does not say so, give the plain array."
                 )
 
@@ -156,6 +172,11 @@ def _prepared(recorded: Recorded) -> list[dict[str, Any]]:
     return [_plain(step) for step in recorded.steps or () if step["step"] not in ("noise", RECORDED)]
 
 
+#: What entries of ``info`` mean if they are zero, and if not.
+_REFERENCE = {
+    "custom_ref_applied": ("the reference of the recording", "another reference"),
+    "projections": ("no active projections", "active projections"),
+}
 _STATE = ("highpass", "lowpass", "custom_ref_applied", "projections")
 
 
