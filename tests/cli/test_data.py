@@ -91,7 +91,7 @@ def test_the_first_subject_is_described_unless_another_is_named(name):
     assert as_json("data", "describe", name)["subjects"] == [DATASETS[name].subjects[0]]
 
 
-@pytest.mark.parametrize(("y", "reason"), [([0] * 40, "one class only"), ([0] * 39 + [1], "too few")])
+@pytest.mark.parametrize(("y", "reason"), [([0] * 40, "one class only"), ([0] * 39 + [1], "one trial")])
 def test_what_cannot_be_scored_is_described_all_the_same(tmp_path, y, reason):
     file = tmp_path / "mine.npz"
     np.savez(file, X=np.random.default_rng(0).standard_normal((40, 3, 100)), y=y, sfreq=100)
@@ -112,7 +112,7 @@ def test_what_cannot_be_scored_is_described_all_the_same(tmp_path, y, reason):
         (["describe", "simulated-mi", "--subject", "10"], "it has 1-9"),
         (["describe", "mamem-ssvep-ii", "--root", "/nowhere"], "root='/nowhere' is no folder"),
         (["describe", "simulated-mi", "--option", "dificulty=1"], "Did you mean 'difficulty'"),
-        (["describe", "nowhere.npz"], "nowhere.npz is not there"),
+        (["describe", "nowhere.npz"], "nowhere.npz does not exist"),
     ],
 )
 def test_errors_have_no_traceback_and_exit_code_2(arguments, message):

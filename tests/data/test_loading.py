@@ -237,5 +237,5 @@ def test_a_recording_is_cut_as_the_options_say(tmp_path):
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(MissingFileError, match=r"mine\.fif is not there"):
+    with pytest.raises(MissingFileError, match=r"mine\.fif does not exist"):
         load(tmp_path / "mine.fif")

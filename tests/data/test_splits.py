@@ -289,7 +289,7 @@ def test_wrong_parameters_of_a_protocol_are_refused(make, message):
 def test_a_small_class_is_in_every_part_or_refused():
     (split,) = InOrder().splits(make([0, 1, 0, 1, 0, 1, 0, 1]))
     assert [len(split.train), len(split.valid), len(split.test)] == [4, 2, 2]
-    with pytest.raises(checks.ParameterError, match="class 'class 1' has 1 trials"):
+    with pytest.raises(checks.ParameterError, match="class 'class 1' has one trial or one group; with fewer than two"):
         list(InOrder().splits(make([0, 0, 0, 0, 0, 1])))
 
 
@@ -306,5 +306,5 @@ def test_a_class_with_one_trial_stays_in_the_training_with_a_warning():
         (split,) = InOrder().splits(trials)
     assert 0 in split.train
     assert set(trials.y[split.test]) == set(trials.y[split.valid]) == {0, 1}
-    with pytest.raises(checks.ParameterError, match="'a', 'b' has 1 trials"):
+    with pytest.raises(checks.ParameterError, match="'a', 'b' has one trial"):
         InOrder().splits(trials[np.array([1, 2])])

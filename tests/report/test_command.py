@@ -140,7 +140,7 @@ def test_even_forced_it_replaces_nothing_but_pages():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"source": "nothing.sqlite"}, "source='nothing.sqlite' is not there"),
+        ({"source": "nothing.sqlite"}, "source='nothing.sqlite' does not exist"),
         ({"source": "empty"}, "source='empty' is a folder without config.json"),
         ({"source": "results.sqlite", "output": "no/report.html"}, "there is no folder 'no'; make it first"),
         ({"source": "results.sqlite", "output": "empty"}, "output='empty' is a folder; a file is needed"),

@@ -127,7 +127,7 @@ def _page(source: Path, folder: Path | None) -> Page:
     """The page of whatever is there."""
     if not source.exists():
         raise checks.ParameterError(
-            f"source={str(source)!r} is not there; a store, a CSV file of results or the folder of a model is needed."
+            f"source={str(source)!r} does not exist; a store, a CSV file of results or the folder of a model is needed."
         )
     if _is_model(source):
         _require_config(source)

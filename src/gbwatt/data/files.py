@@ -27,7 +27,7 @@ class DataError(checks.InputError):
 
 
 class MissingFileError(checks.InputError, FileNotFoundError):
-    """A file that a data set needs is not there."""
+    """A file that a data set needs does not exist."""
 
 
 class DataWarning(UserWarning):
@@ -63,11 +63,19 @@ def size(file: Path) -> str:
     return f"{file.stat().st_size} bytes" if file.is_file() else "a folder"
 
 
+def require_file(file: Path, why: str = "", *, folders: bool = False) -> None:
+    """Require a file, or with ``folders`` also a folder; ``why`` says who needs it."""
+    because = f"; {why}" if why else ""
+    if not file.exists():
+        raise MissingFileError(f"{file} does not exist{because}.")
+    if not (folders or file.is_file()):
+        raise MissingFileError(f"{file} is a folder, but a file is required{because}.")
+
+
 @contextmanager
 def opening(file: Path, library: str, expected: str, remedy: str = "Copy it again.") -> Iterator[None]:
     """Turn whatever a library raises over a damaged file into a :class:`DataError`."""
-    if not file.exists():
-        raise MissingFileError(f"{file} is not there.")
+    require_file(file, folders=True)
     try:
         yield
     except checks.InputError:

@@ -162,7 +162,7 @@ def _check_options(dataset: Dataset, source: Source, options: dict[str, Any]) ->
 def _of_file(file: Path) -> Dataset:
     """A data set that is one file."""
     if not file.exists():  # some formats are folders
-        raise MissingFileError(f"{file} is not there, and it is no data set: those are {', '.join(DATASETS)}.")
+        raise MissingFileError(f"{file} does not exist, and it is no data set: those are {', '.join(DATASETS)}.")
     source, subjects = _arrays(file) if file.suffix == ".npz" else _recording(file)
     return Dataset(
         name=str(file),

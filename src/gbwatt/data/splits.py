@@ -269,8 +269,8 @@ def _last_of_each_class(trials: Trials, rows: Indices, fraction: float) -> tuple
         held_out.extend(members[np.isin(trials.group[members], last)].tolist())
     if rare and len(set(trials.y[held_out].tolist())) < 2:
         raise checks.ParameterError(
-            f"class {', '.join(map(repr, rare))} has 1 trials, or groups of them; too few to set some apart and keep "
-            "some, and no two other classes are there."
+            f"class {', '.join(map(repr, rare))} has one trial or one group; with fewer than two other classes no "
+            "validation set can be made."
         )
     if rare:
         warnings.warn(

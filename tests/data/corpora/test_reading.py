@@ -208,7 +208,7 @@ def test_damage_of_a_cache_is_found_and_named(copy):
     (copy / files[2]).unlink()
     with pytest.raises(CacheError) as found:
         corpus.verify()
-    for words in (f"{files[0]} has another content", f"{files[1]} has", f"{files[2]} is not there", "3 of"):
+    for words in (f"{files[0]} has another content", f"{files[1]} has", f"{files[2]} does not exist", "3 of"):
         assert words in str(found.value)
 
 
@@ -218,7 +218,7 @@ def test_a_damaged_file_is_an_error_when_it_is_read(copy):
     with pytest.raises(DataError, match="build the cache again"):
         part[0]
     (copy / part.recordings[0].file).unlink()
-    with pytest.raises(MissingFileError, match="is not there"):
+    with pytest.raises(MissingFileError, match="does not exist"):
         part[0]
 
 

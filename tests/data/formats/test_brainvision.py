@@ -67,7 +67,6 @@ def test_other_comments_remain_events(tmp_path):
         ("NumberOfChannels=4", "NumberOfChannels=3", "4 channels in its list; expected 3"),
         ("NumberOfChannels=4", "NumberOfChannels=0", "0 channels"),
         ("NumberOfChannels=4", "NumberOfChannels=999999999999", "4 channels in its list; expected 999999999999"),
-        ("SamplingInterval=4000", "SamplingInterval=400", "400 and a comment that says 4000"),
         ("Ch2=Cz,,0.1,µV", "Ch2=Cz,,-0.1,µV", "resolution '-0.1' of channel Cz"),
         ("BinaryFormat=INT_16", "BinaryFormat=INT_24", "BinaryFormat=INT_24"),
     ],
@@ -94,6 +93,28 @@ def test_a_channel_with_another_scale_or_unit_is_told(tmp_path, new, message):
         read_file(file, **WINDOW)
 
 
+@pytest.mark.parametrize("line", ["Sampling Rate [Hz]: 1000", "Sampling Interval [µS]: 1000"])
+def test_a_resampled_recording_is_read_with_a_warning_of_both_rates(tmp_path, line):
+    file = write(tmp_path)
+    old = "Sampling Rate [Hz]: 250" if "Rate" in line else "Sampling Interval [µS]: 4000"
+    replace(file, old, line)
+    with pytest.warns(DataWarning, match=r"250 Hz.* comment says 1000 Hz; was it resampled") as caught:
+        trials = read_file(file, **WINDOW)
+    assert len(caught) == 1
+    assert trials.sfreq == SFREQ
+    assert trials.shape == (6, 4, SFREQ)
+
+
+@pytest.mark.parametrize("line", ["Sampling Rate [Hz]: 1.2.3", "Sampling Rate [Hz]: ...", "Sampling Rate [Hz]: 0"])
+def test_a_comment_without_a_rate_is_no_reason_to_refuse_a_recording(tmp_path, line):
+    file = write(tmp_path)
+    text = file.read_text(encoding="utf-8").partition("[Comment]")[0]
+    file.write_text(f"{text}[Comment]\n{line}\n", encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        assert read_file(file, **WINDOW).sfreq == SFREQ
+
+
 def test_data_that_do_not_fill_all_channels_are_refused(tmp_path):
     file = write(tmp_path)
     data = file.with_suffix(".eeg")
@@ -101,7 +122,7 @@ def test_data_that_do_not_fill_all_channels_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"mine\.eeg: found 31998 bytes; expected a multiple of 2 bytes for each of 4"):
         read_file(file, **WINDOW)
     data.unlink()
-    with pytest.raises(MissingFileError, match=r"mine\.eeg is not there"):
+    with pytest.raises(MissingFileError, match=r"mine\.eeg does not exist"):
         read_file(file, **WINDOW)
 
 

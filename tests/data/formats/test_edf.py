@@ -239,3 +239,20 @@ def test_ranges_fitted_to_each_channel_are_no_reason_to_warn(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load(file, **OPTIONS)
+
+
+@pytest.mark.parametrize(("onset", "is_gap"), [(b"+1.1", False), (b"+1.9", True)])
+def test_long_annotations_do_not_make_the_times_of_records_stricter(tmp_path, onset, is_gap):
+    slow = edfio.EdfSignal(np.arange(8.0), 1, label="slow", physical_range=(-99, 99))
+    file = tmp_path / "x.edf"
+    edfio.Edf([slow], annotations=[edfio.EdfAnnotation(2.0, 1.0, "a long text " * 9)]).write(file)
+    content = file.read_bytes()
+    assert content.count(b"+1\x14\x14\0\0\0") == 1
+    file.write_bytes(content.replace(b"+1\x14\x14\0\0\0", onset + b"\x14\x14\0", 1))
+    header = edf.read_header(file)
+    assert header.signals[1].n_samples > 20
+    if is_gap:
+        with pytest.raises(edf.EDFError, match=r"record 1 at 1\.9 s"):
+            edf.expect_continuous(file, header)
+    else:
+        edf.expect_continuous(file, header)

@@ -85,3 +85,23 @@ def test_events_outside_the_recording_are_refused(file):
     patch(file, len(file.read_bytes()) - 12 * 10, "<I", 99_999)
     with pytest.raises(DataError, match="an event at sample 99999; expected 1 to 2400"):
         load(file, **OPTIONS)
+
+
+def test_an_additional_header_of_version_2_is_named_with_what_to_do(file):
+    content = file.read_bytes()
+    extra = struct.pack("<BBBB", 3, 4, 0, 0) + b"test"
+    size = 256 * (N + 1)
+    file.write_bytes(content[:size] + extra.ljust(256, b"\0") + content[size:])
+    patch(file, 0, None, b"GDF 2.20")
+    patch(file, 184, "<H", N + 2)
+    patch(file, 252, "<H", N)
+    with pytest.raises(DataError, match=r"additional header .*not supported.* EDF") as caught:
+        load(file, **OPTIONS)
+    assert "Copy it again" not in str(caught.value)
+
+
+def test_a_header_longer_than_its_file_is_no_additional_header(file):
+    patch(file, 0, None, b"GDF 2.20")
+    patch(file, 184, "<H", 60_000)
+    with pytest.raises(DataError, match="Copy it again"):
+        load(file, **OPTIONS)

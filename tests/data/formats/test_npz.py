@@ -77,7 +77,7 @@ def test_an_interrupted_writer_leaves_the_old_file(file, monkeypatch):
 
 
 def test_a_missing_folder_is_named(file):
-    with pytest.raises(MissingFileError, match="nowhere is not there; make the folder"):
+    with pytest.raises(MissingFileError, match="nowhere does not exist; make the folder"):
         write_npz(make(), file.parent / "nowhere" / "trials.npz")
 
 
@@ -191,7 +191,7 @@ def test_other_files_are_named(file):
 
 
 def test_missing_file_is_named(file):
-    with pytest.raises(MissingFileError, match=r"trials\.npz is not there"):
+    with pytest.raises(MissingFileError, match=r"trials\.npz does not exist"):
         read_npz(file)
 
 

@@ -323,9 +323,16 @@ def test_edf_that_is_still_being_written_is_refused(edf):
 
 
 def test_missing_file_is_named(tmp_path):
-    for name in ("none.edf", "none.fif"):
-        with pytest.raises(MissingFileError, match=rf"{name} is not there"):
+    for name in ("none.edf", "none.gdf", "none.vhdr", "none.fif", "none.set", "none.mat"):
+        with pytest.raises(MissingFileError, match=rf"{name} does not exist"):
             read_file(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["a.edf", "a.bdf", "a.gdf", "a.vhdr"])
+def test_a_folder_in_place_of_a_file_is_called_a_folder(tmp_path, name):
+    (tmp_path / name).mkdir()
+    with pytest.raises(MissingFileError, match=rf"{name} is a folder, but a file is required"):
+        read_file(tmp_path / name)
 
 
 def test_other_warnings_of_mne_are_passed_on(tmp_path, monkeypatch, fif):

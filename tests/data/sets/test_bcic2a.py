@@ -228,7 +228,7 @@ NO_GDF = r"A01T\.gdf: found \d+ bytes that begin with b'<html>Pl'; expected a fi
 CUT_GDF = r"A01T\.gdf: found \d+ bytes; expected \d+, \d+ records, as its header says.*truncated"
 CUT_EVENTS = r"A01T\.gdf: found \d+ bytes after its records; expected a table of events that ends with the file"
 DAMAGES = {
-    "absent": (_nothing, r"A01T\.gdf is not there"),
+    "absent": (_nothing, r"A01T\.gdf does not exist"),
     "not a GDF file": (_text, NO_GDF),
     "truncated in the samples": (_truncated(0.5), CUT_GDF),
     "truncated in the events": (_truncated(0.9999), CUT_EVENTS),

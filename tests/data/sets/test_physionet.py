@@ -186,7 +186,7 @@ def _without_names(file):
 
 
 DAMAGES = {
-    "absent": (_absent, r"S001R06\.edf is not there"),
+    "absent": (_absent, r"S001R06\.edf does not exist"),
     "truncated": (_truncated, r"S001R06\.edf: found \d+ bytes, .* s; expected \d+, \d+ records, as its header says"),
     "empty": (_empty, r"S001R06\.edf: found 0 bytes; expected an EDF or BDF file"),
     "not an EDF file": (_no_header, r"S001R06\.edf: found 950 bytes that begin with b'Too many'; expected an EDF"),

@@ -101,7 +101,7 @@ def build(
     CacheError
         If the cache cannot be written or has other settings.
     DataError, MissingFileError
-        If the root is not there or does not have the folders of the corpus.
+        If the root does not exist or does not have the folders of the corpus.
     """
     layout = find_layout(corpus)
     checks.one_of("montage", montage, tuple(MONTAGES))

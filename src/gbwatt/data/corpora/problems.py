@@ -12,7 +12,7 @@ KINDS = {
     "damaged-header": "the EDF header contradicts itself or the size of the file",
     "discontinuous": "an EDF+ file with gaps",
     "truncated": "the file is shorter than its EDF header says",
-    "missing-channel": "an electrode of the montage is not there",
+    "missing-channel": "an electrode of the montage is missing",
     "wrong-unit": "the samples are in no unit of voltage",
     "wrong-rate": "the sampling rate is too low for the band, or differs among the electrodes",
     "too-short": "the recording is shorter than a window",

@@ -127,7 +127,7 @@ class Corpus:
     def _difference(self, recording: Cached) -> str:
         file = self.cache / recording.file
         if not file.is_file():
-            return f"{recording.file} is not there"
+            return f"{recording.file} does not exist"
         if file.stat().st_size != recording.n_bytes:
             return f"{recording.file} has {file.stat().st_size} bytes, not {recording.n_bytes}"
         return "" if sha256(file) == recording.sha256 else f"{recording.file} has another content"
@@ -226,7 +226,7 @@ class Part:
         wanted[wanted < 0] += len(self)
         outside = (wanted < 0) | (wanted >= len(self))
         if outside.any():
-            raise IndexError(f"window {found[outside][0]} is not there; the part {self.name!r} has {len(self)}.")
+            raise IndexError(f"window {found[outside][0]} does not exist; the part {self.name!r} has {len(self)}.")
         return wanted
 
     def __repr__(self) -> str:

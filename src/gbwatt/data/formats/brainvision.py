@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from gbwatt.data.files import DataError, MissingFileError, opening, warn_of
+from gbwatt.data.files import DataError, opening, require_file, warn_of
 from gbwatt.data.formats.headers import Channel
 
 #: Bytes of a sample, by the name of its format.
@@ -25,8 +25,7 @@ class Header:
 
 def read_header(file: Path) -> Header:
     """The header of a BrainVision recording, or an error that says what is wrong with the files."""
-    if not file.is_file():
-        raise MissingFileError(f"{file} is not there.")
+    require_file(file)
     expected = "a BrainVision header"
     with opening(file, "MNE", expected, "Copy it again."):
         params, comment = _sections(file)
@@ -38,7 +37,7 @@ def read_header(file: Path) -> Header:
                 file, f"{n_chans} channels every {interval:g} µs", "one or more, and a time between samples"
             )
         channels = _channels(file, params, n_chans, 1e6 / interval)
-        _expect_interval(file, comment, interval)
+        _check_interval(file, comment, interval)
         if common.get("DataFormat", "BINARY").strip() == "BINARY":
             n_samples = _expect_data(file, params, common["DataFile"], n_chans)
             _expect_markers(file, common.get("MarkerFile", ""), n_samples)
@@ -75,19 +74,19 @@ def _channels(file: Path, params: configparser.ConfigParser, n_chans: int, rate:
     return tuple(found)
 
 
-def _expect_interval(file: Path, comment: str, interval: float) -> None:
-    """Require the rate that the recorder wrote into the comment as well, if it did."""
+def _check_interval(file: Path, comment: str, interval: float) -> None:
+    """Warn of another rate in the comment of the recorder, which programs that resample leave as it was."""
     for pattern, is_rate in (
-        (r"Sampling Rate \[Hz\]: *([0-9.]+)", True),
-        (r"Sampling Interval \[.S\]: *([0-9.]+)", False),
+        (r"Sampling Rate \[Hz\]: *([0-9]+(?:\.[0-9]+)?)", True),
+        (r"Sampling Interval \[.S\]: *([0-9]+(?:\.[0-9]+)?)", False),
     ):
         found = re.search(pattern, comment, re.IGNORECASE)
         value = float(found.group(1)) if found else 0.0
-        if value:
-            other = 1e6 / value if is_rate else value
-            if not math.isclose(other, interval, rel_tol=1e-3):
-                what = f"SamplingInterval={interval:g} and a comment that says {other:g} µs"
-                raise DataError(file, what, "one sampling interval", "Copy it again.")
+        rate = value if is_rate or not value else 1e6 / value
+        if rate and not math.isclose(rate, 1e6 / interval, rel_tol=1e-3):
+            said = f"SamplingInterval says {1e6 / interval:g} Hz, the recorder's comment says {rate:g} Hz"
+            warn_of(file, f"{said}; was it resampled? It is read at {1e6 / interval:g} Hz.", stacklevel=5)
+            return
 
 
 def _expect_data(file: Path, params: configparser.ConfigParser, name: str, n_chans: int) -> int:
@@ -96,8 +95,7 @@ def _expect_data(file: Path, params: configparser.ConfigParser, name: str, n_cha
     if form not in SAMPLE_BYTES:
         raise DataError(file, f"BinaryFormat={form}", f"one of {', '.join(SAMPLE_BYTES)}", "Copy it again.")
     data = file.parent / name.strip()
-    if not data.is_file():
-        raise MissingFileError(f"{data} is not there; {file.name} names it as its DataFile.")
+    require_file(data, f"{file.name} names it as its DataFile")
     n_samples, surplus = divmod(data.stat().st_size, SAMPLE_BYTES[form] * n_chans)
     if surplus or not n_samples:
         found = f"{data.stat().st_size} bytes"
@@ -113,8 +111,7 @@ def _expect_markers(file: Path, name: str, n_samples: int) -> None:
         return
     if not markers.is_file():
         markers = file.with_suffix(".vmrk")  # as MNE does where files were renamed
-    if not markers.is_file():
-        raise MissingFileError(f"{markers} is not there; {file.name} names {name.strip()} as its MarkerFile.")
+    require_file(markers, f"{file.name} names {name.strip()} as its MarkerFile")
     text = markers.read_bytes().decode("latin-1")
     _, section, rest = text.partition("[Marker Infos]")
     if not section:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt.data.files import DataError, MissingFileError, warn_of
+from gbwatt.data.files import DataError, require_file, warn_of
 from gbwatt.data.formats.headers import Channel, microvolts
 
 FIXED, PER_SIGNAL = 256, 256  # bytes
@@ -131,8 +131,7 @@ class Header:
 
 def read_header(file: Path) -> Header:
     """The header of an EDF or BDF file, or an error that says what is wrong with the file."""
-    if not file.is_file():
-        raise MissingFileError(f"{file} is not there.")
+    require_file(file)
     n_bytes = file.stat().st_size
     with file.open("rb") as stream:
         fixed = stream.read(FIXED)
@@ -248,7 +247,8 @@ def expect_continuous(file: Path, header: Header) -> None:
                 raise EDFError(file, "damaged-header", what, "the time at which each record begins")
             onsets.append(float(found.group(1)))
     late = np.array(onsets) - onsets[0] - np.arange(header.n_records) * header.record_seconds
-    shortest = header.record_seconds / max(signal.n_samples for signal in header.signals)
+    counts = [signal.n_samples for signal in header.signals if not signal.is_annotations]
+    shortest = header.record_seconds / max(counts, default=1)
     wrong = np.flatnonzero(np.abs(late) > max(0.5 * shortest, 1e-5))
     if wrong.size:
         number = int(wrong[0])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data.files import DataError, require_file
 from gbwatt.data.formats.headers import Channel
 
 Array = NDArray[Any]
@@ -24,6 +24,12 @@ FIXED = PER_CHANNEL = 256  # bytes
 SAMPLE_BYTES = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 8, 8: 8, 16: 4, 17: 8}
 WHOLE = range(1, 9)
 _UNITS = {4256: "V", 4274: "mV", 4275: "uV", 4276: "nV", 0: "", 512: "1"}
+
+#: For files of version 2 whose header is longer than that of the channels.
+_ADDITIONAL = (
+    "The file has an additional header (tag, length, value), which is not supported: export it without, or as EDF. "
+    "If it should have none, the file is damaged."
+)
 
 
 @dataclass(frozen=True)
@@ -48,8 +54,7 @@ _LAYOUTS = {1: _Layout((96, "S8"), 104, "<i8", 216), 2: _Layout((102, "<u2"), 10
 
 def read_header(file: Path) -> Header:
     """The header of a GDF file, or an error that says what is wrong with the file."""
-    if not file.is_file():
-        raise MissingFileError(f"{file} is not there.")
+    require_file(file)
     n_bytes = file.stat().st_size
     with file.open("rb") as stream:
         fixed = stream.read(FIXED)
@@ -60,7 +65,8 @@ def read_header(file: Path) -> Header:
         size = FIXED + n_chans * PER_CHANNEL
         if n_chans < 1 or said != size or size > n_bytes:
             found = f"{n_bytes} bytes and a header of {said} bytes for {n_chans} channels"
-            raise DataError(file, found, f"{FIXED} bytes and {PER_CHANNEL} for each channel", "Copy it again.")
+            remedy = _ADDITIONAL if version == 2 and n_chans and size < said <= n_bytes else "Copy it again."
+            raise DataError(file, found, f"{FIXED} bytes and {PER_CHANNEL} for each channel", remedy)
         rest = stream.read(n_chans * PER_CHANNEL)
     n_records = int(np.frombuffer(fixed, "<i8", 1, 236)[0])
     seconds, parts = np.frombuffer(fixed, "<u4", 2, 244).tolist()

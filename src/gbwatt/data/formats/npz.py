@@ -22,6 +22,7 @@ from gbwatt.data.files import (
     expect_finite,
     expect_shape,
     in_words,
+    require_file,
     size,
 )
 from gbwatt.data.formats.interchange import numbered, provenance, to_record
@@ -42,7 +43,7 @@ def write_npz(trials: Trials, file: str | Path) -> None:
     """
     file = Path(file).expanduser()
     if not file.parent.is_dir():
-        raise MissingFileError(f"{file.parent} is not there; make the folder before writing {file.name} into it.")
+        raise MissingFileError(f"{file.parent} does not exist; make the folder before writing {file.name} into it.")
     arrays: dict[str, Any] = {name: np.asarray(getattr(trials, name)) for name in _ARRAYS}
     record = json.dumps(to_record(trials))
     unfinished = file.with_name(f".{file.name}.{os.getpid()}.unfinished")
@@ -85,6 +86,7 @@ def read_npz(file: str | Path) -> Trials:
 
 def _content(file: Path) -> dict[str, Array]:
     """All arrays of the file that have a meaning here."""
+    require_file(file, folders=True)
     try:
         with file.open("rb") as stream:  # NumPy does not close what it cannot read
             _expect_sizes(file, stream)
@@ -94,8 +96,6 @@ def _content(file: Path) -> dict[str, Array]:
             _expect_no_slip(file, archive.files)
             _expect_names(file, archive.files)
             return {name: archive[name] for name in archive.files if name in _KNOWN}
-    except FileNotFoundError:
-        raise MissingFileError(f"{file} is not there.") from None
     except DataError:
         raise
     except Exception as error:  # zipfile, zlib and NumPy raise whatever a damaged file leads to

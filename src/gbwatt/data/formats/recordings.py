@@ -20,7 +20,6 @@ from gbwatt.characters import replace_unsafe
 from gbwatt.data.files import (
     DataError,
     DataWarning,
-    MissingFileError,
     MNEDataWarning,
     expect_expansion,
     opening,
@@ -86,7 +85,7 @@ def read_file(
     Raises
     ------
     MissingFileError
-        If the file is not there.
+        If the file does not exist.
     DataError
         If it is damaged, or does not have what was asked for.
     """
@@ -208,7 +207,9 @@ def _expect_in_range(file: Path, raw: mne.io.BaseRaw, name: str, channel: Channe
 
 def _unknown_mat(file: Path) -> DataError:
     """What is in a MATLAB file of one's own, and how to make a data set of it."""
-    expected = "epochs or a recording with channel names and a sampling rate, which a .mat file has no rules for"
+    expected = (
+        "epochs or a recording with channel names and a sampling rate; a .mat file has no standard layout for these"
+    )
     with opening(file, "SciPy", expected):
         there = mat_variables(file)
     listed = ", ".join(f"{name} {shape} {kind}" for name, (shape, kind) in there.items()) or "none"
@@ -221,7 +222,7 @@ def _trials_snippet(file: Path, there: Mapping[str, tuple[tuple[int, ...], str]]
     n = there[x][0][0]
     y = next((name for name, (shape, _) in there.items() if name != x and n in shape and max(shape) == n), "y")
     return (
-        f"X must be (trials, channels, samples), and sfreq is yours: import numpy as np, scipy.io; "
+        f"X must be (trials, channels, samples); replace 250.0 by your sampling rate: import numpy as np, scipy.io; "
         f"m = scipy.io.loadmat({file.name!r}); "
         f"np.savez({target!r}, X=m[{x!r}], y=m[{y!r}].ravel(), sfreq=250.0). Then load({target!r})."
     )
@@ -233,7 +234,7 @@ def _recording_snippet(file: Path, there: Mapping[str, tuple[tuple[int, ...], st
     turned = ".T" if shape[0] > shape[1] else ""
     target = f"{file.stem}_raw.fif"
     return (
-        "Samples in µV, sampling rate and events are yours: import mne, scipy.io; "
+        "Adapt unit (µV here), sampling rate and events: import mne, scipy.io; "
         f"x = scipy.io.loadmat({file.name!r})[{name!r}]{turned} * 1e-6; "
         f"raw = mne.io.RawArray(x, mne.create_info({min(shape)}, 250.0, 'eeg')); "
         "raw.set_annotations(mne.Annotations(onset=[1.0, 2.0], duration=0, description=['left', 'right'])); "
@@ -253,8 +254,6 @@ def _open(file: Path) -> Any:
     """Epochs or a recording, with its samples in memory."""
     import mne
 
-    if not file.exists():
-        raise MissingFileError(f"{file} is not there.")
     if file.suffix.lower() == ".set":
         with opening(file, "SciPy", "an EEGLAB file"):
             expect_structure(file)
