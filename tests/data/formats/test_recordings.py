@@ -436,7 +436,7 @@ def test_channels_whose_names_break_reports_are_refused(tmp_path, name):
 
 def test_a_mat_file_of_trials_is_answered_with_what_is_in_it_and_code_that_converts_it(tmp_path, monkeypatch):
     x = np.random.default_rng(0).standard_normal((6, 2, 50))
-    scipy.io.savemat(tmp_path / "own.mat", {"EEGdata": x, "labels": [[1], [2]] * 3, "fs": 250.0})
+    scipy.io.savemat(tmp_path / "own.mat", {"EEGdata": x, "labels": [[1], [2]] * 3, "fs": 160.0})
     with pytest.raises(DataError) as caught:
         load(tmp_path / "own.mat")
     message = str(caught.value)
@@ -447,16 +447,17 @@ def test_a_mat_file_of_trials_is_answered_with_what_is_in_it_and_code_that_conve
     trials = load("own.npz")
     assert trials.shape == (6, 2, 50)
     assert trials.class_names == ("1", "2")
+    assert trials.sfreq == 160
 
 
 def test_a_mat_file_of_a_recording_is_answered_with_code_that_converts_it(tmp_path, monkeypatch):
-    scipy.io.savemat(tmp_path / "own.mat", {"y": np.random.default_rng(0).standard_normal((2000, 3)), "fs": 250.0})
+    scipy.io.savemat(tmp_path / "own.mat", {"y": np.random.default_rng(0).standard_normal((2000, 3)), "fs": 160.0})
     with pytest.raises(DataError, match=r"y \(2000, 3\) double") as caught:
         load(tmp_path / "own.mat")
     message = str(caught.value)
     monkeypatch.chdir(tmp_path)
     exec(message[message.index("import mne") : message.index(". Then load(")])
-    assert load("own_raw.fif", tmin=0, tmax=1).shape == (2, 3, 250)
+    assert load("own_raw.fif", tmin=0, tmax=1).shape == (2, 3, 160)
 
 
 @pytest.mark.parametrize("content", [b"no MATLAB file" * 99, b"", b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(600)])

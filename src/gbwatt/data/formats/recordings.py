@@ -222,9 +222,9 @@ def _trials_snippet(file: Path, there: Mapping[str, tuple[tuple[int, ...], str]]
     n = there[x][0][0]
     y = next((name for name, (shape, _) in there.items() if name != x and n in shape and max(shape) == n), "y")
     return (
-        f"X must be (trials, channels, samples); replace 250.0 by your sampling rate: import numpy as np, scipy.io; "
+        f"X must be (trials, channels, samples), sfreq the sampling rate in Hz: import numpy as np, scipy.io; "
         f"m = scipy.io.loadmat({file.name!r}); "
-        f"np.savez({target!r}, X=m[{x!r}], y=m[{y!r}].ravel(), sfreq=250.0). Then load({target!r})."
+        f"np.savez({target!r}, X=m[{x!r}], y=m[{y!r}].ravel(), sfreq={_rate_in(there)}). Then load({target!r})."
     )
 
 
@@ -235,11 +235,18 @@ def _recording_snippet(file: Path, there: Mapping[str, tuple[tuple[int, ...], st
     target = f"{file.stem}_raw.fif"
     return (
         "Adapt unit (µV here), sampling rate and events: import mne, scipy.io; "
-        f"x = scipy.io.loadmat({file.name!r})[{name!r}]{turned} * 1e-6; "
-        f"raw = mne.io.RawArray(x, mne.create_info({min(shape)}, 250.0, 'eeg')); "
+        f"m = scipy.io.loadmat({file.name!r}); x = m[{name!r}]{turned} * 1e-6; "
+        f"raw = mne.io.RawArray(x, mne.create_info({min(shape)}, {_rate_in(there)}, 'eeg')); "
         "raw.set_annotations(mne.Annotations(onset=[1.0, 2.0], duration=0, description=['left', 'right'])); "
         f"raw.save({target!r}). Then load({target!r}, tmin=0.5, tmax=4.0)."
     )
+
+
+def _rate_in(there: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
+    """The sampling rate in the code above: a variable of the file with a usual name, else a number to replace."""
+    usual = ("fs", "sfreq", "srate", "sampling_rate", "samplingrate")
+    name = next((name for name, (shape, _) in there.items() if name.lower() in usual and np.prod(shape) == 1), None)
+    return "250.0" if name is None else f"float(m[{name!r}].item())"
 
 
 def _largest(there: Mapping[str, tuple[tuple[int, ...], str]], ndim: int) -> str | None:
@@ -343,14 +350,10 @@ def _is_boundary(name: str) -> bool:
 def _hint(counts: Mapping[str, int], window: bool = False) -> str:
     """How to name the classes, in Python and on the command line; what is printed can be pasted."""
     names = [name for name in counts if not _is_boundary(name)][:8] or ["T1", "T2"]
-    classes = json.dumps({_class_name(name): name for name in names}, ensure_ascii=False)
+    classes = json.dumps({name: name for name in names}, ensure_ascii=False)
     python = f"{'tmin=0.5, tmax=4.0, ' if window else ''}classes={classes}"
     shell = f"{'--read tmin=0.5 --read tmax=4.0 ' if window else ''}--read {shlex.quote(f'classes={classes}')}"
     return f"load(file, {python}), or on the command line: {shell}"
-
-
-def _class_name(event: str) -> str:
-    return " ".join(event.rpartition("/")[2].split()) or event
 
 
 def _several(events: str | int | Sequence[str | int]) -> tuple[str, ...]:
