@@ -87,7 +87,7 @@ WITH_KERNEL := tests/test_kernels.py tests/geometry tests/nn tests/models tests/
 fallback: $(VENV)/.base ## the tests of what the kernel serves, as if there were no C compiler
 	$(PYTEST) $(XDIST) --torch-path $(WITH_KERNEL) $(ARGS)
 
-portability: $(VENV)/.base ## the numerical tests under several levels of instruction sets
+portability: $(VENV)/.base ## the tests under several levels of instruction sets
 	$(BIN)/python -m tests.portability $(XDIST) -q $(ARGS)
 
 # A copy of the package under build/, with kernels that stop at a read or write outside of an array and at undefined

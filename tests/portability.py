@@ -1,8 +1,9 @@
-"""Runs the numerical tests under several levels of instruction sets: ``make portability``.
+"""Runs the tests under several levels of instruction sets: ``make portability``.
 
 Each run forces one level of every library that picks its code by the processor: the kernels of gbwatt, torch, OpenBLAS
 (of NumPy and SciPy), MKL and oneDNN (of torch) and the C library.  Before the tests a run checks that the libraries
-took the level.  Levels that the processor lacks are named and left out.
+took the level.  The lowest and the highest level run all default tests, those between only the numerical ones.  Levels
+that the processor lacks are named and left out.
 
 Arguments go to pytest.
 """
@@ -18,11 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 NUMERICAL = ("tests/test_kernels.py", "tests/geometry", "tests/nn", "tests/training/test_optim.py")
-#: Whole models, at the ends of the scale.
-MODELS = (
-    *("tests/models/test_gbwatt.py", "tests/models/test_gdlnet.py", "tests/models/test_convnets.py"),
-    *("tests/training/test_estimator.py", "tests/training/test_scores.py", "tests/training/test_diagnosis.py"),
-)
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class Level:
     mkl: str
     onednn: str
     threads: int
-    models: bool = False
+    whole: bool = False  # all default tests
     extra: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -63,12 +59,12 @@ LEVELS = (
         frozenset({"sse4_2"}),
         *("default", "default", "Prescott", "SSE4_2", "SSE41"),
         threads=1,
-        models=True,
+        whole=True,
         extra={"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-FMA4,-AVX512F"},
     ),
     Level("avx", frozenset({"avx"}), "default", "default", "Sandybridge", "AVX", "AVX", threads=2),
     Level("avx2", AVX2, "avx2", "avx2", "Haswell", "AVX2", "AVX2", threads=1),
-    Level("avx512", AVX512, "avx2", "avx512", "SkylakeX", "AVX512", "AVX512_CORE", threads=2, models=True),
+    Level("avx512", AVX512, "avx2", "avx512", "SkylakeX", "AVX512", "AVX512_CORE", threads=2, whole=True),
 )
 
 # Prints the levels in use of the libraries that tell.
@@ -125,7 +121,7 @@ def main(arguments: list[str]) -> int:
         settings = " ".join(f"{name}={value}" for name, value in level.environment.items())
         sys.stdout.write(f"portability: {level.name}: {settings}\n")
         sys.stdout.flush()
-        tests = NUMERICAL + (MODELS if level.models else ())
+        tests = () if level.whole else NUMERICAL
         started = time.monotonic()
         if subprocess.run(
             [sys.executable, "-m", "pytest", *arguments, *tests], env=environment, check=False
