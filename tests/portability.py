@@ -2,8 +2,8 @@
 
 Each run forces one level of every library that picks its code by the processor: the kernels of gbwatt, torch, OpenBLAS
 (of NumPy and SciPy), MKL and oneDNN (of torch) and the C library.  Before the tests a run checks that the libraries
-took the level.  The lowest and the highest level run all default tests, those between only the numerical ones.  Levels
-that the processor lacks are named and left out.
+took the level.  The lowest level runs all default tests, the others the numerical ones; ``make test`` runs all of them
+at the processor's own level.  Levels that the processor lacks are named and left out.
 
 Arguments go to pytest.
 """
@@ -64,7 +64,7 @@ LEVELS = (
     ),
     Level("avx", frozenset({"avx"}), "default", "default", "Sandybridge", "AVX", "AVX", threads=2),
     Level("avx2", AVX2, "avx2", "avx2", "Haswell", "AVX2", "AVX2", threads=1),
-    Level("avx512", AVX512, "avx2", "avx512", "SkylakeX", "AVX512", "AVX512_CORE", threads=2, whole=True),
+    Level("avx512", AVX512, "avx2", "avx512", "SkylakeX", "AVX512", "AVX512_CORE", threads=2),
 )
 
 # Prints the levels in use of the libraries that tell.
