@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -75,6 +76,32 @@ def test_killed_and_continued_equals_not_killed(tmp_path):
     rows = (tmp_path / "log.csv").read_text().splitlines()[1:]
     assert [int(row.split(",")[0]) for row in rows] == list(range(1, 13))
     assert [float(row.split(",")[1]) for row in rows] == losses(whole, "train_loss")
+
+
+def test_a_checkpoint_can_be_read_while_it_is_replaced(tmp_path):
+    """A reader sees one checkpoint or the next, never parts of both."""
+    versions = []
+    for number in range(2):
+        settings = killed.SETTINGS | {"max_epochs": 1 + number, "checkpoint": tmp_path / str(number)}
+        EEGDecoder(**settings).fit(*make_trials())
+        versions.append((tmp_path / str(number) / checkpoints.FILE).read_bytes())
+    (tmp_path / checkpoints.FILE).write_bytes(versions[0])
+    stop = threading.Event()
+
+    def replace():
+        while not stop.is_set():
+            for content in versions:
+                (tmp_path / "next").write_bytes(content)
+                (tmp_path / "next").replace(tmp_path / checkpoints.FILE)
+
+    writer = threading.Thread(target=replace)
+    writer.start()
+    try:
+        epochs = {len(checkpoints.read(tmp_path).history) for _ in range(2000)}
+    finally:
+        stop.set()
+        writer.join()
+    assert epochs == {1, 2}
 
 
 @pytest.mark.parametrize("changes", [{}, {"validation": None}, {"validation": 0.2}, {"early_stopping": 4}])

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from skorch.callbacks import Callback
 from torch import Tensor, nn
 
@@ -132,9 +132,8 @@ def read(folder: str | Path) -> State | None:
     if not path.exists():
         return None
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        content = path.read_bytes()  # at once: a training may replace the file while it is read
+        tensors, metadata = load(content), _metadata(content)
         notes = json.loads(metadata[_STATE])
         if type(notes["format"]) is not int or notes["format"] < 1:
             raise ValueError(f"format {notes['format']!r}")
@@ -153,6 +152,13 @@ def read(folder: str | Path) -> State | None:
         raise CheckpointError(
             f"{path} is damaged or no checkpoint ({error!r}); restore it from a copy, or delete it to start afresh."
         ) from None
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """Metadata of a safetensors file: eight bytes with the length of the header, then the header in JSON."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    metadata: dict[str, str] = header["__metadata__"]
+    return metadata
 
 
 def _state(notes: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> State:
