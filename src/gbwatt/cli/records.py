@@ -71,7 +71,7 @@ def _check(record: Any) -> None:
 def uses(
     record: dict[str, Any] | None,
     dataset: str,
-    subject: int,
+    subject: int | None,
     data: Collection[str] | None,
     n: int,
     reading: dict[str, Any] | None = None,
@@ -81,11 +81,13 @@ def uses(
     The recordings are those of the training if the data set has the same name or, for a file of recordings, one of the
     fingerprints ``data`` of its content.  Read with other options, their trials may overlap with those of the training:
     "unknown".  None for other recordings, which may be copies in another format: the record says nothing of them.
+
+    ``subject`` is None for a recording without subjects of its own, where the number that it is given is only a name.
     """
     if record is None or (record["dataset"] != dataset if data is None else record["data"] not in data):
         return None
     found = np.full(n, "unseen", dtype=object)
-    if record["subject"] != subject:
+    if subject is not None and record["subject"] != subject:
         return found
     if record.get("reading", {}) != (reading or {}):
         return np.full(n, "unknown", dtype=object)

@@ -48,7 +48,8 @@ def uses_of(
     contents = None
     if record is not None and Path(name).is_file():  # it may be a copy; records of before have no options in the hash
         contents = [fingerprint(name, subject, root, options) for options in (record.get("reading"), None)]
-    recorded = records.uses(record, name, subject, contents, len(trials.y), how)
+    own = subject if dataset.subjects else None
+    recorded = records.uses(record, name, own, contents, len(trials.y), how)
     compared = decoder.used_for(trials).astype(object)
     if recorded is None:
         return np.where(compared == "unseen", "unrecognised", compared)
