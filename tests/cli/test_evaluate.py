@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from gbwatt import checksums
+from gbwatt.checks import ScaleWarning
 from gbwatt.data import load
 from gbwatt.data.formats.npz import write_npz
 from gbwatt.training import EEGDecoder, GBWAttClassifier
-from tests.cli.conftest import write_recordings
+from tests.cli.conftest import write_recording, write_recordings
 
 
 @pytest.fixture
@@ -222,3 +223,27 @@ def test_epochs_with_other_filters_are_refused_and_other_event_codes_are_not(run
     said = refused("evaluate", tmp_path / "m", "--dataset", unfiltered)
     assert "highpass=0 Hz" in said
     assert "filter(8, 30)" in said
+
+
+def test_the_number_of_a_recording_without_subjects_is_only_a_name(run_json, tmp_path):
+    file = write_recording(tmp_path / "own_raw.fif")
+    read = ("--read", "tmin=0", "--read", "tmax=0.9")
+    run_json("train", "--dataset", file, *read, "--max-epochs", "1", "-o", tmp_path / "m")
+    GBWAttClassifier.from_pretrained(tmp_path / "m").save_pretrained(tmp_path / "m", fingerprints=False)
+
+    def uses(*arguments):
+        return list(run_json("evaluate", tmp_path / "m", "--dataset", file, *arguments, "--all")["uses"])
+
+    seen = uses(*read)
+    assert set(seen) == {"training", "validation", "unseen"}
+    assert uses(*read, "--subject", "2") == seen
+    moved = ("--read", "tmin=0.05", "--read", "tmax=0.95", "--subject", "2")
+    assert uses(*moved) == ["unknown"]
+
+
+def test_a_model_is_asked_once_and_warns_once(run_json, trained, recordings, tmp_path, recwarn):
+    trials = load(recordings, 1)
+    write_npz(trials.replace(X=1e4 * trials.X), tmp_path / "large.npz")
+    recwarn.clear()
+    run_json("evaluate", trained["folder"], "--dataset", tmp_path / "large.npz", "--all")
+    assert [warning.category for warning in recwarn].count(ScaleWarning) == 1

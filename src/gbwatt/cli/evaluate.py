@@ -27,13 +27,12 @@ from gbwatt.cli.options import (
     reading,
     use_threads,
 )
-from gbwatt.cli.results import accuracy, kind, percent, print_scores, scored
+from gbwatt.cli.results import accuracy, kind, percent, predicted, print_scores
 from gbwatt.cli.tested import open_model, uses_of
 from gbwatt.data import Trials, find_dataset
 
 if TYPE_CHECKING:
     from gbwatt.data.catalogue import Dataset
-    from gbwatt.training import EEGDecoder
 
 
 def evaluate(
@@ -54,7 +53,7 @@ def evaluate(
     found = find_dataset(dataset)
     how = reading(source, read)
     trials, rows, which = _chosen(found, subject, split, everything, root, how)
-    scores = scored(decoder, trials[rows])
+    scores, right = predicted(decoder, trials[rows])
     uses = uses_of(decoder, record, found, trials, root, how)[rows]
     document = {
         "model": decoder.model,
@@ -65,7 +64,7 @@ def evaluate(
         "simulated": bool(trials.truths),
         "part": "all" if everything else "test",
         "scored": which,
-        "uses": _by_use(decoder, trials[rows], uses),
+        "uses": _by_use(right, uses),
         **scores,
     }
     if as_json:
@@ -85,9 +84,8 @@ def _chosen(
     return trials, split.test, f"test trials of split {number} ({split.name})"
 
 
-def _by_use(decoder: EEGDecoder, trials: Trials, uses: NDArray[Any]) -> dict[str, dict[str, Any]]:
+def _by_use(right: NDArray[Any], uses: NDArray[Any]) -> dict[str, dict[str, Any]]:
     """Accuracy by what the trials were to the model."""
-    right = decoder.predict(trials) == decoder.labels_of(trials)
     found = {}
     for use in dict.fromkeys(uses.tolist()):
         mask = uses == use

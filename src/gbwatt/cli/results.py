@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -26,15 +27,18 @@ def accuracy(hits: int, n: int) -> dict[str, Any]:
 
 def scored(decoder: EEGDecoder, trials: Trials) -> dict[str, Any]:
     """Scores of trials, with Wilson's interval of the accuracy and what guessing reaches."""
-    from gbwatt.experiments.execution import scores
+    return predicted(decoder, trials)[0]
 
-    found = scores(decoder, trials)
-    return {
-        **found,
-        **accuracy(int(np.trace(found["confusion"])), len(trials.y)),
-        "chance": chance(trials),
-        "class_names": list(decoder.class_names_),
-    }
+
+def predicted(decoder: EEGDecoder, trials: Trials) -> tuple[dict[str, Any], NDArray[Any]]:
+    """Scores of trials, and whether each of them was right (n,); the model is asked only once."""
+    from gbwatt.training.scores import score
+
+    true, probabilities = decoder.labels_of(trials), decoder.predict_proba(trials)
+    found = score(true, probabilities, decoder.classes_, decoder.class_names_)
+    right: NDArray[Any] = decoder.classes_[probabilities.argmax(-1)] == true
+    names = {"chance": chance(trials), "class_names": list(decoder.class_names_)}
+    return {**found, **accuracy(int(np.trace(found["confusion"])), len(trials.y)), **names}, right
 
 
 def chance(trials: Trials) -> float:
