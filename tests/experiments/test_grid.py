@@ -194,10 +194,18 @@ def test_subjects_are_taken_by_the_sets_that_have_them():
     }
     with pytest.raises(checks.ParameterError, match="99 is in none of the data sets"):
         cells(experiment(subjects=[1, 99]))
-    with pytest.raises(checks.ParameterError, match="bcic-iv-2a has none of 11; it has 1, 2"):
-        cells(mapping, datasets=["mamem-ssvep-ii", "bcic-iv-2a"], subjects=[11])
-    with pytest.raises(checks.ParameterError, match="simulated-ern has none of 1; it has 2, 6, 7"):
-        cells(mapping, subjects=[1])
+
+
+def test_sets_that_have_none_of_the_subjects_are_left_out_and_it_is_said(tmp_path):
+    plain = from_mapping(experiment(datasets=["mamem-ssvep-ii", "bci-ern"], seeds=1))
+    assert {c.run.dataset for c in plain.cells(subjects=[1], root=tmp_path)} == {"simulated-ssvep"}
+    said = [str(source) for source in plain.sources(tmp_path, subjects=[1]).values()]
+    assert said[1].startswith("bci-ern by simulated-ern: left out; simulated-ern has none of 1, it has 2, 6, 7")
+    mapping = {"datasets": ["mamem-ssvep-ii", "bcic-iv-2a"], "subjects": [11]}
+    assert {c.run.dataset for c in plain.cells(**mapping, root=tmp_path)} == {"simulated-ssvep"}
+    assert "left out; bcic-iv-2a has none of 11, it has 1, 2" in str(plain.sources(tmp_path, **mapping)["bcic-iv-2a"])
+    with pytest.raises(checks.ParameterError, match="subjects: simulated-ern has none of 1, it has 2, 6, 7"):
+        plain.cells(datasets=["bci-ern"], subjects=[1], root=tmp_path)
 
 
 def test_sets_may_be_abbreviated_and_are_named_in_full():

@@ -34,7 +34,7 @@ class Provenance(NamedTuple):
     dataset: str  # the one that is read: itself, or the simulated one in its place
     subjects: tuple[int, ...]
     missing: tuple[int, ...]  # subjects that were asked for and have no files
-    reason: str
+    reason: str  # or why it is left out, if it has no subjects
 
     @property
     def simulated(self) -> bool:
@@ -43,6 +43,8 @@ class Provenance(NamedTuple):
 
     def __str__(self) -> str:
         what = self.asked if self.dataset == self.asked else f"{self.asked} by {self.dataset}"
+        if not self.subjects:
+            return f"{what}: left out; {self.reason}"
         return f"{what}: {_count(self.subjects)}; {self.reason}"
 
 
@@ -72,14 +74,16 @@ def original(name: str) -> str:
 def find_recordings(
     datasets: Sequence[str], subjects: Subjects, simulated: str, root: str | Path | None = None
 ) -> dict[str, Provenance]:
-    """Real or simulated recordings for each data set."""
+    """Real or simulated recordings for each data set; those that have none of the subjects are without any."""
     _require_known(datasets, subjects)
-    found = {name: _provenance(name, _asked(name, subjects), simulated, root) for name in datasets}
-    absent = [source for source in found.values() if not source.subjects]
+    found = {name: _provenance(name, _asked(name, subjects), simulated, root, subjects) for name in datasets}
+    absent = [source for source in found.values() if source.missing and not source.subjects]
+    if found and not any(source.subjects or source.missing for source in found.values()):
+        raise checks.ParameterError(f"subjects: {'; '.join(source.reason for source in found.values())}.")
     if absent:
         raise MissingFileError(_nothing(absent, simulated, root))
     by_source: dict[str, str] = {}
-    for source in found.values():
+    for source in (source for source in found.values() if source.subjects):
         other = by_source.setdefault(source.dataset, source.asked)
         if other != source.asked:
             raise checks.ParameterError(
@@ -104,24 +108,29 @@ def _known(name: str) -> tuple[int, ...]:
 
 
 def _asked(name: str, subjects: Subjects) -> tuple[int, ...]:
-    """Subjects of a data set that are asked for; a number that only other sets have is theirs."""
+    """Subjects of a data set that are asked for, maybe none; a number that only other sets have is theirs."""
     if isinstance(subjects, str):
         return find_dataset(name).subjects or (1,)
     known = _known(name)
-    return _common(name, subjects, known) if known else tuple(subjects)
+    return _common(subjects, known) if known else tuple(subjects)
 
 
-def _common(name: str, subjects: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:
-    common = tuple(number for number in subjects if number in known)
-    if not common:
-        raise checks.ParameterError(
-            f"subjects: {name} has none of {', '.join(map(str, subjects))}; it has {', '.join(map(str, known))}."
-        )
-    return common
+def _common(subjects: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:
+    return tuple(number for number in subjects if number in known)
 
 
-def _provenance(name: str, asked: tuple[int, ...], simulated: str, root: str | Path | None) -> Provenance:
+def _without(asked: str, name: str, subjects: Subjects, known: Sequence[int]) -> Provenance:
+    """A data set that is left out, because the one that would be read has none of the subjects."""
+    reason = f"{name} has none of {', '.join(map(str, subjects))}, it has {', '.join(map(str, known))}"
+    return Provenance(asked, name, (), (), reason)
+
+
+def _provenance(
+    name: str, asked: tuple[int, ...], simulated: str, root: str | Path | None, subjects: Subjects
+) -> Provenance:
     checks.one_of("simulated", simulated, ("auto", "always", "never"))
+    if not asked:
+        return _without(name, name, subjects, _known(name))
     if name in SETS:
         return Provenance(name, name, asked, (), "simulated")
     if simulated == "always":
@@ -141,7 +150,10 @@ def _simulated(name: str, asked: tuple[int, ...], reason: str) -> Provenance:
     if other is None:
         pairs = ", ".join(paradigm.like.name for paradigm in SETS.values())
         raise checks.ParameterError(f"dataset={name!r} has no simulated set in its place; those that have: {pairs}.")
-    there = _common(other, asked, find_dataset(other).subjects)
+    known = find_dataset(other).subjects
+    there = _common(asked, known)
+    if not there:
+        return _without(name, other, asked, known)
     missing = tuple(number for number in asked if number not in there)
     return Provenance(name, other, there, missing, reason)
 
