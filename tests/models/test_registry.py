@@ -175,3 +175,26 @@ def test_convolutional_networks_have_no_weight_decay_unless_it_helps_and_are_tra
         assert own.weight_decay == (ours.weight_decay if helped else 0)
         assert (own.batch_size, own.max_epochs) == (ours.batch_size, ours.max_epochs)
     assert entry(name).training_for(None).weight_decay == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "meant"),
+    [
+        ({"n_channels": 22}, "n_channels", "n_chans"),
+        ({"n_channels": 22, "n_outputs": 4, "n_times": 438}, "n_channels", "n_chans"),
+        ({"n_chans": 22, "n_classes": 4, "n_times": 438}, "n_classes", "n_outputs"),
+        ({"n_chans": 22, "n_outputs": 4, "n_times": 438, "n_segmnets": 3}, "n_segmnets", "n_segments"),
+        ({"task": "mi", "n_channels": 22}, "n_channels", "n_chans"),
+    ],
+)
+def test_an_unknown_argument_is_named_with_a_suggestion(arguments, name, meant):
+    with pytest.raises(ParameterError, match=rf"^{name}: the model 'matt' has no such.*Did you mean '{meant}'"):
+        create("matt", **arguments)
+
+
+def test_an_argument_that_resembles_none_is_listed_with_those_there_are():
+    with pytest.raises(ParameterError, match=r"^colour: .*it has n_chans, .*metric") as caught:
+        create("matt", task="mi", colour="red")
+    assert "Did you mean" not in str(caught.value)
+    with pytest.raises(ParameterError, match="n_chans and n_outputs and n_times cannot be inferred"):
+        create("matt", colour="red")

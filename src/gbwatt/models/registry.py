@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,10 @@ from gbwatt.models.presets import OWN_DATA, TASKS, Training, find_task
 from gbwatt.models.signal import Signal
 
 Build = Callable[..., nn.Module]
+
+
+class UnknownArgumentError(checks.ParameterError, TypeError):
+    """A model is given an argument that it does not have."""
 
 
 @dataclass(frozen=True)
@@ -155,5 +160,45 @@ def create(
             n_chans = preset.signal.n_chans
         if n_times is None and input_window_seconds is None:
             n_times, sfreq = preset.signal.n_times, preset.signal.sfreq if sfreq is None else sfreq
-    signal = Signal.infer(n_chans, n_outputs, n_times, sfreq, chs_info, input_window_seconds)
-    return found.build(signal, preset, **options)
+    try:
+        signal = Signal.infer(n_chans, n_outputs, n_times, sfreq, chs_info, input_window_seconds)
+    except checks.ParameterError:
+        mistaken = [option for option in options if _closest(option, ()) is not None]
+        if mistaken:
+            raise _unknown(name, mistaken[0], ()) from None
+        raise
+    try:
+        return found.build(signal, preset, **options)
+    except TypeError as error:
+        mistaken = [option for option in options if f"unexpected keyword argument '{option}'" in str(error)]
+        if not mistaken:
+            raise
+        known = tuple(getattr(found.build(signal, preset), "config", ()))
+        raise _unknown(name, mistaken[0], known) from error
+
+
+#: Arguments for the input, and what others call them.
+_INPUT = ("n_chans", "n_outputs", "n_times", "sfreq", "chs_info", "input_window_seconds", "task")
+_OTHER_NAMES = {
+    "n_channels": "n_chans",
+    "n_classes": "n_outputs",
+    "n_samples": "n_times",
+    "n_timepoints": "n_times",
+    "fs": "sfreq",
+    "sampling_rate": "sfreq",
+}
+
+
+def _closest(name: str, options: Sequence[str]) -> str | None:
+    """The argument that was meant, if there is one with a similar name."""
+    if name in _OTHER_NAMES:
+        return _OTHER_NAMES[name]
+    close = difflib.get_close_matches(name.casefold(), (*_INPUT, *options), n=1, cutoff=0.7)
+    return close[0] if close else None
+
+
+def _unknown(model: str, name: str, options: Sequence[str]) -> UnknownArgumentError:
+    meant = _closest(name, options)
+    hint = "" if meant is None else f" Did you mean {meant!r}?"
+    allowed = ", ".join(dict.fromkeys((*_INPUT, *options))) + ("" if options else " and options of the model")
+    return UnknownArgumentError(f"{name}: the model {model!r} has no such argument; it has {allowed}.{hint}")
