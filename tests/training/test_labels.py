@@ -260,7 +260,7 @@ def test_scales_that_differ_by_less_are_no_cause_for_a_warning(decoder, trials, 
 # ---- devices
 
 
-@pytest.mark.parametrize("device", ["cuda", "cuda:3", "mps", "gpu"])
+@pytest.mark.parametrize("device", ["cuda", "cuda:3", "mps", "gpu", "meta"])
 def test_a_device_that_is_not_there_is_said_before_training(decoder, trials, tmp_path, monkeypatch, device):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)

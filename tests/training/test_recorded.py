@@ -302,3 +302,11 @@ def test_epochs_with_unknown_filters_give_a_warning_if_the_model_was_trained_on_
         warnings.simplefilter("error")
         fitted.predict(epochs)
         decoder(max_epochs=1).fit(unknown).predict(unknown)
+
+
+def test_averages_are_no_epochs(decoder, recorded):
+    epochs = filtered(recorded, 0.0, 50.0)
+    fitted = decoder(max_epochs=1).fit(epochs)
+    with pytest.raises(checks.MismatchError, match=r"'X' is a list that has EvokedArray; a list of mne.Epochs"):
+        fitted.predict([epochs["left"].average(), epochs["right"].average()])
+    assert len(fitted.predict([epochs[:2], epochs[2:5]])) == 5

@@ -132,6 +132,12 @@ def gathered(X: Any) -> Any:
         return X
     import mne
 
+    other = [type(one).__name__ for one in X if not isinstance(one, mne.BaseEpochs)]
+    if other:
+        raise checks.MismatchError(
+            f"'X' is a list that has {other[0]}; a list of mne.Epochs, one such object, Trials or an array "
+            "(n, n_chans, n_times) is needed: np.stack([one.get_data() for one in X]) of signals of the same length."
+        )
     return mne.concatenate_epochs(list(X), add_offset=True, on_mismatch="raise", verbose="ERROR")
 
 
@@ -142,6 +148,8 @@ def on_device(device: Any) -> torch.device:
     except (RuntimeError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         raise checks.ParameterError(f"device={device!r} is not known to torch ({reason}); 'cpu' always is.") from None
+    if found.type == "meta":
+        raise checks.ParameterError("device='meta' has no values, and nothing can be computed on it; take device='cpu'.")
     if found.type == "cuda":
         if not torch.cuda.is_available():
             raise checks.ParameterError(
