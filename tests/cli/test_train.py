@@ -24,7 +24,6 @@ from gbwatt.data.catalogue import Source
 from gbwatt.data.formats.npz import write_npz
 from gbwatt.data.loading import DATASETS
 from gbwatt.data.sets import bcic2a
-from gbwatt.experiments import execution
 from gbwatt.experiments.recordings import fingerprint
 from gbwatt.models.files import load_pretrained
 from gbwatt.training import EEGDecoder, GBWAttClassifier
@@ -80,8 +79,8 @@ def test_the_result_is_that_of_the_saved_model_on_trials_it_has_not_seen(run_jso
 
 
 def test_the_test_trials_are_scored_once_after_training(run_json, recordings, monkeypatch):
-    calls, scores, fit = [], execution.scores, EEGDecoder.fit
-    monkeypatch.setattr(execution, "scores", lambda *a: (calls.append("test"), scores(*a))[1])
+    calls, predict, fit = [], EEGDecoder.predict_proba, EEGDecoder.fit
+    monkeypatch.setattr(EEGDecoder, "predict_proba", lambda *a: (calls.append("test"), predict(*a))[1])
     monkeypatch.setattr(EEGDecoder, "fit", lambda *a: (fit(*a), calls.append("fitted"))[0])
     run_json("train", "--dataset", recordings, *FEW)
     assert calls == ["fitted", "test"]
