@@ -34,7 +34,7 @@ class NotFiniteError(InputError):
 
 
 class RangeError(NotFiniteError):
-    """A result is too large for the floating-point type of its arguments."""
+    """A result is too large, or too small, for the floating-point type of its arguments."""
 
 
 class NotSymmetricError(InputError):
@@ -205,6 +205,22 @@ def in_range(what: str, *results: Tensor) -> None:
             f"{what} exceeds the range of {kind}, {torch.finfo(x.dtype).max:.1e}: take a smaller step or power, "
             f"scale the matrices to eigenvalues near 1{wider}."
         )
+
+
+def above_zero(what: str, x: Tensor) -> None:
+    """Require results (..., k, k) that are positive definite by nature to have a diagonal that did not underflow."""
+    import torch
+
+    tiny = torch.finfo(x.dtype).tiny
+    if not x.numel() or float(x.diagonal(dim1=-2, dim2=-1).min()) >= tiny:
+        return
+    at = first((x.diagonal(dim1=-2, dim2=-1) < tiny).any(-1))
+    kind = str(x.dtype).removeprefix("torch.")
+    wider = "" if x.dtype == torch.float64 else ", or use float64"
+    raise RangeError(
+        f"{what} falls below the range of {kind}, {tiny:.1e}, and is no longer positive definite{place(at)}: take a "
+        f"smaller step or power, scale the matrices to eigenvalues near 1{wider}."
+    )
 
 
 def not_spd(name: str, x: Tensor, eigenvalues: Tensor, bad: Tensor) -> NoReturn:

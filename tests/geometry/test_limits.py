@@ -100,6 +100,41 @@ def test_geodesics_that_leave_the_range_of_numbers_are_an_error(dtype):
         powm(base, -100.0)
 
 
+@pytest.mark.parametrize("size", [2, 70], ids=["kernel", "torch"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_geodesics_that_shrink_to_nothing_are_an_error(dtype, size):
+    """exp(-2000) is zero in both types, as is 1e-6 exp(-1e4), and zero is not positive definite."""
+    one = torch.eye(size, dtype=dtype)
+    base, v = one.clone(), torch.zeros_like(one)
+    base[-1, -1], v[-1, -1] = 1e-6, -0.01
+    kind = str(dtype).removeprefix("torch.")
+    for metric in (AffineInvariant(), LogEuclidean()):
+        for at, step in ((one, -2000 * one), (base, v)):
+            with pytest.raises(RangeError, match=rf"exp\(base, v\) falls below the range of {kind}.*smaller step"):
+                metric.exp(at, step)
+        with pytest.raises(RangeError, match=r"geodesic\(x, y, t\) falls below"):
+            metric.geodesic(one, base, 1000.0)
+        with pytest.raises(RangeError, match=r"point\(c\) falls below"):
+            metric.point(-2000 * one)
+        assert metric.exp(one, -50 * one).diagonal().min() > 0
+    inverted = GeneralizedBuresWasserstein(one, -0.02)
+    with pytest.raises(RangeError, match=r"exp\(base, v\) falls below"):
+        inverted.exp(one, -1e16 * one)
+
+
+def test_underflow_is_placed_in_the_batch():
+    base = torch.eye(3).expand(4, 3, 3)
+    v = torch.zeros(4, 3, 3)
+    v[2] = -200 * torch.eye(3)
+    with pytest.raises(RangeError, match=r"in matrix \(2,\)"):
+        AffineInvariant().exp(base, v)
+
+
+def test_singular_matrices_stay_allowed_where_they_are_points():
+    singular = torch.diag(torch.tensor([1.0, 0.0]))
+    assert_close(BuresWasserstein().geodesic(singular, 4 * singular, 0.5), 2.25 * singular, 1e-5)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("length", [1.0, 10.0, 60.0, -60.0])
 def test_large_affine_invariant_steps_are_exact(dtype, length):

@@ -34,6 +34,11 @@ from gbwatt.geometry.symmetry import sym, symmetrised
 class Chart(ABC):
     """A diffeomorphism from SPD matrices (..., k, k) to the points of a space, and its differential."""
 
+    @property
+    def definite(self) -> bool:
+        """Whether matrices that underflow to singular ones are outside its domain, as under a logarithm."""
+        return False
+
     @abstractmethod
     def __call__(self, x: Tensor, name: str = "x") -> Tensor:
         """Image of ``x``; raises NotSPDError with ``name`` if ``x`` is not in the domain."""
@@ -73,6 +78,8 @@ class Identity(Chart):
 class Logarithm(Chart):
     """``log X``, which maps SPD matrices onto all symmetric ones."""
 
+    definite = True
+
     def __call__(self, x: Tensor, name: str = "x") -> Tensor:
         return spectral(symmetrised(x), LOG, name=name)
 
@@ -91,6 +98,10 @@ class Root(Chart):
     """A factor ``X = a aᵀ``: Cholesky's, or the square root where X is singular to working precision."""
 
     domain: Domain = "semidefinite"
+
+    @property
+    def definite(self) -> bool:
+        return self.domain == "definite"
 
     def __call__(self, x: Tensor, name: str = "x") -> Tensor:
         return factor(sym(x), name, self.domain)
@@ -115,6 +126,10 @@ class DeformedRoot(Chart):
     M: Tensor  # (k, k)
     theta: Tensor | float
     root: Tensor | None = None  # C, if it is at hand
+
+    @property
+    def definite(self) -> bool:
+        return bool(self.theta < 0)
 
     def __call__(self, x: Tensor, name: str = "x") -> Tensor:
         checks.same_kind(**{name: x, "M": self.M})

@@ -129,13 +129,20 @@ class Metric(ABC):
 
         Raises :class:`~gbwatt.checks.DomainError` if the geodesic ends before, and
         :class:`~gbwatt.checks.RangeError` if it exists but leaves the range of the dtype: affine-invariant and
-        log-Euclidean steps grow exponentially with the length of ``v``.
+        log-Euclidean steps grow, and shrink, exponentially with the length of ``v``.
         """
         base, v = as_batches(base, *tangent_vectors(base, v=v))
         a, w = self.chart(base, "base"), self.chart.push(base, v)
         limits = self.space.interval(a.detach(), w.detach())
         outside(torch.ones_like(limits[0]), limits, "exp(base, v)")
-        return in_range("exp(base, v)", self.chart.inverse(self.space.exp(a, w)))
+        return self._in_range("exp(base, v)", self.chart.inverse(self.space.exp(a, w)))
+
+    def _in_range(self, what: str, x: Tensor) -> Tensor:
+        """``x``, if it is finite, and no underflow made it singular where matrices have to be positive definite."""
+        in_range(what, x)
+        if not torch.compiler.is_compiling() and self.chart.definite:
+            checks.above_zero(what, x.detach())
+        return x
 
     @full_precision
     @thread_independent
@@ -165,7 +172,7 @@ class Metric(ABC):
                 self.space.interval(a.detach(), self.space.log(a.detach(), b.detach())),
                 "geodesic(x, y, t)",
             )
-        return in_range("geodesic(x, y, t)", self.chart.inverse(self.space.geodesic(a, b, t[..., None, None])))
+        return self._in_range("geodesic(x, y, t)", self.chart.inverse(self.space.geodesic(a, b, t[..., None, None])))
 
     @full_precision
     @thread_independent
@@ -200,7 +207,7 @@ class Metric(ABC):
         c = symmetric_part("c", c, 1.0)
         if not torch.compiler.is_compiling():
             require_coordinates(self.space, (c / self.scale**0.5).detach())
-        return self._point(c)
+        return self._in_range("point(c)", self._point(c))
 
     def _point(self, c: Tensor) -> Tensor:
         """:meth:`point` for what is known to be coordinates."""
