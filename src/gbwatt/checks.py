@@ -66,7 +66,11 @@ class ScaleWarning(UserWarning):
 
 
 class UnknownFilterWarning(UserWarning):
-    """It is unknown how epochs were filtered, but the model was trained on filtered data."""
+    """It is unknown whether epochs were filtered as the training data; their spectra may tell that they were not."""
+
+
+class ReferenceWarning(UserWarning):
+    """Samples have another reference than those that a model was trained on, to judge by their mean over channels."""
 
 
 class RareClassWarning(UserWarning):

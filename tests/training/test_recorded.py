@@ -8,6 +8,7 @@ import warnings
 import mne
 import numpy as np
 import pytest
+from scipy.signal import butter, sosfiltfilt
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_score
@@ -215,7 +216,9 @@ def test_epochs_with_other_filters_are_refused(decoder, recorded, tmp_path, trai
     for use in (fitted.predict, fitted.score):
         with pytest.raises(checks.MismatchError, match=message) as error:
             use(filtered(recorded, *given))
-    assert "filter(" in str(error.value)
+    unfiltered = trained == (0.0, 50.0)
+    assert ("unfiltered data are needed" in str(error.value)) == unfiltered
+    assert ("raw.filter(" in str(error.value)) == (not unfiltered)
     with pytest.raises(checks.MismatchError, match=message):
         decoder(validation=filtered(recorded, *given)[30:]).fit(filtered(recorded, *trained)[:30])
     assert len(fitted.predict(filtered(recorded, *given).get_data())) == 40  # plain arrays are not checked
@@ -310,3 +313,167 @@ def test_averages_are_no_epochs(decoder, recorded):
     with pytest.raises(checks.MismatchError, match=r"'X' is a list that has EvokedArray; a list of mne.Epochs"):
         fitted.predict([epochs["left"].average(), epochs["right"].average()])
     assert len(fitted.predict([epochs[:2], epochs[2:5]])) == 5
+
+
+# ---- what the samples themselves tell
+
+
+def noise(n=40, seed=0, n_chans=8, n_times=500, sfreq=125.0):
+    """Trials like a recording: pink noise that channels share in part, in µV."""
+    rng = np.random.default_rng(seed)
+    frequencies = np.fft.rfftfreq(n_times, 1 / sfreq)
+    white = np.fft.rfft(rng.standard_normal((n, n_chans + 1, n_times)))
+    pink = np.fft.irfft(white / np.maximum(frequencies, 1.0), n_times)
+    x = 100 * (pink[:, :-1] + pink[:, -1:])
+    x[::2, 0] *= 3
+    names = [f"E{place}" for place in range(n_chans)]
+    return Trials(X=x, y=np.arange(n) % 2, class_names=["left", "right"], ch_names=names, sfreq=sfreq)
+
+
+def passed(trials, low, high):
+    """The same trials, filtered by someone who does not say so."""
+    sos = butter(4, [low, high], "band", fs=trials.sfreq, output="sos")
+    return trials.replace(X=sosfiltfilt(sos, trials.X).astype(np.float32))
+
+
+def averaged(trials):
+    return trials.replace(X=trials.X - trials.X.mean(1, keepdims=True))
+
+
+def said(call, *arguments):
+    """Categories of the warnings of a call."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call(*arguments)
+    return [warning.category for warning in caught]
+
+
+def test_an_average_reference_is_seen_in_the_samples(decoder, tmp_path):
+    """MNE says custom_ref_applied=1 of both references."""
+    trials = noise()
+    single = trials.replace(X=trials.X - trials.X[:, :1] / 2).to_mne().set_eeg_reference(["E7"], verbose="error")
+    average = trials.to_mne().set_eeg_reference("average", verbose="error")
+    assert single.info["custom_ref_applied"] == average.info["custom_ref_applied"] == 1
+    for trained, given, message in (
+        (single, average, "average-referenced"),
+        (average, single, "not average-referenced"),
+    ):
+        decoder(max_epochs=1).fit(trained).save_pretrained(tmp_path)
+        fitted = EEGDecoder.from_pretrained(tmp_path)
+        with pytest.raises(checks.MismatchError, match=rf"'X' is {message}.*plain array"):
+            fitted.predict(given)
+        with pytest.raises(checks.MismatchError, match=message):
+            decoder(max_epochs=1, validation=given[30:]).fit(trained[:30])
+        assert said(fitted.predict, given.get_data()) == [checks.ReferenceWarning]
+        assert said(fitted.predict, trained) == said(fitted.predict, trained.get_data()[:1]) == []
+
+
+def test_the_reference_of_arrays_is_warned_of(decoder):
+    trials = noise()
+    fitted = decoder(max_epochs=1).fit(averaged(trials).X, trials.y)
+    assert fitted.samples_.average_reference
+    with pytest.warns(checks.ReferenceWarning, match="not average-referenced.*set_eeg_reference"):
+        fitted.predict(trials.X[:1])
+    assert said(fitted.predict, np.rint(averaged(trials).X)) == []  # a file in whole microvolts
+    few = decoder(max_epochs=1).fit(averaged(noise(n_chans=3)).X, trials.y)
+    assert few.samples_.average_reference is None
+
+
+@pytest.mark.parametrize("single", [False, True], ids=["all", "one trial"])
+@pytest.mark.parametrize(
+    ("trained", "given", "message"),
+    [
+        ((8, 30), None, "dB more power from 2 to 4 Hz"),
+        (None, (8, 30), "dB less power from 2 to 4 Hz"),
+        ((1, 40), (8, 30), "dB less power from 2 to 4 Hz"),
+        ((8, 30), (1, 40), "dB more power from 2 to 4 Hz"),
+    ],
+)
+def test_other_filters_are_seen_in_the_spectrum(decoder, tmp_path, trained, given, message, single):
+    ours, theirs = (
+        noise(seed=seed) if band is None else passed(noise(seed=seed), *band)
+        for seed, band in enumerate((trained, given))
+    )
+    theirs = theirs[:1] if single else theirs
+    decoder(max_epochs=1).fit(ours).save_pretrained(tmp_path)
+    fitted = EEGDecoder.from_pretrained(tmp_path)
+    for x in (theirs, theirs.X):
+        with pytest.warns(checks.UnknownFilterWarning, match=message) as caught:
+            fitted.predict(x)
+        assert len(caught) == 1
+    arrays = decoder(max_epochs=1, sfreq=125.0).fit(ours.X, ours.y)
+    assert said(arrays.predict, theirs.X) == said(arrays.predict, theirs) == [checks.UnknownFilterWarning]
+    assert said(decoder(max_epochs=1).fit(ours.X, ours.y).predict, theirs.X) == []  # in Hz it is not known
+    assert said(fitted.predict, ours[:1]) == said(fitted.predict, ours.X) == []
+
+
+def test_known_filters_are_compared_by_their_edges_and_not_twice(decoder):
+    header = {"step": "recorded", "highpass": 0.0, "lowpass": 62.5, "custom_ref_applied": 0, "projections": 0}
+    known = noise().replace(steps=(header,))
+    fitted = decoder(max_epochs=1).fit(known)
+    assert said(fitted.predict, passed(known, 8, 30)) == []
+    band = {"step": "band_pass", "low": 8.0, "high": 30.0, "order": 4}
+    filtered = decoder(max_epochs=1).fit(passed(noise(), 8, 30).replace(steps=(band,)))
+    assert said(filtered.predict, noise().X) == [checks.UnknownFilterWarning]
+
+
+def test_added_noise_is_no_filter(decoder):
+    band = passed(noise(), 8, 30)
+    assert said(decoder(max_epochs=1).fit(band).predict, add_noise(band, 0.2, 0)) == []
+
+
+def test_rounding_is_no_filter(decoder):
+    band = passed(noise(), 8, 30)
+    fitted = decoder(max_epochs=1, sfreq=125.0).fit(10 * band.X, band.y)
+    assert said(fitted.predict, np.rint(10 * band.X)) == []
+
+
+def test_a_model_that_was_saved_without_a_spectrum_is_read(decoder, tmp_path):
+    trials = noise()
+    fitted = decoder(max_epochs=1).fit(trials)
+    fitted.save_pretrained(tmp_path)
+    assert EEGDecoder.from_pretrained(tmp_path).samples_ == fitted.samples_
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["extra"]["estimator"]["samples"]
+    (tmp_path / "config.json").write_text(json.dumps(checksums.sealed(json.dumps(config))))
+    older = EEGDecoder.from_pretrained(tmp_path)
+    assert older.samples_ is None
+    assert said(older.predict, passed(averaged(trials), 8, 30).X) == []
+    older.save_pretrained(tmp_path)
+    assert EEGDecoder.from_pretrained(tmp_path).recorded_ == fitted.recorded_
+
+
+@pytest.mark.parametrize("change", [{"spectrum": [0.0]}, {"sfreq": None}, {"average_reference": 1}, {"sfreq": "a"}])
+def test_damaged_spectra_are_refused(decoder, tmp_path, change):
+    decoder(max_epochs=1).fit(noise()).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["extra"]["estimator"]["samples"] |= change
+    (tmp_path / "config.json").write_text(json.dumps(checksums.sealed(json.dumps(config))))
+    with pytest.raises(ModelFileError):
+        EEGDecoder.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("n_times", [16, 40, 64, 100])
+def test_short_flat_and_slow_epochs_have_no_spectrum_to_compare(decoder, n_times):
+    x = noise(n_times=n_times).X
+    fitted = decoder(max_epochs=1, sfreq=125.0).fit(x, np.arange(40) % 2)
+    assert said(fitted.predict, x[:1]) == said(fitted.predict, np.zeros_like(x)) == []
+    assert decoder(max_epochs=1, sfreq=3.0).fit(x, np.arange(40) % 2).samples_.spectrum == ()
+
+
+def test_a_later_filter_narrows_the_band_and_does_not_widen_it(decoder):
+    band = {"step": "band_pass", "low": 8.0, "high": 30.0, "order": 4}
+    trials = noise(n_times=800, sfreq=160.0)
+    narrow = passed(trials, 8, 30).replace(steps=(band,))
+    info = mne.create_info(list(trials.ch_names), 160.0, "eeg")
+    with info._unlock():
+        info.update(highpass=1.0, lowpass=40.0)
+    wide = mne.EpochsArray(1e-6 * trials.X.astype(float), info, verbose="error")
+    fitted = decoder(max_epochs=1).fit(wide, trials.y)
+    refiltered = narrow.to_mne().filter(1, 40, verbose="error")
+    with pytest.raises(checks.MismatchError, match="highpass=8 Hz"):
+        fitted.predict(refiltered)
+    known = Recorded.of(refiltered)
+    assert (known.highpass, known.lowpass) == (8.0, 30.0)
+    resampled = Recorded.of(narrow.to_mne().resample(100, verbose="error").resample(160, verbose="error"))
+    assert (resampled.highpass, resampled.lowpass) == (8.0, 30.0)

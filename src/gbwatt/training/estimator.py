@@ -25,7 +25,7 @@ from gbwatt.training.fingerprints import UNKNOWN, UNSEEN, TrialFingerprints
 from gbwatt.training.inputs import Array, Examples, Sets
 from gbwatt.training.labels import Labels
 from gbwatt.training.net import Net
-from gbwatt.training.recorded import Recorded
+from gbwatt.training.recorded import Recorded, Samples
 
 
 class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -86,6 +86,10 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     recorded_ : Recorded or None
         Channels, unit and preprocessing of the training data, as far as they are known: from Trials and epochs of MNE,
         not from arrays.  Trials and epochs to predict must agree with it.
+    samples_ : Samples or None
+        What the samples of the training data tell of their reference and spectrum.  Trials and epochs with another
+        reference are refused; arrays with another reference, and data of unknown filters whose spectrum is another,
+        are warned of.
     fingerprints_ : TrialFingerprints or None
         Of the training and validation trials, for :meth:`used_for`.
     history_ : list of dict
@@ -172,8 +176,11 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes, codes = inputs.encode_labels(labels.values, len(x))
         names = labels.names_of(classes)
         groups = X.group if isinstance(X, Trials) else None
-        sets = inputs.split(x, codes, classes, self._separate_validation(X, recorded), self.seed, groups, names)
-        signal = Signal(x.shape[1], len(classes), x.shape[2], self._sampling_rate(recorded))
+        rate = self._sampling_rate(recorded)
+        samples: Samples | None = Samples.of(x, rate)
+        validation = self._separate_validation(X, recorded, samples)
+        sets = inputs.split(x, codes, classes, validation, self.seed, groups, names)
+        signal = Signal(x.shape[1], len(classes), x.shape[2], rate)
         with randomness.isolated(device):
             module = self._build(signal)
             scale = sets.unit_scale()
@@ -182,7 +189,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             weights = inputs.weigh_classes(self.class_weight, classes, sets.train.y.numpy(), names)
             net = self._net(module, training, weights, sets)
             self.classes_, self.signal_, self.scale_, self.net_ = classes, signal, scale, net
-            self.recorded_, self.fingerprints_, self._names = recorded, fingerprints, names
+            self.recorded_, self.samples_ = recorded, samples
+            self.fingerprints_, self._names = fingerprints, names
             net.learn(sets)
         return self
 
@@ -195,7 +203,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         lr, batch_size, max_epochs, weight_decay = chosen.values()
         return Training(float(lr), int(batch_size), int(max_epochs), float(weight_decay))
 
-    def _separate_validation(self, X: Any, recorded: Recorded | None) -> Any:
+    def _separate_validation(self, X: Any, recorded: Recorded | None, samples: Samples | None) -> Any:
         """The argument, with Trials and epochs as a pair; they must be other trials, of the same kind."""
         given = self.validation
         if isinstance(given, Trials) or hasattr(given, "get_data"):
@@ -207,10 +215,9 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         trials = inputs.gathered(given[0])
         x = inputs.read_epochs(trials, "X_valid")
         labels = Labels.of(trials, given[1], len(x), "y_valid")
+        other = Recorded.of(trials)
+        inputs.compare(recorded, samples, other, x, "validation")
         if recorded is not None:
-            other = Recorded.of(trials)
-            recorded.require(other, "validation")
-            inputs.warn_of_filters(recorded.unknown_filters(other, "validation"))
             x = x * x.dtype.type(recorded.scale_of(other, "validation"))
         return x, labels
 
@@ -294,9 +301,9 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "net_")
         X = inputs.gathered(X)
         x = inputs.read_epochs(X)
-        if self.recorded_ is not None and (known := Recorded.of(X)) is not None:
-            self.recorded_.require(known, "X")
-            inputs.warn_of_filters(self.recorded_.unknown_filters(known, "X"))
+        known = Recorded.of(X)
+        inputs.compare(self.recorded_, getattr(self, "samples_", None), known, x, "X")
+        if self.recorded_ is not None and known is not None:
             x = x * x.dtype.type(self.recorded_.scale_of(known, "X"))
         inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X")
         inputs.warn_of_scale(x, self.scale_, "X", self.recorded_ is not None)

@@ -24,6 +24,7 @@ from torch.utils.data import Dataset
 from gbwatt import checks
 from gbwatt.data.trials import Trials
 from gbwatt.training.labels import Labels, read_labels
+from gbwatt.training.recorded import Recorded, Samples
 
 Array = NDArray[Any]
 
@@ -102,10 +103,28 @@ def warn_of_scale(x: Array, scale: float, name: str, known: bool = False) -> Non
         )
 
 
-def warn_of_filters(message: str | None) -> None:
-    """Warn of epochs whose filters are unknown."""
-    if message is not None:
-        warnings.warn(message, checks.UnknownFilterWarning, stacklevel=_level_of_user())
+def compare(trained: Recorded | None, samples: Samples | None, known: Recorded | None, x: Array, name: str) -> None:
+    """Refuse epochs of another kind than the training data, or warn of them where they do not say what they are.
+
+    ``trained`` and ``samples`` are what is known of the training data, and what their samples tell; ``known`` is what
+    is known of the epochs, and ``x`` their samples.
+    """
+    if trained is not None:
+        trained.require(known, name)
+    reference, filters = None, None
+    if samples is not None:
+        noisy = any(one is not None and one.is_noisy for one in (trained, known))
+        unknown = trained is None or not trained.same_filters_are_known(known)
+        rate = samples.sfreq if known is None else known.sfreq
+        reference, filters = samples.compared(x, name, unknown and not noisy, rate)
+    if reference is not None:
+        if trained is not None and known is not None:
+            raise checks.MismatchError(f"{reference} If you know better, give the plain array.")
+        warnings.warn(reference, checks.ReferenceWarning, stacklevel=_level_of_user())
+    if filters is None and trained is not None:
+        filters = trained.unknown_filters(known, name)
+    if filters is not None:
+        warnings.warn(filters, checks.UnknownFilterWarning, stacklevel=_level_of_user())
 
 
 def _level_of_user() -> int:
@@ -149,7 +168,9 @@ def on_device(device: Any) -> torch.device:
         reason = str(error).partition("\n")[0]
         raise checks.ParameterError(f"device={device!r} is not known to torch ({reason}); 'cpu' always is.") from None
     if found.type == "meta":
-        raise checks.ParameterError("device='meta' has no values, and nothing can be computed on it; take device='cpu'.")
+        raise checks.ParameterError(
+            "device='meta' has no values, and nothing can be computed on it; take device='cpu'."
+        )
     if found.type == "cuda":
         if not torch.cuda.is_available():
             raise checks.ParameterError(

@@ -16,7 +16,7 @@ from gbwatt.models.signal import Signal
 from gbwatt.training import inputs
 from gbwatt.training.fingerprints import TrialFingerprints
 from gbwatt.training.inputs import Array
-from gbwatt.training.recorded import Recorded
+from gbwatt.training.recorded import Recorded, Samples
 
 if TYPE_CHECKING:
     from gbwatt.training.estimator import EEGDecoder
@@ -51,6 +51,7 @@ def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any, fingerprin
         "signal": vars(decoder.signal_),
         "scale": decoder.scale_,
         "recorded": None if decoder.recorded_ is None else plain(vars(decoder.recorded_)),
+        "samples": None if (samples := getattr(decoder, "samples_", None)) is None else samples.to_dict(),
         "history": history,
         **({} if seen is None else {"fingerprints": seen.to_dict()}),
     }
@@ -123,6 +124,7 @@ def _restored(cls: type[D], found: Pretrained, saved: dict[str, Any], device: st
         raise ValueError(f"{len(decoder.classes_)} labels for {decoder.signal_.n_outputs} outputs")
     decoder.scale_ = _scale(saved["scale"])
     decoder.recorded_ = Recorded.from_dict(saved.get("recorded"))
+    decoder.samples_ = Samples.from_dict(saved.get("samples"))
     decoder.fingerprints_ = TrialFingerprints.from_dict(saved.get("fingerprints"))
     decoder._names = _names(saved, decoder)
     decoder.net_ = decoder._initialized(found.model, decoder._training(), None, [])
