@@ -58,7 +58,47 @@ def test_epochs_are_scored_by_the_names_of_their_events(numbered, trials):
         assert numbered.score(epochs, epochs.events[:, 2]) == right
         assert numbered.score(epochs, trials.labels) == right
         assert numbered.score(epochs.get_data() * 1e6, trials.labels.tolist()) == right
-        assert numbered.score(epochs, trials.y) == right
+        if event_id != {"left": 1, "right": 0}:
+            assert numbered.score(epochs, trials.y) == right
+
+
+@pytest.mark.parametrize("kind", [int, float, str, bool, object])
+def test_labels_that_mean_one_class_as_codes_and_another_as_labels_are_refused(numbered, trials, kind):
+    epochs = as_epochs(trials, {"left": 1, "right": 0})
+    y = trials.y.astype(kind) if kind is not str else trials.y.astype(int).astype(str)
+    with pytest.raises(
+        checks.MismatchError, match=r"'y' has the label .*the event 'right'.*'left' of the model.*y=None"
+    ):
+        numbered.score(epochs, y)
+    assert numbered.score(epochs.get_data() * 1e6, trials.y.astype(kind)) == numbered.score(trials)
+    assert numbered.score(as_epochs(trials, {"left": 0, "right": 1}), y) == numbered.score(trials)  # both say the same
+    some = trials.y.copy()
+    some[:2] = 0  # corrected by hand: still the same by both
+    assert numbered.score(as_epochs(trials, {"left": 0, "right": 1}), some) == numbered.score(trials.X, some)
+
+
+@pytest.mark.parametrize("kind", [float, str, bool, object])
+def test_codes_of_events_are_understood_in_any_type(numbered, trials, kind):
+    epochs = as_epochs(trials, {"left": 1, "right": 0})
+    codes = epochs.events[:, 2]
+    assert numbered.score(epochs, codes.astype(kind)) == numbered.score(trials)
+
+
+def test_labels_of_ones_own_may_look_like_codes(decoder, trials):
+    epochs, y = as_epochs(trials), np.roll(trials.y, 1) + 1
+    fitted = decoder(max_epochs=2).fit(epochs, y)
+    assert fitted.classes_.tolist() == [1, 2]
+    assert 0 <= fitted.score(epochs, y) <= 1
+    assert np.isfinite(cross_val_score(decoder(max_epochs=1), epochs, y, cv=2)).all()
+    texts = y.astype(str)
+    assert decoder(max_epochs=1).fit(epochs, texts).score(epochs, texts) >= 0
+    assert np.isfinite(cross_val_score(decoder(max_epochs=1), epochs, texts, cv=2)).all()
+
+
+def test_validation_labels_with_two_meanings_are_refused(decoder, trials):
+    epochs = as_epochs(trials, {"left": 1, "right": 0})
+    with pytest.raises(checks.MismatchError, match="'y_valid' has the label"):
+        decoder(max_epochs=1, validation=(epochs[30:], trials.y[30:])).fit(trials[:30])
 
 
 def test_trials_are_scored_by_the_names_of_their_classes(numbered, trials):
