@@ -90,6 +90,23 @@ def test_validation_may_be_trials(decoder, recorded):
 def test_validation_trials_that_are_trained_on_are_refused(decoder, recorded):
     with pytest.raises(checks.ParameterError, match="2 trials that are training trials too, first its number 0"):
         decoder(validation=recorded[28:]).fit(recorded[:30])
+    for given in (
+        (recorded.X[28:], recorded.y[28:]),
+        (recorded.X[28:].astype(float), recorded.labels[28:]),
+        (recorded[28:], recorded.y[28:]),
+    ):
+        with pytest.raises(checks.ParameterError, match="2 trials that are training trials too, first its number 0"):
+            decoder(validation=given).fit(recorded[:30])
+        with pytest.raises(checks.ParameterError, match="2 trials that are training trials too"):
+            decoder(validation=given).fit(
+                recorded.X[:30], recorded.y[:30] if given[1].dtype.kind == "i" else recorded.labels[:30]
+            )
+    epochs = filtered(recorded, 0.0, 50.0)
+    with pytest.raises(checks.ParameterError, match="2 trials that are training trials too"):
+        decoder(validation=(epochs[28:], recorded.labels[28:])).fit(epochs[:30])
+    flat = recorded.X.copy()
+    flat[[0, 35]] = 0
+    inputs.require_others(flat[:30], flat[30:])
 
 
 def test_segments_of_one_stretch_stay_on_one_side_of_the_validation(decoder, recorded):

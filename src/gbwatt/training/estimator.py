@@ -207,14 +207,13 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The argument, with Trials and epochs as a pair; they must be other trials, of the same kind."""
         given = self.validation
         if isinstance(given, Trials) or hasattr(given, "get_data"):
-            given = inputs.gathered(given)
-            inputs.require_others(X, given)
             given = (given, None)
         if not isinstance(given, tuple) or len(given) != 2:
             return given
         trials = inputs.gathered(given[0])
         x = inputs.read_epochs(trials, "X_valid")
         labels = Labels.of(trials, given[1], len(x), "y_valid")
+        inputs.require_others(X, trials)
         other = Recorded.of(trials)
         inputs.compare(recorded, samples, other, x, "validation")
         if recorded is not None:

@@ -281,14 +281,14 @@ def same_signal(x: Array, signal: tuple[int, ...], name: str) -> None:
 
 
 def require_others(X: Any, validation: Any) -> None:
-    """Refuse validation trials that are training trials too."""
+    """Refuse validation trials that are training trials too; flat ones are all alike and do not count."""
     known = {trial.tobytes() for trial in np.asarray(read_epochs(X), dtype=np.float32)}
     asked = np.asarray(read_epochs(validation, "validation"), dtype=np.float32)
-    shared = [number for number, trial in enumerate(asked) if trial.tobytes() in known]
+    shared = [number for number, trial in enumerate(asked) if trial.tobytes() in known and np.ptp(trial) > 0]
     if shared:
         raise checks.ParameterError(
             f"validation has {len(shared)} trials that are training trials too, first its number {shared[0]}; "
-            "take trials[split.train] and trials[split.valid] of one split."
+            "take other trials, as trials[split.train] and trials[split.valid] of one split are."
         )
 
 
