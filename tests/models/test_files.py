@@ -6,7 +6,9 @@ import contextlib
 import json
 import math
 import pickle
+import re
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from gbwatt import checksums
+from gbwatt import checks, checksums
 from gbwatt.models import GBWAtt, create, files, registry
 from gbwatt.models.files import ModelFileError, load_pretrained, save_pretrained
 from gbwatt.training import EEGDecoder, GBWAttClassifier
@@ -459,3 +461,21 @@ def test_a_link_to_a_device_is_no_model_file(folder):
         (folder / name).unlink()
         (folder / name).write_bytes(content)
     load_pretrained(folder)
+
+
+def test_a_network_alone_warns_of_the_factor_of_its_estimator(tmp_path):
+    x, y = np.random.default_rng(0).standard_normal((20, 4, 64)), np.arange(20) % 2
+    for factor in (1e-5, 1.0):
+        GBWAttClassifier(max_epochs=1, validation=None).fit(factor * x / np.median(x.std(-1)), y).save_pretrained(
+            tmp_path
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            GBWAtt.from_pretrained(tmp_path)
+            scale = load_pretrained(tmp_path).extra["multiply epochs by"]
+            GBWAttClassifier.from_pretrained(tmp_path)
+        assert scale == pytest.approx(1 / factor, rel=1e-2)
+        assert [warning.category for warning in caught] == [checks.ScaleWarning] * (factor != 1)
+        assert all(warning.filename == __file__ for warning in caught)
+        said = [str(warning.message) for warning in caught]
+        assert all(re.search(r"multiply epochs by .*GBWAttClassifier\.from_pretrained", text) for text in said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -226,11 +227,30 @@ class GBWAtt(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> Self:
-        """Read a model that :meth:`save_pretrained` wrote."""
-        model = files.load_pretrained(folder).model
-        if not isinstance(model, cls):
-            raise files.ModelFileError(f"{folder} has a {type(model).__name__}, not a {cls.__name__}.")
-        return model
+        """Read a model that :meth:`save_pretrained` wrote.
+
+        The network alone: if an estimator was saved that multiplies its epochs by a factor, a
+        :class:`~gbwatt.checks.ScaleWarning` says so.
+        """
+        found = files.load_pretrained(folder)
+        if not isinstance(found.model, cls):
+            raise files.ModelFileError(f"{folder} has a {type(found.model).__name__}, not a {cls.__name__}.")
+        _warn_of_scale(folder, found.extra)
+        return found.model
+
+
+def _warn_of_scale(folder: str | Path, extra: Mapping[str, Any]) -> None:
+    """Warn of a network that was trained on epochs in another unit than those of its estimator."""
+    scale, estimator = extra.get("multiply epochs by"), extra.get("estimator")
+    if not isinstance(scale, int | float) or abs(scale - 1) <= 0.01:
+        return
+    name = (estimator.get("class") if isinstance(estimator, Mapping) else None) or "GBWAttClassifier"
+    warnings.warn(
+        f"{folder} has a network that was trained on epochs multiplied by {scale:.6g}, and the network alone does not "
+        f"do that: multiply epochs by this factor before you call it, or use {name}.from_pretrained, which does.",
+        checks.ScaleWarning,
+        stacklevel=3,
+    )
 
 
 def preset(task: Task, changes: Mapping[str, Any]) -> dict[str, Any]:
