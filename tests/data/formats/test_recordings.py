@@ -460,6 +460,59 @@ def test_a_mat_file_of_a_recording_is_answered_with_code_that_converts_it(tmp_pa
     assert load("own_raw.fif", tmin=0, tmax=1).shape == (2, 3, 160)
 
 
+def hint_of(file, content):
+    scipy.io.savemat(file, content)
+    with pytest.raises(DataError) as caught:
+        load(file)
+    return str(caught.value)
+
+
+def test_the_code_for_a_mat_file_names_no_sampling_rate_that_is_not_known(tmp_path):
+    x = np.zeros((6, 2, 50))
+    said = hint_of(tmp_path / "own.mat", {"data": x, "labels": [1, 2] * 3})
+    assert "sfreq=...)" in said
+    assert "Replace the dots by sfreq." in said
+    assert "250" not in said
+    said = hint_of(tmp_path / "own.mat", {"data": np.zeros((2, 500))})
+    assert "sfreq=..., ch_types" in said
+    assert "250" not in said
+
+
+@pytest.mark.parametrize("axes", [(0, 1, 2), (1, 2, 0), (2, 1, 0), (0, 2, 1)])
+def test_the_labels_of_a_mat_file_tell_which_axis_has_the_trials(tmp_path, monkeypatch, axes):
+    x = np.random.default_rng(0).standard_normal((6, 2, 50))
+    content = {"time": np.arange(50.0), "EEG": x.transpose(axes), "Labels": [1, 2] * 3, "fs": 160.0}
+    said = hint_of(tmp_path / "own.mat", content)
+    monkeypatch.chdir(tmp_path)
+    exec(said[said.index("import numpy") : said.index(". Then load(")])
+    np.testing.assert_allclose(load("own.npz").X, x, rtol=1e-6)
+
+
+def test_a_mat_file_without_labels_gets_dots_for_them(tmp_path):
+    said = hint_of(tmp_path / "own.mat", {"data": np.zeros((6, 2, 50)), "fs": 160.0})
+    assert "y=..., sfreq=float(m['fs'].item())" in said
+    assert "m['y']" not in said
+
+
+def test_fields_of_a_structure_in_a_mat_file_are_found(tmp_path, monkeypatch):
+    x = np.random.default_rng(0).standard_normal((6, 2, 50))
+    structure = {"x": x.transpose(1, 2, 0), "y": [1, 2] * 3, "fs": 160.0, "name": "S1"}
+    said = hint_of(tmp_path / "own.mat", {"epochs": structure})
+    assert "epochs (1, 1) struct, epochs.x (2, 50, 6) double" in said
+    monkeypatch.chdir(tmp_path)
+    exec(said[said.index("import numpy") : said.index(". Then load(")])
+    trials = load("own.npz")
+    np.testing.assert_allclose(trials.X, x, rtol=1e-6)
+    assert trials.sfreq == 160
+
+
+def test_a_mat_file_without_anything_like_a_recording_is_listed(tmp_path):
+    said = hint_of(tmp_path / "own.mat", {"info": {"name": "S1", "age": 30.0}, "fs": 160.0})
+    assert "info.age (1, 1) double" in said
+    assert "None of these variables looks like" in said
+    assert "loadmat('" not in said
+
+
 @pytest.mark.parametrize("content", [b"no MATLAB file" * 99, b"", b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(600)])
 def test_a_mat_file_that_cannot_be_read_is_named(tmp_path, content):
     (tmp_path / "own.mat").write_bytes(content)

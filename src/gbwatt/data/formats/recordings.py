@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import warnings
 from collections import Counter
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,7 @@ from gbwatt.data.formats.headers import (
     odd_scales,
 )
 from gbwatt.data.formats.interchange import from_mne
-from gbwatt.data.formats.matlab import expect_structure, mat_variables
+from gbwatt.data.formats.matlab import expect_structure, mat_variables, read_mat
 from gbwatt.data.trials import Trials
 
 if TYPE_CHECKING:
@@ -205,53 +206,140 @@ def _expect_in_range(file: Path, raw: mne.io.BaseRaw, name: str, channel: Channe
 # ---- MATLAB
 
 
+class _Variable(NamedTuple):
+    """A variable of a MATLAB file, or a field of one: the code that gets it, where it is, its name, shape and class."""
+
+    code: str
+    path: str
+    name: str
+    shape: tuple[int, ...]
+    kind: str
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind in ("double", "single", "logical") or "int" in self.kind
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def is_vector(self) -> bool:
+        return self.is_number and 1 < self.size == max(self.shape)
+
+
 def _unknown_mat(file: Path) -> DataError:
     """What is in a MATLAB file of one's own, and how to make a data set of it."""
     expected = (
         "epochs or a recording with channel names and a sampling rate; a .mat file has no standard layout for these"
     )
     with opening(file, "SciPy", expected):
-        there = mat_variables(file)
-    listed = ", ".join(f"{name} {shape} {kind}" for name, (shape, kind) in there.items()) or "none"
-    how = _trials_snippet(file, there) if _largest(there, 3) else _recording_snippet(file, there)
+        there = _variables(file)
+        listed = ", ".join(f"{one.path} {one.shape} {one.kind}" for one in there) or "none"
+        how = _trials_snippet(file, there) or _recording_snippet(file, there) or _no_snippet(file)
     return DataError(file, f"a MATLAB file with the variables {listed}", expected, f"Convert it once. {how}")
 
 
-def _trials_snippet(file: Path, there: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
-    x, target = str(_largest(there, 3)), file.with_suffix(".npz").name
-    n = there[x][0][0]
-    y = next((name for name, (shape, _) in there.items() if name != x and n in shape and max(shape) == n), "y")
+def _variables(file: Path) -> list[_Variable]:
+    """Variables of a file, and those in its structures."""
+    found = [_Variable(f"m[{name!r}]", name, name, *about) for name, about in mat_variables(file).items()]
+    structures = [one for one in found if one.kind == "struct" and one.size == 1]
+    content = read_mat(file, *(one.name for one in structures)) if structures else {}
+    for one in structures:
+        value = content[one.name]
+        for field in value.dtype.names or ():
+            inside = np.asarray(value[field].flat[0])
+            kind = _CLASSES.get(inside.dtype.name, inside.dtype.name)
+            code = f"{one.code}[{field!r}][0, 0]"
+            found.append(_Variable(code, f"{one.name}.{field}", field, inside.shape, kind))
+    return found
+
+
+#: What MATLAB calls types of numbers.
+_CLASSES = {"float64": "double", "float32": "single", "bool": "logical", "object": "cell"}
+#: Usual names of labels and of the sampling rate.
+_LABELS = (
+    "y",
+    "label",
+    "labels",
+    "class",
+    "classes",
+    "target",
+    "targets",
+    "classlabel",
+    "event",
+    "events",
+    "trialtype",
+)
+_RATES = ("fs", "sfreq", "srate", "sampling_rate", "samplingrate", "freq", "fsample")
+
+
+def _trials_snippet(file: Path, there: Sequence[_Variable]) -> str | None:
+    """Code for an array of three axes and a vector of labels, whose length tells which axis has the trials."""
+    x = max((one for one in there if one.is_number and len(one.shape) == 3), key=lambda one: one.size, default=None)
+    if x is None:
+        return None
+    target, labels = file.with_suffix(".npz").name, _labels_of(there, x)
+    turned, what = "", "X must be (trials, channels, samples)"
+    if labels is not None:
+        trials = x.shape.index(labels.size)
+        channels, samples = sorted((axis for axis in range(3) if axis != trials), key=lambda axis: x.shape[axis])
+        if trials == 0 and x.shape[1] == x.shape[2]:
+            channels, samples = 1, 2
+        turned = "" if (trials, channels, samples) == (0, 1, 2) else f".transpose({trials}, {channels}, {samples})"
+        what += f", if there are {x.shape[channels]} channels of {x.shape[samples]} samples" if turned else ""
+    y = "..." if labels is None else f"{labels.code}.ravel()"
+    rate = _rate_in(there)
+    fill = [name for name, code in (("y, a label for each trial,", y), ("sfreq", rate)) if code == "..."]
+    replaced = f" Replace the dots by {' and '.join(fill)}." if fill else ""
     return (
-        f"X must be (trials, channels, samples), sfreq the sampling rate in Hz: import numpy as np, scipy.io; "
+        f"{what}, sfreq the sampling rate in Hz.{replaced} Code: import numpy as np, scipy.io; "
         f"m = scipy.io.loadmat({file.name!r}); "
-        f"np.savez({target!r}, X=m[{x!r}], y=m[{y!r}].ravel(), sfreq={_rate_in(there)}). Then load({target!r})."
+        f"np.savez({target!r}, X={x.code}{turned}, y={y}, sfreq={rate}). Then load({target!r})."
     )
 
 
-def _recording_snippet(file: Path, there: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
-    name = _largest(there, 2) or "data"
-    shape = there[name][0] if name in there else (0, 0)
-    turned = ".T" if shape[0] > shape[1] else ""
-    target = f"{file.stem}_raw.fif"
+def _labels_of(there: Sequence[_Variable], x: _Variable) -> _Variable | None:
+    """The vector with a label for each trial: one with a usual name, else the only one that is as long as an axis."""
+    fitting = [one for one in there if one.is_vector and one.size in x.shape]
+    named = [one for one in fitting if one.name.lower().replace("_", "") in _LABELS]
+    if named:
+        return named[0]
+    return fitting[0] if len(fitting) == 1 else next((one for one in fitting if one.size == x.shape[0]), None)
+
+
+def _recording_snippet(file: Path, there: Sequence[_Variable]) -> str | None:
+    """Code for a matrix of channels and samples."""
+    matrices = [one for one in there if one.is_number and len(one.shape) == 2 and min(one.shape) > 1]
+    x = max(matrices, key=lambda one: one.size, default=None)
+    if x is None:
+        return None
+    turned = ".T" if x.shape[0] > x.shape[1] else ""
+    target, rate = f"{file.stem}_raw.fif", _rate_in(there)
+    replaced = " Replace the dots by the sampling rate in Hz." if rate == "..." else ""
     return (
-        "Adapt unit (µV here), sampling rate and events: import mne, scipy.io; "
-        f"m = scipy.io.loadmat({file.name!r}); x = m[{name!r}]{turned} * 1e-6; "
-        f"raw = mne.io.RawArray(x, mne.create_info({min(shape)}, {_rate_in(there)}, 'eeg')); "
+        f"Adapt unit (µV here) and events.{replaced} Code: import mne, scipy.io; "
+        f"m = scipy.io.loadmat({file.name!r}); x = {x.code}{turned} * 1e-6; "
+        f"raw = mne.io.RawArray(x, mne.create_info({min(x.shape)}, sfreq={rate}, ch_types='eeg')); "
         "raw.set_annotations(mne.Annotations(onset=[1.0, 2.0], duration=0, description=['left', 'right'])); "
         f"raw.save({target!r}). Then load({target!r}, tmin=0.5, tmax=4.0)."
     )
 
 
-def _rate_in(there: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
-    """The sampling rate in the code above: a variable of the file with a usual name, else a number to replace."""
-    usual = ("fs", "sfreq", "srate", "sampling_rate", "samplingrate")
-    name = next((name for name, (shape, _) in there.items() if name.lower() in usual and np.prod(shape) == 1), None)
-    return "250.0" if name is None else f"float(m[{name!r}].item())"
+def _no_snippet(file: Path) -> str:
+    target = file.with_suffix(".npz").name
+    return (
+        "None of these variables looks like epochs or a recording. Read them by scipy.io.loadmat, and write "
+        f"np.savez({target!r}, X=..., y=..., sfreq=...) with X (trials, channels, samples), a label for each trial and "
+        "the sampling rate in Hz."
+    )
 
 
-def _largest(there: Mapping[str, tuple[tuple[int, ...], str]], ndim: int) -> str | None:
-    fitting = {name: int(np.prod(shape)) for name, (shape, _) in there.items() if len(shape) == ndim}
-    return max(fitting, key=lambda name: fitting[name]) if fitting else None
+def _rate_in(there: Sequence[_Variable]) -> str:
+    """The sampling rate in the code above: a variable of the file with a usual name, else dots to replace."""
+    rates = (one for one in there if one.name.lower() in _RATES and one.is_number and one.size == 1)
+    rate = next(rates, None)
+    return "..." if rate is None else f"float({rate.code}.item())"
 
 
 # ---- opening
