@@ -36,8 +36,8 @@ def register_tiny() -> None:
 
 
 def swapped(x, y):
-    """Validation data that contradict the training: their loss rises when a model learns."""
-    return x, np.where(y == "left", "right", "left")
+    """Validation data that contradict the training: other trials, whose loss rises when a model learns."""
+    return -x, np.where(y == "left", "right", "left")
 
 
 def make_trials(n=40, n_chans=4, n_times=32, n_classes=2, seed=0):
