@@ -26,8 +26,8 @@ help: ## list the targets
 # --- environment -----------------------------------------------------------------------------------
 
 DECLARED := pyproject.toml requirements.lock
-NATIVE   := setup.py $(wildcard src/gbwatt/*/_*.[ch])
-BINARIES := src/gbwatt/geometry/_jacobi*.so src/gbwatt/nn/_filters*.so
+NATIVE   := setup.py $(wildcard src/gbwatt/*/_native/_*.[ch])
+BINARIES := src/gbwatt/geometry/_native/_jacobi*.so src/gbwatt/nn/_native/_filters*.so
 
 # $(call create_venv,directory): a fresh virtual environment there, or an error that says why not.
 # Without ensurepip (some distributions package it apart) pip of $(PYTHON) fills the environment.
@@ -66,12 +66,12 @@ $(VENV)/.lint: $(DECLARED) | $(VENV)/.base
 	@touch $@
 
 # braindecode and MOABB pin what the lock pins otherwise, so they have an environment of their own. braindecode
-# requires torchaudio, whose wheel is built for CUDA: gbwatt.models.external puts aside what a CPU cannot load.
+# requires torchaudio, whose wheel is built for CUDA: gbwatt.models.torchaudio_repair sets aside what a CPU cannot load.
 $(ECOVENV)/.ecosystem: $(DECLARED) $(NATIVE)
 	$(call create_venv,$(ECOVENV))
 	$(ECOVENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet $(TORCH) 'setuptools>=77'
 	$(ECOVENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --no-build-isolation --editable '.[test,foundation,moabb,dask]'
-	$(ECOVENV)/bin/python -m gbwatt.models.external
+	$(ECOVENV)/bin/python -m gbwatt.models.torchaudio_repair
 	@touch $@
 
 setup: $(VENV)/.base $(VENV)/.peers $(VENV)/.lint ## install everything for development into .venv
@@ -82,7 +82,7 @@ test: $(VENV)/.base ## tests and docstring examples, without the slow ones and t
 	$(PYTEST) $(XDIST) $(ARGS)
 
 # Recordings and the command line do not know of the kernel.
-WITH_KERNEL := tests/test_kernels.py tests/geometry tests/nn tests/models tests/training src/gbwatt/geometry src/gbwatt/nn src/gbwatt/models
+WITH_KERNEL := tests/test_kernels.py tests/geometry tests/nn tests/models tests/decoding src/gbwatt/geometry src/gbwatt/nn src/gbwatt/models
 
 fallback: $(VENV)/.base ## the tests of what the kernel serves, as if there were no C compiler
 	$(PYTEST) $(XDIST) --torch-path $(WITH_KERNEL) $(ARGS)

@@ -39,7 +39,7 @@ class BuildExt(build_ext):
 
 
 def extension(name: str) -> Extension:
-    """The extension ``gbwatt.package._name`` of the C source of that name."""
+    """The extension ``gbwatt.package._native._name`` of the C source of that name."""
     return Extension(
         f"gbwatt.{name}",
         sources=[f"src/gbwatt/{name.replace('.', '/')}.c"],
@@ -50,10 +50,10 @@ def extension(name: str) -> Extension:
     )
 
 
-HEADERS = sorted(map(str, Path("src/gbwatt").glob("*/_*.h")))
+HEADERS = sorted(map(str, Path("src/gbwatt").glob("*/_native/_*.h")))
 
 setup(
-    ext_modules=[extension("geometry._jacobi"), extension("nn._filters")],
+    ext_modules=[extension("geometry._native._jacobi"), extension("nn._native._filters")],
     cmdclass={"build_ext": BuildExt},
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE_ABI else {},
 )

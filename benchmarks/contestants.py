@@ -18,7 +18,7 @@ from gbwatt.data.trials import Trials
 from gbwatt.models import GBWAtt, create
 from gbwatt.models.presets import TASKS
 from gbwatt.models.registry import entry
-from gbwatt.training.optim import make_optimizer
+from gbwatt.nn.optim import make_optimizer
 
 Batch = tuple[Tensor, Tensor]
 

@@ -22,9 +22,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.data.corpora.synthetic import write_tuab
+from tests.clinical.corpora.synthetic import write_tuab
 
-from gbwatt.data.corpora import Corpus, build
+from gbwatt.clinical.corpora import Corpus, build
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 PERIOD = 0.002  # seconds between looks at anonymous memory, of which the system keeps no peak

@@ -14,14 +14,12 @@ from skorch.callbacks import Callback
 from torch import nn
 
 from gbwatt.data import load
-from gbwatt.data.files import MissingFileError
 from gbwatt.data.trials import Trials
-from gbwatt.training import GBWAttClassifier
-from gbwatt.training.batches import Batches
-from gbwatt.training.inputs import Examples, Sets
-from gbwatt.training.net import Net
-from gbwatt.training.optim import make_optimizer
-from gbwatt.training.randomness import start_epoch
+from gbwatt.decoding import GBWAttClassifier
+from gbwatt.decoding.inputs import Examples, Sets
+from gbwatt.decoding.training import Batches, Net, start_epoch
+from gbwatt.errors import MissingFileError
+from gbwatt.nn.optim import make_optimizer
 
 MAMEM = "mamem-ssvep-ii"
 

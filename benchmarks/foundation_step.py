@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from gbwatt.electrodes import REFERENTIAL
+from gbwatt.clinical import BACKBONES, HEADS
+from gbwatt.clinical.finetuning import FINETUNING, FineTuning, parameter_groups
+from gbwatt.data.montage import REFERENTIAL
 from gbwatt.geometry import _native
 from gbwatt.models import create
-from gbwatt.models.foundation import BACKBONES, HEADS
 from gbwatt.models.registry import entry
 from gbwatt.nn.manifolds import RiemannianAdam
-from gbwatt.training.finetuning import FINETUNING, FineTuning, parameter_groups
 
 BEGIN, END = "<!-- begin foundation step -->", "<!-- end foundation step -->"
 SECONDS = {"tuab": 10, "tuev": 5}

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gbwatt.models import GBWAtt
 from gbwatt.nn import SPDSelfAttention
-from gbwatt.training.optim import make_optimizer
+from gbwatt.nn.optim import make_optimizer
 
 SPREAD = 8e4  # of the sources of the covariances; condition 1e5, as in geometry.py
 BATCH, LENGTH, SIZE = 8, 8, 16  # of the attention layer, where another size grows

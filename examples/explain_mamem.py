@@ -9,7 +9,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from gbwatt import GBWAttClassifier, explain, figures
+from gbwatt import GBWAttClassifier, explain, plotting
 from gbwatt.data import find_dataset, load
 from gbwatt.data.sets.mamem import ELECTRODES
 
@@ -33,11 +33,11 @@ def main() -> None:
         strongest = method(decoder, test).channels().argmax(1)
         print(f"strongest channel by class, {method.__name__}:", [test.ch_names[place] for place in strongest])
     print("rank correlation with random weights:", tested.correlation.round(2))
-    heat = figures.heatmaps(found.by_class(), found.class_names, found.ch_names, found.times, label)
-    figures.save(heat, given.output / "explanations-heatmaps.svg")
+    heat = plotting.heatmaps(found.by_class(), found.class_names, found.ch_names, found.times, label)
+    plotting.save(heat, given.output / "explanations-heatmaps.svg")
     # the files do not name the channels: these are the electrodes in an order that is only assumed
-    scalp = figures.topomaps(found.channels(), found.class_names, tuple(ELECTRODES), label)
-    figures.save(scalp, given.output / "explanations-topomaps.svg")
+    scalp = plotting.topomaps(found.channels(), found.class_names, tuple(ELECTRODES), label)
+    plotting.save(scalp, given.output / "explanations-topomaps.svg")
 
     for place, name in enumerate(test.ch_names):
         without = test.X.copy()

@@ -21,8 +21,7 @@ from matplotlib.figure import Figure
 
 from gbwatt.data.montage import montage_name
 from gbwatt.data.simulated import simulate
-from gbwatt.data.trials import Trials
-from gbwatt.data.truth import Effect
+from gbwatt.data.trials import Effect, Trials
 
 
 def topomap(values: Any, trials: Trials, axes: Any, title: str) -> None:

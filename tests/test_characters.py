@@ -6,12 +6,11 @@ import unicodedata
 
 import pytest
 
-from gbwatt import checks
-from gbwatt.characters import UNSAFE, replace_unsafe
-from gbwatt.data.fields import plain_name
-from gbwatt.data.files import printable
+from gbwatt._text import UNSAFE, printable, replace_unsafe
+from gbwatt.data._trial_fields import plain_name
+from gbwatt.errors import InputError, ParameterError
 from gbwatt.experiments.config import from_mapping
-from gbwatt.experiments.formats import markdown, visible, visible_lines
+from gbwatt.experiments.table_formats import markdown, visible, visible_lines
 from gbwatt.report.html import clean
 
 HIDDEN = ["\x00", "\x1b", "\x9b", "\u061c", "\u200b", "\u200e", "\u200f", "\u202e", "\u2060", "\u2066", "\ufeff"]
@@ -25,7 +24,7 @@ def test_every_place_treats_a_hidden_character_alike(character):
     assert replace_unsafe(name) == printable(name) == visible(name) == visible_lines(name) == shown
     assert character not in markdown(name)
     assert clean(name) == "C\ufffd3"
-    with pytest.raises(checks.ParameterError, match=r"C.*3"):
+    with pytest.raises(ParameterError, match=r"C.*3"):
         plain_name("ch_names", name)
 
 
@@ -48,7 +47,7 @@ def test_lines_and_tabs_stay_where_they_are_kept():
 
 @pytest.mark.parametrize("character", ["\u200b", "\u200f", "\ufeff"], ids=ascii)
 def test_names_in_experiment_files_have_no_hidden_characters(character):
-    with pytest.raises(checks.InputError, match="control characters"):
+    with pytest.raises(InputError, match="control characters"):
         from_mapping(
             {"name": "small", "title": f"Main{character} table", "datasets": ["simulated-ssvep"], "models": ["gbwatt"]}
         )

@@ -14,9 +14,9 @@ import torch
 
 import gbwatt.geometry._native
 import gbwatt.nn._native
-from gbwatt.checks import InputError, MismatchError, ShapeError
+from gbwatt.errors import InputError, MismatchError, ShapeError
 from gbwatt.geometry import AffineInvariant, BuresWasserstein, GeneralizedBuresWasserstein
-from gbwatt.nn import SegmentCovariance, correlation
+from gbwatt.nn import SegmentCovariance, features
 
 COMPILER = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0])
 HEADER = Path(sysconfig.get_path("include"), "Python.h")
@@ -62,14 +62,14 @@ def results(spd) -> list[torch.Tensor]:
     x, y = spd(20, 3, k=7, cond=1e2), spd(20, 3, k=7, cond=1e2, seed=1)
     m = spd(k=7, cond=10, seed=2)
     epochs, filters = torch.randn(6, 4, 90, dtype=torch.float64), torch.randn(5, 5, 9, dtype=torch.float64)
-    features = correlation.correlate(epochs, filters, 4, torch.ones(5, dtype=torch.float64))
+    filtered = features.correlate(epochs, filters, 4, torch.ones(5, dtype=torch.float64))
     return [
         BuresWasserstein().dist(x, y),
         BuresWasserstein().mean(x),
         AffineInvariant().mean(x),
         GeneralizedBuresWasserstein(m, 1.5).mean(x),
-        features,
-        SegmentCovariance(3)(features[:, None]),
+        filtered,
+        SegmentCovariance(3)(filtered[:, None]),
     ]
 
 

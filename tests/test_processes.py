@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gbwatt.processes import cores, spread
+from gbwatt._processes import cores, spread
 
 
 def twice(task, folder=None):
@@ -65,7 +65,7 @@ def test_what_is_closed_is_given_up():
 RUNNER = """
 import os, sys, time
 from pathlib import Path
-from gbwatt.processes import spread
+from gbwatt._processes import spread
 
 def work(task):
     (Path(sys.argv[1]) / str(os.getpid())).touch()

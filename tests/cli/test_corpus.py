@@ -7,9 +7,9 @@ import json
 import pytest
 
 from gbwatt.cli import corpus as command
-from gbwatt.data.corpora import Corpus
-from tests.data.corpora import damage
-from tests.data.corpora.synthetic import write_tuab, write_tuev
+from gbwatt.clinical.corpora import Corpus
+from tests.clinical.corpora import damage
+from tests.clinical.corpora.synthetic import write_tuab, write_tuev
 
 
 @pytest.fixture(scope="module")

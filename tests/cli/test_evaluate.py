@@ -9,11 +9,11 @@ import mne
 import numpy as np
 import pytest
 
-from gbwatt import checksums
-from gbwatt.checks import ScaleWarning
+from gbwatt import _io
 from gbwatt.data import load
 from gbwatt.data.formats.npz import write_npz
-from gbwatt.training import EEGDecoder, GBWAttClassifier
+from gbwatt.decoding import EEGDecoder, GBWAttClassifier
+from gbwatt.errors import ScaleWarning
 from tests.cli.conftest import write_recording, write_recordings
 
 
@@ -131,7 +131,7 @@ def test_a_model_without_fingerprints_says_what_its_record_knows(run_json, train
     file = tmp_path / "m" / "config.json"
     config = json.loads(file.read_text())
     del config["extra"]["estimator"]["fingerprints"]
-    file.write_text(json.dumps(checksums.sealed(json.dumps(config))))
+    file.write_text(json.dumps(_io.sealed(json.dumps(config))))
     own = run_json("evaluate", trained["folder"], "--dataset", recordings, "--all")
     assert {use: part["n"] for use, part in own["uses"].items()} == {
         "training": trained["trials"]["train"],
@@ -148,7 +148,7 @@ def test_a_model_without_fingerprints_says_what_its_record_knows(run_json, train
 def test_an_interrupted_model_says_so(run, trained, recordings, tmp_path):
     file = tmp_path / "m" / "training.json"
     record = {**json.loads(file.read_text()), "status": "interrupted"}
-    file.write_text(json.dumps(checksums.sealed(json.dumps(record))))
+    file.write_text(json.dumps(_io.sealed(json.dumps(record))))
     assert "interrupted after epoch 3" in run("evaluate", trained["folder"], "--dataset", recordings).stdout
 
 

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from gbwatt import checksums
-from gbwatt.cli.tested import Asked
+from gbwatt import _io
 from gbwatt.data import load
 from gbwatt.data.formats.npz import write_npz
+from gbwatt.decoding.evaluation import Asked
 from tests.cli.conftest import write_recording, write_recordings
 
 ALL = {
@@ -104,7 +104,7 @@ def test_trials_that_the_model_has_seen_are_said_to_be_so(run, run_json, trained
     record = tmp_path / "m" / "training.json"
     content = json.loads(record.read_text())
     content["seen"]["train"] = list(range(40))
-    record.write_text(json.dumps(checksums.sealed(json.dumps(content))))
+    record.write_text(json.dumps(_io.sealed(json.dumps(content))))
     found = run_json("explain", trained["folder"], "-o", tmp_path / "out")
     assert "were used for training" in found["findings"][0]
     run("report", trained["folder"], "--dataset", content["dataset"], "-o", tmp_path / "page.html")

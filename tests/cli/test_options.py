@@ -8,9 +8,9 @@ import sys
 import pytest
 import typer
 
-from gbwatt import checks
 from gbwatt.cli import app as program
 from gbwatt.cli.options import key_values, numbers, to_json
+from gbwatt.errors import ParameterError
 
 
 def test_values_are_json_where_they_can_be_read_as_such():
@@ -34,7 +34,7 @@ def test_numbers_and_ranges_are_read(text, found):
 
 @pytest.mark.parametrize("text", ["", "1,", "a", "1-", "-1", "3-1", "1.5", "1--2", "1,1", "1-3,2"])
 def test_other_texts_are_refused_with_the_name_of_the_argument(text):
-    with pytest.raises(checks.ParameterError, match="subjects="):
+    with pytest.raises(ParameterError, match="subjects="):
         numbers("subjects", text)
 
 
@@ -50,7 +50,7 @@ class OwnError(Exception):
 OwnError.__module__ = "gbwatt.somewhere"
 
 
-@pytest.mark.parametrize("error", [OwnError("mend it"), checks.ParameterError("mend it"), PermissionError("mend it")])
+@pytest.mark.parametrize("error", [OwnError("mend it"), ParameterError("mend it"), PermissionError("mend it")])
 def test_errors_that_a_user_can_mend_are_a_line_and_exit_code_2(error, capsys, monkeypatch):
     _failing(monkeypatch, error)
     with pytest.raises(SystemExit) as left:

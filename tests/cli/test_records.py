@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gbwatt import checks
-from gbwatt.cli import records
+from gbwatt.decoding import training_record
+from gbwatt.errors import InputError
 
 RECORD = {"dataset": "mine.npz", "subject": 1, "data": "0123", "seed": 0}
 
@@ -22,19 +22,19 @@ class Saved:
 @pytest.fixture
 def folder(tmp_path):
     split = SimpleNamespace(train=np.array([0, 1, 4]), valid=np.array([2]))
-    records.save(Saved(), tmp_path, RECORD, split)
+    training_record.save(Saved(), tmp_path, RECORD, split)
     return tmp_path
 
 
 def test_a_record_comes_back_without_its_checksum(folder):
-    assert "sha256" in json.loads((folder / records.FILE).read_text())
-    assert records.read(folder) == {**RECORD, "seen": {"train": [0, 1, 4], "valid": [2]}}
+    assert "sha256" in json.loads((folder / training_record.FILE).read_text())
+    assert training_record.read(folder) == {**RECORD, "seen": {"train": [0, 1, 4], "valid": [2]}}
 
 
 def test_a_record_without_a_checksum_is_read(folder):
     old = {**RECORD, "seen": {"train": [0], "valid": []}}
-    (folder / records.FILE).write_text(json.dumps(old))
-    assert records.read(folder) == old
+    (folder / training_record.FILE).write_text(json.dumps(old))
+    assert training_record.read(folder) == old
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_record_without_a_checksum_is_read(folder):
     ],
 )
 def test_a_damaged_record_is_named(folder, change):
-    path = folder / records.FILE
+    path = folder / training_record.FILE
     path.write_bytes(change(path.read_text()).encode("utf-8", "surrogateescape"))
-    with pytest.raises(checks.InputError, match=r"training\.json is damaged"):
-        records.read(folder)
+    with pytest.raises(InputError, match=r"training\.json is damaged"):
+        training_record.read(folder)

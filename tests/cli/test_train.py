@@ -17,16 +17,16 @@ import pytest
 from rich.console import Console
 
 import gbwatt
-from gbwatt import checks
 from gbwatt.cli import progress
 from gbwatt.data import Trials, find_dataset, load
-from gbwatt.data.catalogue import Source
+from gbwatt.data.datasets import Source
+from gbwatt.data.fingerprint import fingerprint
 from gbwatt.data.formats.npz import write_npz
 from gbwatt.data.loading import DATASETS
 from gbwatt.data.sets import bcic2a
-from gbwatt.experiments.recordings import fingerprint
-from gbwatt.models.files import load_pretrained
-from gbwatt.training import EEGDecoder, GBWAttClassifier
+from gbwatt.decoding import EEGDecoder, GBWAttClassifier
+from gbwatt.errors import RareClassWarning
+from gbwatt.models.serialization import load_pretrained
 from tests.cli.conftest import write_recording, write_recordings
 
 FEW = ("--max-epochs", "3")
@@ -387,7 +387,7 @@ def test_a_class_with_one_trial_is_trained_on_with_a_warning(run_json, recording
     y = trials.y.copy()
     y[[3, 30][:count]] = 2
     write_npz(trials.replace(class_names=("left", "right", "rest"), y=y), tmp_path / "rare.npz")
-    with pytest.warns(checks.RareClassWarning, match="'rest'"):
+    with pytest.warns(RareClassWarning, match="'rest'"):
         found = run_json("train", "--dataset", tmp_path / "rare.npz", *FEW, "-o", tmp_path / "m")
     assert 3 in json.loads((tmp_path / "m" / "training.json").read_text())["seen"]["train"]
     assert found["test"]["class_names"] == ["left", "right", "rest"]

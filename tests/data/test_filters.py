@@ -6,14 +6,9 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from gbwatt import checks
-from gbwatt.data.preprocessing import (
-    BandPass,
-    ExponentialStandardise,
-    Notch,
-    Resample,
-)
+from gbwatt.data.preprocessing import BandPass, ExponentialStandardise, Notch, Resample
 from gbwatt.data.trials import Trials
+from gbwatt.errors import ParameterError, ShapeError
 from tests.data.samples import FRAME, middle, noise, run, sine
 
 
@@ -84,13 +79,13 @@ def test_notch_lets_half_the_amplitude_through_half_a_width_away(width):
 def test_windows_too_short_for_a_filter_are_an_error_that_says_how_many_samples_do(step, least):
     x = np.random.default_rng(0).standard_normal((1, least))
     assert run(step, x).shape == (1, least)
-    with pytest.raises(checks.ShapeError, match=f"{least - 1} samples are too short .* needs {least} at least"):
+    with pytest.raises(ShapeError, match=f"{least - 1} samples are too short .* needs {least} at least"):
         run(step, x[:, 1:])
 
 
 @pytest.mark.parametrize("step", [BandPass(4, 64), BandPass(70, None), Notch((50, 64))], ids=str)
 def test_frequencies_from_half_the_sampling_rate_are_an_error(step):
-    with pytest.raises(checks.ParameterError, match=r"=(64|70) Hz must be below 64 Hz, half the sampling rate of 128"):
+    with pytest.raises(ParameterError, match=r"=(64|70) Hz must be below 64 Hz, half the sampling rate of 128"):
         run(step, np.zeros((1, 500)), sfreq=128.0)
 
 
@@ -116,7 +111,7 @@ def test_resampling_keeps_constants_and_has_the_rounded_length(old, new, n_times
     if n:
         np.testing.assert_allclose(run(Resample(new), np.full((2, n_times), 5e4), sfreq=old), np.full((2, n), 5e4))
     else:
-        with pytest.raises(checks.ShapeError, match="less than one at"):
+        with pytest.raises(ShapeError, match="less than one at"):
             run(Resample(new), np.ones((2, n_times)), sfreq=old)
 
 
@@ -139,11 +134,11 @@ def test_resampling_to_the_same_rate_changes_nothing(trials):
 
 
 def test_rates_without_a_ratio_of_whole_numbers_are_an_error_that_offers_a_rate():
-    with pytest.raises(checks.ParameterError, match=r"ratio of whole numbers up to 1000; take 99\.0\d+ Hz") as error:
+    with pytest.raises(ParameterError, match=r"ratio of whole numbers up to 1000; take 99\.0\d+ Hz") as error:
         run(Resample(99.0123456), np.zeros((1, 500)))
     offered = float(str(error.value).split("take ")[1].split(" Hz")[0])
     run(Resample(offered), np.zeros((1, 500)))
-    with pytest.raises(checks.ParameterError, match=r"take 0\.25 Hz"):
+    with pytest.raises(ParameterError, match=r"take 0\.25 Hz"):
         run(Resample(0.01), np.zeros((1, 500)))
 
 
@@ -192,5 +187,5 @@ def test_exponential_standardisation_makes_flat_channels_zero_and_has_no_unit():
 
 @pytest.mark.parametrize("start", [5.0, 0.001])
 def test_a_start_that_the_window_does_not_have_is_an_error(start):
-    with pytest.raises(checks.ParameterError, match=r"samples at 250 Hz; 1 to 1000 are possible"):
+    with pytest.raises(ParameterError, match=r"samples at 250 Hz; 1 to 1000 are possible"):
         run(ExponentialStandardise(start=start), np.zeros((1, 1000)))

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import scipy.io
 
-from gbwatt import checks
+from gbwatt.clinical import datasets
 from gbwatt.data import DATASETS, MissingFileError, concatenate, data_root, find_dataset, list_datasets, load
-from gbwatt.data.catalogue import index_files
+from gbwatt.data.baselines import PIPELINES
+from gbwatt.data.datasets import index_files
 from gbwatt.data.preprocessing import Crop, Preprocessing, Standardise
-from gbwatt.data.sanity import PIPELINES
-from gbwatt.data.sets import tuh
 from gbwatt.data.splits import BySession
+from gbwatt.errors import InputError, ParameterError
 from gbwatt.models.presets import TASKS
 
 MAMEM = "mamem-ssvep-ii"
@@ -93,7 +93,7 @@ def test_every_data_set_is_complete(name):
     dataset = find_dataset(name)
     assert dataset.sources
     assert dataset.pipeline in PIPELINES
-    assert dataset.task in TASKS or dataset in tuh.DATASETS  # corpora have no network of the paper's of their own
+    assert dataset.task in TASKS or dataset in datasets.DATASETS  # corpora have no network of the paper's of their own
     assert sorted(set(dataset.subjects)) == list(dataset.subjects)
     assert not set(dataset.subjects) & set(dataset.held_back)
     if not name.startswith("simulated"):
@@ -143,12 +143,12 @@ def test_all_subjects_and_none_given():
     ],
 )
 def test_wrong_arguments_are_explained(arguments, message):
-    with pytest.raises(checks.InputError, match=message):
+    with pytest.raises(InputError, match=message):
         load(**{"name": "simulated-ssvep", **arguments})
 
 
 def test_options_that_a_reader_does_not_have_are_refused(root):
-    with pytest.raises(checks.ParameterError, match="has no options, but got seed=1"):
+    with pytest.raises(ParameterError, match="has no options, but got seed=1"):
         load(MAMEM, root=root, seed=1)
 
 
@@ -165,7 +165,7 @@ def test_preprocessing_is_the_presets_ones_own_or_none():
 
 
 def test_what_is_learnt_from_training_cannot_be_applied_while_loading():
-    with pytest.raises(checks.InputError, match="fit"):
+    with pytest.raises(InputError, match="fit"):
         load("simulated-ssvep", preprocessing=Preprocessing(Standardise()))
 
 
@@ -176,7 +176,7 @@ def test_a_file_of_arrays_is_a_data_set(tmp_path):
     np.savez(tmp_path / "mine.npz", X=np.random.default_rng(0).standard_normal((6, 2, 9)), y=[0, 1] * 3, sfreq=100)
     assert load(tmp_path / "mine.npz").shape == (6, 2, 9)
     assert load(str(tmp_path / "mine.npz")).sfreq == 100
-    with pytest.raises(checks.ParameterError, match="no options"):
+    with pytest.raises(ParameterError, match="no options"):
         load(tmp_path / "mine.npz", tmin=0)
 
 
@@ -191,7 +191,7 @@ def test_subjects_of_a_file_of_arrays_are_those_in_it(tmp_path):
     assert len(load(tmp_path / "mine.npz", "all")) == 6
     assert len(load(tmp_path / "mine.npz", 4)) == 4
     assert len(load(tmp_path / "mine.npz")) == 2
-    with pytest.raises(checks.ParameterError, match="it has 3-4"):
+    with pytest.raises(ParameterError, match="it has 3-4"):
         load(tmp_path / "mine.npz", 1)
 
 
@@ -230,9 +230,9 @@ def test_a_recording_is_cut_as_the_options_say(tmp_path):
     assert trials.shape == (12, 2, 150)
     assert trials.class_names == ("left", "right")
     assert set(load(tmp_path / "mine_raw.fif", 7, tmin=0, tmax=1.5).subject) == {7}
-    with pytest.raises(checks.ParameterError, match="the recording of one subject"):
+    with pytest.raises(ParameterError, match="the recording of one subject"):
         load(tmp_path / "mine_raw.fif", [7, 8], tmin=0, tmax=1.5)
-    with pytest.raises(checks.ParameterError, match="Did you mean 'tmax'"):
+    with pytest.raises(ParameterError, match="Did you mean 'tmax'"):
         load(tmp_path / "mine_raw.fif", tmin=0, tmx=1.5)
 
 

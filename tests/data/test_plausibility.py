@@ -11,7 +11,7 @@ import pytest
 import scipy.io
 
 from gbwatt.data import DataWarning, Trials, load
-from gbwatt.data.files import DataError
+from gbwatt.errors import DataError
 from tests.data.test_trials import make
 from tests.recordings import folder
 

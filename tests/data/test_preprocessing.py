@@ -8,7 +8,6 @@ import json
 import numpy as np
 import pytest
 
-from gbwatt import checks
 from gbwatt.data.preprocessing import (
     BandPass,
     Convert,
@@ -23,6 +22,7 @@ from gbwatt.data.preprocessing import (
     Step,
 )
 from gbwatt.data.trials import Frame, Trials
+from gbwatt.errors import MismatchError, ParameterError
 from tests.data.samples import FRAME, NAMES, noise
 
 
@@ -107,7 +107,7 @@ def test_fitting_does_not_run_steps_whose_result_nobody_learns_from(trials):
     impossible = Crop(100, 101)
     steps = Preprocessing(Standardise(), impossible).fit(trials)
     assert steps.fitted
-    with pytest.raises(checks.ParameterError, match="the trial has samples"):
+    with pytest.raises(ParameterError, match="the trial has samples"):
         Preprocessing(impossible, Standardise()).fit(trials)
 
 
@@ -125,7 +125,7 @@ def test_joining_puts_the_steps_in_order():
     assert one + two == Preprocessing(Crop(0, 1), Notch(50), Convert("V"))
     assert one + Notch(50) == Preprocessing(Crop(0, 1), Notch(50))
     for wrong in (lambda: Preprocessing([Notch(50)]), lambda: one + "notch", lambda: Preprocessing(Notch)):
-        with pytest.raises(checks.MismatchError, match="steps are wanted, one argument each"):
+        with pytest.raises(MismatchError, match="steps are wanted, one argument each"):
             wrong()
 
 
@@ -141,7 +141,7 @@ def test_all_that_is_wrong_in_records_is_reported_at_once():
         {"low": 4},
         "notch",
     ]
-    with pytest.raises(checks.ParameterError) as error:
+    with pytest.raises(ParameterError) as error:
         Preprocessing.from_records(records)
     found = str(error.value).splitlines()
     expected = [

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy import stats
 
-from gbwatt import checks
-from gbwatt.data.sanity import CanonicalCorrelation, TangentSpace, TimeBins, frequencies, sanity
+from gbwatt.data.baselines import CanonicalCorrelation, TangentSpace, TimeBins, frequencies, sanity
 from gbwatt.data.splits import BySession, InOrder
 from gbwatt.data.trials import Trials
+from gbwatt.errors import ParameterError
 from gbwatt.geometry import AffineInvariant
 
 SFREQ = 125
@@ -96,7 +96,7 @@ def test_tangent_vectors_have_the_length_of_the_distance_to_the_mean():
 @pytest.mark.peers
 def test_tangent_vectors_are_those_of_pyriemann():
     tangentspace = pytest.importorskip("pyriemann.tangentspace", reason="install the extra [peers]")
-    from gbwatt.data.sanity import _covariances
+    from gbwatt.data.baselines import _covariances
 
     x = imagery(0.5).X
     ours = TangentSpace().fit(x[:60]).transform(x[60:])
@@ -137,7 +137,7 @@ def test_a_flat_and_a_repeated_channel_do_not_break_it():
 
 def test_classes_without_frequencies_are_refused():
     assert frequencies(("6.66", "7.50 Hz")) == (6.66, 7.5)
-    with pytest.raises(checks.ParameterError, match="not named after frequencies"):
+    with pytest.raises(ParameterError, match="not named after frequencies"):
         sanity(imagery(1), InOrder(), "cca")
-    with pytest.raises(checks.ParameterError, match="Did you mean 'tangent'"):
+    with pytest.raises(ParameterError, match="Did you mean 'tangent'"):
         sanity(imagery(1), InOrder(), "tangnt")

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from gbwatt import checks
-from gbwatt.data.catalogue import find_source
-from gbwatt.data.sanity import sanity
+from gbwatt.data.baselines import sanity
+from gbwatt.data.datasets import find_source
 from gbwatt.data.simulated import DATASETS, ERN, MI, SETS, SSVEP, simulate
-from gbwatt.data.simulated.forward import head, unit
-from gbwatt.data.simulated.paradigm import Paradigm
-from gbwatt.data.truth import Truth
+from gbwatt.data.simulated.paradigms import Paradigm
+from gbwatt.data.simulated.sources import head, unit
+from gbwatt.data.trials import Truth
+from gbwatt.errors import ParameterError
 
 ALL = tuple(SETS.values())
 each_set = pytest.mark.parametrize("paradigm", ALL, ids=lambda paradigm: paradigm.like.task)
@@ -156,7 +156,7 @@ def test_difficulty_scales_effects_and_changes_nothing_else():
     ],
 )
 def test_errors_name_what_is_allowed(arguments, named):
-    with pytest.raises(checks.ParameterError, match=named):
+    with pytest.raises(ParameterError, match=named):
         simulate(**arguments)
 
 
@@ -394,7 +394,7 @@ def test_decoding_falls_with_difficulty_over_subjects(paradigm):
 
 @pytest.mark.slow
 def test_the_network_decodes_flicker():
-    from gbwatt.training import GBWAttClassifier
+    from gbwatt.decoding import GBWAttClassifier
 
     trials = cached(SSVEP.name, 1)
     (split,) = SSVEP.like.protocol.splits(trials)

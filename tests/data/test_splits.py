@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gbwatt import checks
-from gbwatt.data.sets import tuh
+from gbwatt.clinical import datasets
 from gbwatt.data.splits import (
     BySession,
     HeldOutSession,
@@ -20,6 +19,7 @@ from gbwatt.data.splits import (
     add_noise,
 )
 from gbwatt.data.trials import Trials, concatenate
+from gbwatt.errors import ParameterError, RareClassWarning, ShapeError
 
 ROUNDS = (("4", "6"), ("8", "10"), ("12", "14"))
 
@@ -61,7 +61,10 @@ CASES = {
 
 
 def test_every_protocol_has_a_case():
-    assert set(Splitter.__subclasses__()) == {*CASES, tuh.OfficialEvaluation}  # which is for corpora, not for trials
+    assert set(Splitter.__subclasses__()) == {
+        *CASES,
+        datasets.OfficialEvaluation,
+    }  # which is for corpora, not for trials
 
 
 @pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.__name__)
@@ -153,12 +156,12 @@ def test_a_split_with_a_shared_trial_cannot_be_made(data):
     Split("fine", *map(np.array, parts), groups=np.arange(n))
     one, other = data.draw(st.sampled_from([(0, 1), (0, 2), (1, 2)]))
     parts[one].append(parts[other][0])
-    with pytest.raises(checks.ParameterError, match="both"):
+    with pytest.raises(ParameterError, match="both"):
         Split("leaky", *map(np.array, parts), groups=np.arange(n))
 
 
 def test_a_split_that_divides_a_group_cannot_be_made():
-    with pytest.raises(checks.ParameterError, match="group 1 has trials in both train and test"):
+    with pytest.raises(ParameterError, match="group 1 has trials in both train and test"):
         Split("leaky", np.array([0, 2]), np.array([]), np.array([3, 4]), groups=np.array([0, 0, 1, 1, 2]))
 
 
@@ -173,14 +176,14 @@ def test_a_split_that_divides_a_group_cannot_be_made():
     ],
 )
 def test_wrong_numbers_are_refused(parts, message):
-    with pytest.raises(checks.ParameterError, match=message):
+    with pytest.raises(ParameterError, match=message):
         Split("s", *(np.array(part, dtype=int) for part in parts), groups=np.arange(3))
 
 
 def test_a_split_is_shown_by_its_sizes():
     (split,) = BySession().splits(mamem_like())
     assert repr(split) == "<Split subject 1, session 5: train 300, valid 100, test 100>"
-    with pytest.raises(checks.ShapeError, match="10 labels, but the split is of 500"):
+    with pytest.raises(ShapeError, match="10 labels, but the split is of 500"):
         split.limited(mamem_like().y[:10], 0.5)
 
 
@@ -200,7 +203,7 @@ def test_parts_of_a_split_cannot_be_written():
     ],
 )
 def test_trials_that_a_protocol_does_not_fit_are_refused(protocol, message):
-    with pytest.raises(checks.ParameterError, match=message):
+    with pytest.raises(ParameterError, match=message):
         list(protocol.splits(mamem_like()))
 
 
@@ -224,7 +227,7 @@ def test_a_fraction_of_training_is_stratified_nested_and_leaves_the_rest():
 @pytest.mark.parametrize("fraction", [0, -0.5, 1.5, float("nan")])
 def test_a_wrong_fraction_is_refused(fraction):
     (split,) = BySession().splits(mamem_like())
-    with pytest.raises(checks.ParameterError, match="fraction"):
+    with pytest.raises(ParameterError, match="fraction"):
         split.limited(mamem_like().y, fraction)
 
 
@@ -263,7 +266,7 @@ def test_noise_of_training_and_test_tells_nothing_about_labels():
 
 
 def test_negative_variance_is_refused():
-    with pytest.raises(checks.ParameterError, match="variance"):
+    with pytest.raises(ParameterError, match="variance"):
         add_noise(mamem_like(), -1.0)
 
 
@@ -282,14 +285,14 @@ def test_negative_variance_is_refused():
     ],
 )
 def test_wrong_parameters_of_a_protocol_are_refused(make, message):
-    with pytest.raises(checks.ParameterError, match=message):
+    with pytest.raises(ParameterError, match=message):
         make()
 
 
 def test_a_small_class_is_in_every_part_or_refused():
     (split,) = InOrder().splits(make([0, 1, 0, 1, 0, 1, 0, 1]))
     assert [len(split.train), len(split.valid), len(split.test)] == [4, 2, 2]
-    with pytest.raises(checks.ParameterError, match="class 'class 1' has one trial or one group; with fewer than two"):
+    with pytest.raises(ParameterError, match="class 'class 1' has one trial or one group; with fewer than two"):
         list(InOrder().splits(make([0, 0, 0, 0, 0, 1])))
 
 
@@ -302,9 +305,9 @@ def test_validation_can_be_left_out():
 def test_a_class_with_one_trial_stays_in_the_training_with_a_warning():
     n = 24
     trials = Trials(X=np.zeros((n, 1, 4)), y=[2, *([0, 1] * n)[: n - 1]], class_names="abc", ch_names=["Oz"], sfreq=100)
-    with pytest.warns(checks.RareClassWarning, match="'c'"):
+    with pytest.warns(RareClassWarning, match="'c'"):
         (split,) = InOrder().splits(trials)
     assert 0 in split.train
     assert set(trials.y[split.test]) == set(trials.y[split.valid]) == {0, 1}
-    with pytest.raises(checks.ParameterError, match="'a', 'b' has one trial"):
+    with pytest.raises(ParameterError, match="'a', 'b' has one trial"):
         InOrder().splits(trials[np.array([1, 2])])

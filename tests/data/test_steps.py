@@ -8,7 +8,6 @@ import json
 import numpy as np
 import pytest
 
-from gbwatt import checks
 from gbwatt.data.preprocessing import (
     BandPass,
     Convert,
@@ -24,6 +23,7 @@ from gbwatt.data.preprocessing import (
     Step,
 )
 from gbwatt.data.trials import Frame, Trials
+from gbwatt.errors import InputError, NotFiniteError, ParameterError, ShapeError
 from tests.data.samples import FRAME, NAMES, noise, run
 
 #: For every step one instance, and for every field of it another value that must change the result.
@@ -130,9 +130,9 @@ def test_no_trials_stay_no_trials(trials, step):
 def test_not_a_number_is_an_error_that_says_where(trials, step):
     x = trials.X.copy()
     x[2, 3, 500] = np.nan
-    with pytest.raises(checks.NotFiniteError, match=r"channel \w+ of trial 2; there are such samples before this step"):
+    with pytest.raises(NotFiniteError, match=r"channel \w+ of trial 2; there are such samples before this step"):
         step.transform(x, FRAME)
-    with pytest.raises(checks.NotFiniteError, match=r"channel \w+; there are such samples before this step"):
+    with pytest.raises(NotFiniteError, match=r"channel \w+; there are such samples before this step"):
         step.transform(x[2], FRAME)
 
 
@@ -143,7 +143,7 @@ def test_a_broken_channel_may_be_left_out(trials):
 
 
 def test_samples_too_large_for_the_new_unit_are_an_error():
-    with pytest.raises(checks.NotFiniteError, match=r"convert to nV: .* channel ch0 of trial 1; they are too large"):
+    with pytest.raises(NotFiniteError, match=r"convert to nV: .* channel ch0 of trial 1; they are too large"):
         run(Convert("nV"), np.array([[[1.0]], [[1e32]]]), unit="V")
 
 
@@ -159,7 +159,7 @@ def test_samples_too_large_for_the_new_unit_are_an_error():
 )
 def test_what_is_no_window_is_an_error(x, error):
     for transform in (Crop(-1, -0.5).transform, Preprocessing().transform):
-        with pytest.raises(checks.InputError, match=error):
+        with pytest.raises(InputError, match=error):
             transform(x, FRAME)
 
 
@@ -211,7 +211,7 @@ def test_picking_prefers_the_exact_spelling():
 
 @pytest.mark.parametrize("step", [Pick(("Cz", "Oz", "Pz")), Reference(("Oz", "Pz"))], ids=str)
 def test_missing_channels_are_all_named_with_what_there_is(trials, step):
-    with pytest.raises(checks.ParameterError, match=r"no Oz, Pz among the 4: Fz, C3, Cz, C4"):
+    with pytest.raises(ParameterError, match=r"no Oz, Pz among the 4: Fz, C3, Cz, C4"):
         step.transform(trials.X, FRAME)
 
 
@@ -238,7 +238,7 @@ def test_cropping_twice_is_cropping_to_the_smaller_window(trials):
 
 @pytest.mark.parametrize("tmin, tmax", [(-1.1, 1), (2, 3.01), (5, 6), (-3, -2), (0, 0.0001)])
 def test_cropping_outside_the_trial_is_an_error_that_says_what_there_is(trials, tmin, tmax):
-    with pytest.raises(checks.ParameterError, match=r"the trial has samples from -1 to 3 s \(1000 at 250 Hz\)"):
+    with pytest.raises(ParameterError, match=r"the trial has samples from -1 to 3 s \(1000 at 250 Hz\)"):
         Crop(tmin, tmax).transform(trials.X, FRAME)
 
 
@@ -263,7 +263,7 @@ def test_converting_scales_and_comes_back(trials, unit, factor):
 
 
 def test_standardised_samples_have_no_voltage_to_convert(trials):
-    with pytest.raises(checks.ParameterError, match=r"'a\.u\.', which is no voltage"):
+    with pytest.raises(ParameterError, match=r"'a\.u\.', which is no voltage"):
         Preprocessing(ExponentialStandardise(), Convert("mV"))(trials)
 
 
@@ -287,11 +287,11 @@ def test_a_channel_that_is_flat_in_training_is_centred_only(trials):
 
 
 def test_standardising_needs_training_data_and_its_channels(trials):
-    with pytest.raises(checks.ParameterError, match=r"not seen training data; use fit\(trials\)"):
+    with pytest.raises(ParameterError, match=r"not seen training data; use fit\(trials\)"):
         Preprocessing(Crop(0, 1), Standardise())(trials)
-    with pytest.raises(checks.ShapeError, match="fitted on 4 channels, the samples have 2"):
+    with pytest.raises(ShapeError, match="fitted on 4 channels, the samples have 2"):
         Preprocessing(Pick(["C3", "C4"]), Standardise().fit(trials))(trials)
-    with pytest.raises(checks.ParameterError, match="no trials to standardise by"):
+    with pytest.raises(ParameterError, match="no trials to standardise by"):
         Standardise().fit(trials[:0])
 
 
@@ -359,5 +359,5 @@ def test_noise_that_is_added_twice_is_not_the_same_twice(trials):
     ],
 )
 def test_wrong_arguments_are_refused_when_the_step_is_made(make, error):
-    with pytest.raises(checks.ParameterError, match=error):
+    with pytest.raises(ParameterError, match=error):
         make()

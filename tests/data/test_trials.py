@@ -14,11 +14,10 @@ import pytest
 import sklearn.base
 from sklearn.preprocessing import FunctionTransformer
 
-from gbwatt import checks
 from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.data.splits import Split
-from gbwatt.data.trials import UNITS, Frame, Trials, concatenate
-from gbwatt.data.truth import Effect, Truth
+from gbwatt.data.trials import UNITS, Effect, Frame, Trials, Truth, concatenate
+from gbwatt.errors import MismatchError, NotFiniteError, ParameterError, ShapeError
 
 TRUTH = Truth(
     ch_names=("C3", "Cz", "C4"),
@@ -256,7 +255,7 @@ def test_nothing_left_is_an_empty_container():
     ],
 )
 def test_selection_of_what_is_not_there_is_an_error(asked, message):
-    with pytest.raises(checks.ParameterError, match=message):
+    with pytest.raises(ParameterError, match=message):
         make().select(**asked)
 
 
@@ -277,7 +276,7 @@ def test_parts_of_one_recording_that_are_joined_again_have_its_groups(rows):
     joined = concatenate([trials[rows[:3]], trials[rows[3:6]], trials[rows[6:]]])
     same = joined.group[:, None] == joined.group
     np.testing.assert_array_equal(same, trials.group[rows][:, None] == trials.group[rows])
-    with pytest.raises(checks.ParameterError, match="both train and test"):
+    with pytest.raises(ParameterError, match="both train and test"):
         Split("leak", [0, 1, 2], [], [3, 4, 5], joined.group)
 
 
@@ -312,17 +311,17 @@ def test_nothing_and_nothing_is_nothing():
     ],
 )
 def test_concatenation_of_what_differs_is_an_error(changes):
-    with pytest.raises(checks.MismatchError, match=rf"parts\[1\] has {next(iter(changes))}="):
+    with pytest.raises(MismatchError, match=rf"parts\[1\] has {next(iter(changes))}="):
         concatenate([make(), make(**changes)])
 
 
 def test_concatenation_of_other_lengths_is_an_error():
-    with pytest.raises(checks.ShapeError, match="differ in samples"):
+    with pytest.raises(ShapeError, match="differ in samples"):
         concatenate([make(), make(X=np.zeros((8, 3, 21)))])
 
 
 def test_concatenation_of_nothing_is_an_error():
-    with pytest.raises(checks.ParameterError, match="nothing to concatenate"):
+    with pytest.raises(ParameterError, match="nothing to concatenate"):
         concatenate([])
 
 
@@ -332,36 +331,36 @@ def test_concatenation_of_nothing_is_an_error():
 @pytest.mark.parametrize(
     "changes, kind, message",
     [
-        ({"X": np.zeros((8, 20))}, checks.ShapeError, r"\(n, n_chans, n_times\)"),
-        ({"X": np.zeros((8, 3, 0))}, checks.ShapeError, "does not hold epochs"),
-        ({"X": np.zeros((8, 2, 20))}, checks.ShapeError, "2 channels, but 3 have names"),
-        ({"X": np.zeros((8, 3, 20), dtype=complex)}, checks.MismatchError, "real numbers"),
-        ({"X": [[1, 2], [3]]}, checks.MismatchError, "real numbers in one array"),
-        ({"X": np.full((8, 3, 20), np.nan)}, checks.NotFiniteError, "8 trials, first in trial 0, channel C3"),
-        ({"X": np.full((8, 3, 20), 1e300)}, checks.NotFiniteError, "infinite"),
-        ({"y": np.arange(8) % 4}, checks.ParameterError, "class 3; 3 classes are named: 0 to 2"),
-        ({"y": np.arange(8) % 3 - 1}, checks.ParameterError, "class -1"),
-        ({"y": np.zeros(7, dtype=int)}, checks.ShapeError, r"\(8,\) is needed"),
-        ({"y": np.zeros(8)}, checks.MismatchError, "float64"),
-        ({"y": ["left"] * 8}, checks.MismatchError, "places in class_names"),
-        ({"class_names": ("left", "left", "feet")}, checks.ParameterError, "different names"),
-        ({"class_names": ()}, checks.ParameterError, "one or more"),
-        ({"ch_names": ("C3", "C3", "C4")}, checks.ParameterError, "'C3' twice"),
-        ({"ch_names": ()}, checks.ParameterError, "no channel"),
-        ({"ch_names": ("C3", "", "C4")}, checks.ParameterError, "an empty name"),
-        ({"sfreq": 0}, checks.ParameterError, "positive"),
-        ({"sfreq": np.nan}, checks.ParameterError, "finite"),
-        ({"sfreq": "100"}, checks.ParameterError, "finite number"),
-        ({"tmin": np.inf}, checks.ParameterError, "tmin"),
-        ({"unit": "kV"}, checks.ParameterError, "unit='kV'.*'µV'"),
-        ({"subject": "one"}, checks.MismatchError, "'subject' must be"),
-        ({"subject": 1.5}, checks.MismatchError, "whole numbers"),
-        ({"subject": [1] * 7}, checks.ShapeError, r"'subject' \(7,\) does not match 8"),
-        ({"session": ["T"] * 9}, checks.ShapeError, "'session'"),
-        ({"session": None}, checks.MismatchError, "'session' must be names"),
-        ({"run": 0.5}, checks.MismatchError, "'run' must be names"),
-        ({"group": [0.5] * 8}, checks.MismatchError, "'group' must be whole"),
-        ({"group": [[1]]}, checks.ShapeError, "'group'"),
+        ({"X": np.zeros((8, 20))}, ShapeError, r"\(n, n_chans, n_times\)"),
+        ({"X": np.zeros((8, 3, 0))}, ShapeError, "does not hold epochs"),
+        ({"X": np.zeros((8, 2, 20))}, ShapeError, "2 channels, but 3 have names"),
+        ({"X": np.zeros((8, 3, 20), dtype=complex)}, MismatchError, "real numbers"),
+        ({"X": [[1, 2], [3]]}, MismatchError, "real numbers in one array"),
+        ({"X": np.full((8, 3, 20), np.nan)}, NotFiniteError, "8 trials, first in trial 0, channel C3"),
+        ({"X": np.full((8, 3, 20), 1e300)}, NotFiniteError, "infinite"),
+        ({"y": np.arange(8) % 4}, ParameterError, "class 3; 3 classes are named: 0 to 2"),
+        ({"y": np.arange(8) % 3 - 1}, ParameterError, "class -1"),
+        ({"y": np.zeros(7, dtype=int)}, ShapeError, r"\(8,\) is needed"),
+        ({"y": np.zeros(8)}, MismatchError, "float64"),
+        ({"y": ["left"] * 8}, MismatchError, "places in class_names"),
+        ({"class_names": ("left", "left", "feet")}, ParameterError, "different names"),
+        ({"class_names": ()}, ParameterError, "one or more"),
+        ({"ch_names": ("C3", "C3", "C4")}, ParameterError, "'C3' twice"),
+        ({"ch_names": ()}, ParameterError, "no channel"),
+        ({"ch_names": ("C3", "", "C4")}, ParameterError, "an empty name"),
+        ({"sfreq": 0}, ParameterError, "positive"),
+        ({"sfreq": np.nan}, ParameterError, "finite"),
+        ({"sfreq": "100"}, ParameterError, "finite number"),
+        ({"tmin": np.inf}, ParameterError, "tmin"),
+        ({"unit": "kV"}, ParameterError, "unit='kV'.*'µV'"),
+        ({"subject": "one"}, MismatchError, "'subject' must be"),
+        ({"subject": 1.5}, MismatchError, "whole numbers"),
+        ({"subject": [1] * 7}, ShapeError, r"'subject' \(7,\) does not match 8"),
+        ({"session": ["T"] * 9}, ShapeError, "'session'"),
+        ({"session": None}, MismatchError, "'session' must be names"),
+        ({"run": 0.5}, MismatchError, "'run' must be names"),
+        ({"group": [0.5] * 8}, MismatchError, "'group' must be whole"),
+        ({"group": [[1]]}, ShapeError, "'group'"),
     ],
 )
 def test_wrong_fields_are_named(changes, kind, message):
@@ -372,7 +371,7 @@ def test_wrong_fields_are_named(changes, kind, message):
 def test_nan_is_found_where_it_is():
     x = np.zeros((8, 3, 20))
     x[5, 1, 7] = np.nan
-    with pytest.raises(checks.NotFiniteError, match="1 trials, first in trial 5, channel Cz"):
+    with pytest.raises(NotFiniteError, match="1 trials, first in trial 5, channel Cz"):
         make(X=x)
 
 

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from gbwatt import checks
-from gbwatt.data.trials import Trials, concatenate
-from gbwatt.data.truth import Truth
+from gbwatt.data.trials import Trials, Truth, concatenate
+from gbwatt.errors import MismatchError, ParameterError
 from tests.data.test_trials import OTHER, TRUTH, make
 
 
@@ -41,12 +40,12 @@ def test_the_truth_of_some_subjects_is_not_taken_for_that_of_all():
 
 @pytest.mark.parametrize("truths", [{1: OTHER}, {}])
 def test_two_truths_of_one_subject_are_an_error(truths):
-    with pytest.raises(checks.MismatchError, match=r"parts\[1\] has another truth of subject 1"):
+    with pytest.raises(MismatchError, match=r"parts\[1\] has another truth of subject 1"):
         concatenate([make(truths={1: TRUTH}), make(truths=truths)])
 
 
 def test_the_truth_of_a_subject_that_is_not_there_is_an_error():
-    with pytest.raises(checks.ParameterError, match=r"truths has subject 2, but the trials are of \[1\]"):
+    with pytest.raises(ParameterError, match=r"truths has subject 2, but the trials are of \[1\]"):
         make(truths={2: TRUTH})
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from gbwatt.training.finetuning import FineTuning, finetune, make_accelerator
-from tests.training.windows import InMemory, small_model
+from gbwatt.clinical.finetuning import FineTuning, finetune, make_accelerator
+from tests.decoding.windows import InMemory, small_model
 
 SETTINGS = FineTuning(lr=1e-2, batch_size=32, max_epochs=3, warmup_epochs=0.5, shards=4, layer_decay=0.8)
 

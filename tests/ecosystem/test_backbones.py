@@ -10,13 +10,13 @@ import torch
 
 pytest.importorskip("braindecode", reason="braindecode is not installed: pip install 'gbwatt[foundation]'")
 
-from gbwatt import checks
-from gbwatt.electrodes import BIPOLAR, REFERENTIAL
+from gbwatt.clinical import BACKBONES, HEADS, WeightsError, load_weights
+from gbwatt.clinical.backbones import BIOT, LaBraM, derivation
+from gbwatt.clinical.finetuning import finetuning_of, parameter_groups
+from gbwatt.data.montage import BIPOLAR, REFERENTIAL
+from gbwatt.errors import InputError
 from gbwatt.models import create, entry
-from gbwatt.models.files import load_pretrained, save_pretrained
-from gbwatt.models.foundation import BACKBONES, HEADS, WeightsError, load_weights
-from gbwatt.models.foundation.backbones import BIOT, LaBraM, derivation
-from gbwatt.training.finetuning import finetuning_of, parameter_groups
+from gbwatt.models.serialization import load_pretrained, save_pretrained
 
 pytestmark = pytest.mark.ecosystem
 
@@ -173,7 +173,7 @@ def test_bipolar_channels_are_differences_of_electrodes_by_whatever_name():
     ],
 )
 def test_what_a_backbone_cannot_do_is_refused(name, change, said):
-    with pytest.raises((checks.InputError, WeightsError), match=said):
+    with pytest.raises((InputError, WeightsError), match=said):
         create(name, **{**SMALL, **change})
 
 

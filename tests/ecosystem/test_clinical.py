@@ -21,11 +21,11 @@ from typer.testing import CliRunner
 
 from gbwatt.cli.app import app
 from gbwatt.cli.options import PACKAGED
-from gbwatt.data.corpora import Corpus, build
+from gbwatt.clinical.corpora import Corpus, build
 from gbwatt.experiments.config import read
 from gbwatt.experiments.store import Store
-from gbwatt.models.files import load_pretrained
-from tests.data.corpora.synthetic import write_tuab, write_tuev
+from gbwatt.models.serialization import load_pretrained
+from tests.clinical.corpora.synthetic import write_tuab, write_tuev
 
 pytestmark = pytest.mark.ecosystem
 

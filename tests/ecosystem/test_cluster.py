@@ -8,10 +8,9 @@ import threading
 
 import pytest
 
-from gbwatt import checks
+from gbwatt.errors import ParameterError
 from gbwatt.experiments.config import from_mapping
-from gbwatt.experiments.engines import Cluster, Local
-from gbwatt.experiments.runner import carry_out
+from gbwatt.experiments.runner import Cluster, Local, carry_out
 from gbwatt.experiments.store import Store
 
 pytestmark = pytest.mark.ecosystem
@@ -57,5 +56,5 @@ def test_a_cluster_that_loses_a_worker_finds_the_same_numbers(tmp_path):
 
 def test_a_scheduler_that_is_not_there_is_named():
     runs = [from_mapping(EXPERIMENT).cells()[0].run]
-    with pytest.raises(checks.ParameterError, match=r"tcp://127\.0\.0\.1:9.*dask scheduler"):
+    with pytest.raises(ParameterError, match=r"tcp://127\.0\.0\.1:9.*dask scheduler"):
         next(Cluster("tcp://127.0.0.1:9").rows(runs))

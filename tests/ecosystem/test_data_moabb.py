@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gbwatt import checks
-from gbwatt.data.files import MissingFileError
 from gbwatt.data.formats.moabb import read_moabb
 from gbwatt.data.trials import Trials
+from gbwatt.errors import MissingFileError, ParameterError
 
 pytestmark = pytest.mark.ecosystem
 
@@ -94,21 +93,21 @@ def test_every_paradigm_of_moabbs_data_sets_is_known():
 
 
 def test_unknown_names_get_a_suggestion():
-    with pytest.raises(checks.ParameterError, match=r"'BNCI2014001' is none of the \d+ .*Did you mean 'BNCI2014_001'"):
+    with pytest.raises(ParameterError, match=r"'BNCI2014001' is none of the \d+ .*Did you mean 'BNCI2014_001'"):
         read_moabb("BNCI2014001", 1)
 
 
 def test_unknown_subjects_are_named():
-    with pytest.raises(checks.ParameterError, match=r"subject=4 is not in FakeDataset; MOABB has 1, 2, 3"):
+    with pytest.raises(ParameterError, match=r"subject=4 is not in FakeDataset; MOABB has 1, 2, 3"):
         read_moabb(fake(), 4)
-    with pytest.raises(checks.ParameterError, match="subject=10 is not in BNCI2014_001"):
+    with pytest.raises(ParameterError, match="subject=10 is not in BNCI2014_001"):
         read_moabb("BNCI2014_001", 10)
 
 
 def test_unknown_paradigms_are_named():
     dataset = fake()
     dataset.paradigm = "telepathy"
-    with pytest.raises(checks.ParameterError, match="'telepathy'; imagery, p300"):
+    with pytest.raises(ParameterError, match="'telepathy'; imagery, p300"):
         read_moabb(dataset, 1)
 
 

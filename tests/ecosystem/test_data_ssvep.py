@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gbwatt.data.files import DataError
 from gbwatt.data.sets import mamem
+from gbwatt.errors import DataError
 from tests.data.sets.test_mamem import write_sessions
 
 pytestmark = pytest.mark.ecosystem

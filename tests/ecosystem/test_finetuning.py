@@ -17,15 +17,13 @@ from safetensors.torch import save
 
 pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'gbwatt[foundation]'")
 
-from gbwatt import checks
+from gbwatt.clinical.finetuning import FineTuning, finetune, make_accelerator, parameter_groups, predict
+from gbwatt.decoding import checkpoints
+from gbwatt.errors import CheckpointError, NonFiniteLossError, NotFiniteError, ParameterError
 from gbwatt.nn.manifolds import on_manifold
-from gbwatt.training import checkpoints
-from gbwatt.training.checkpoints import CheckpointError
-from gbwatt.training.diagnosis import NonFiniteLossError
-from gbwatt.training.finetuning import FineTuning, finetune, make_accelerator, parameter_groups, predict
+from tests.decoding.windows import InMemory, small_model
 from tests.ecosystem.finetune_small import SETTINGS
 from tests.fuzz.damage import damaged
-from tests.training.windows import InMemory, small_model
 
 pytestmark = pytest.mark.ecosystem
 
@@ -114,9 +112,9 @@ def test_random_numbers_of_the_caller_are_given_back():
 
 def test_bfloat16_learns_as_well():
     program = (
-        "from tests.training.windows import *; from dataclasses import replace\n"
+        "from tests.decoding.windows import *; from dataclasses import replace\n"
         "from tests.ecosystem.finetune_small import SETTINGS\n"
-        "from gbwatt.training.finetuning import finetune\n"
+        "from gbwatt.clinical.finetuning import finetune\n"
         "course = finetune(small_model(), InMemory(150), InMemory(61, 1), replace(SETTINGS, precision='bfloat16'))\n"
         "print(course.history[-1]['valid_accuracy'])"
     )  # in a process of its own: a process has one precision
@@ -140,7 +138,7 @@ def test_a_process_may_train_in_one_precision_and_then_in_another():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_half_precision_is_refused_without_a_gpu():
-    with pytest.raises(checks.ParameterError, match="precision='float16' needs a GPU"):
+    with pytest.raises(ParameterError, match="precision='float16' needs a GPU"):
         make_accelerator("float16")
 
 
@@ -150,7 +148,7 @@ def test_windows_in_float64_and_labels_that_are_none():
     settings = replace(SETTINGS, max_epochs=1)
     assert finetune(small_model(), windows, InMemory(20), settings).history
     windows.labels = windows.labels + 1
-    with pytest.raises(checks.ParameterError, match="'train' has labels from 1 to 2"):
+    with pytest.raises(ParameterError, match="'train' has labels from 1 to 2"):
         finetune(small_model(), windows, InMemory(20), settings)
 
 
@@ -178,7 +176,7 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path):
 def test_windows_that_are_not_finite_stop_it_and_leave_the_checkpoint(tmp_path):
     settings, bad = replace(SETTINGS, max_epochs=2), InMemory(60)
     bad.x[7] = np.nan
-    with pytest.raises((NonFiniteLossError, checks.NotFiniteError), match=r"not finite|NaN"):
+    with pytest.raises((NonFiniteLossError, NotFiniteError), match=r"not finite|NaN"):
         finetune(small_model(), bad, InMemory(20), settings, checkpoint=tmp_path / "bad")
     assert not (tmp_path / "bad" / "checkpoint.safetensors").exists()
 
@@ -224,7 +222,7 @@ def test_the_rate_rises_and_falls():
     ],
 )
 def test_settings_that_make_no_sense_are_refused(change, said):
-    with pytest.raises(checks.ParameterError, match=said):
+    with pytest.raises(ParameterError, match=said):
         FineTuning(**change)
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 import yaml
 
-from gbwatt import checks
+from gbwatt.errors import ParameterError
 from gbwatt.experiments.config import ConfigurationError, from_mapping, override, read
-from gbwatt.experiments.documents import show
+from gbwatt.experiments.yaml_io import show
 from tests.experiments.small import experiment, one
 
 
@@ -168,7 +168,7 @@ def test_all_errors_come_at_once_in_the_order_of_the_file(write):
         "models[2].training.lr (line 13)",
         "simulatd (line 14)",
     ]
-    assert isinstance(caught.value, checks.ParameterError)
+    assert isinstance(caught.value, ParameterError)
     assert len(caught.value.problems) == 9
 
 

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from gbwatt import checks
 from gbwatt.data import MissingFileError, find_dataset, load
-from gbwatt.experiments import recordings
-from gbwatt.experiments.engines import Local, grouped
-from gbwatt.experiments.execution import attempt, decoder_of, execute, scores
-from gbwatt.experiments.recordings import fingerprint, noisy, parts_of
+from gbwatt.data.fingerprint import fingerprint
+from gbwatt.decoding.estimator import EEGDecoder
+from gbwatt.decoding.evaluation import scores
+from gbwatt.errors import MismatchError
+from gbwatt.experiments import execution
+from gbwatt.experiments.execution import attempt, decoder_of, execute, noisy, parts_of
+from gbwatt.experiments.runner import Local, grouped
 from gbwatt.experiments.runs import Run
-from gbwatt.training.estimator import EEGDecoder
 
 SMALL = {"max_epochs": 1}
 
@@ -108,7 +109,7 @@ def test_one_training_serves_all_noise_in_the_trials_for_test(run):
 def test_a_class_that_was_never_learnt_is_named():
     trials = load("simulated-ssvep")
     decoder = EEGDecoder("spdnet", task="ssvep", max_epochs=1).fit(trials[np.flatnonzero(trials.y < 4)])
-    with pytest.raises(checks.MismatchError, match=r"has class '6\.66 Hz'"):
+    with pytest.raises(MismatchError, match=r"has class '6\.66 Hz'"):
         scores(decoder, trials)
 
 
@@ -142,7 +143,7 @@ def test_a_fingerprint_follows_the_revision_of_what_is_read(monkeypatch):
     before = fingerprint("simulated-ssvep", 1)
     dataset = find_dataset("simulated-ssvep")
     newer = replace(dataset, sources=(replace(dataset.sources[0], revision=2),))
-    monkeypatch.setattr(recordings, "find_dataset", lambda _name: newer)
+    monkeypatch.setattr(execution, "find_dataset", lambda _name: newer)
     assert fingerprint("simulated-ssvep", 1) != before
 
 

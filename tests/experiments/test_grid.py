@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gbwatt import checks
 from gbwatt.data import DATASETS, MissingFileError
+from gbwatt.data.fingerprint import fingerprint
+from gbwatt.errors import ParameterError
 from gbwatt.experiments.config import from_mapping
-from gbwatt.experiments.recordings import fingerprint
-from gbwatt.experiments.schedule import changes
+from gbwatt.experiments.runs import changes
 from tests.experiments.small import cells, experiment, one
 
 MAMEM_FILES = ("U002.mat", "U005.mat")
@@ -78,7 +78,7 @@ def test_a_model_may_be_for_some_sets_only():
 
 def test_an_experiment_without_a_model_for_a_set_says_so():
     rows = [{"label": "SPDNet", "model": "spdnet", "datasets": ["mamem-ssvep-ii"]}]
-    with pytest.raises(checks.ParameterError, match="no model for these data sets"):
+    with pytest.raises(ParameterError, match="no model for these data sets"):
         cells(experiment(datasets=["bcic-iv-2a", "mamem-ssvep-ii"], models=rows), datasets=["bcic-iv-2a"])
 
 
@@ -174,14 +174,14 @@ def test_never_names_all_sets_and_subjects_without_files(recordings):
 
 def test_a_set_without_a_simulated_one_says_so(tmp_path):
     mapping = experiment(datasets=["physionet-mi"])
-    with pytest.raises(checks.ParameterError, match="'physionet-mi' has no simulated set in its place"):
+    with pytest.raises(ParameterError, match="'physionet-mi' has no simulated set in its place"):
         cells(mapping)
     with pytest.raises(MissingFileError, match="physionet-mi, all of subjects 1, 2"):
         from_mapping(mapping).cells(root=tmp_path)
 
 
 def test_a_set_and_its_stand_in_are_not_both_run(tmp_path):
-    with pytest.raises(checks.ParameterError, match="'mamem-ssvep-ii' and 'simulated-ssvep' are both"):
+    with pytest.raises(ParameterError, match="'mamem-ssvep-ii' and 'simulated-ssvep' are both"):
         from_mapping(experiment(datasets=["mamem-ssvep-ii", "simulated-ssvep"])).cells(root=tmp_path)
 
 
@@ -192,7 +192,7 @@ def test_subjects_are_taken_by_the_sets_that_have_them():
         ("simulated-ssvep", 2),
         ("simulated-ern", 2),
     }
-    with pytest.raises(checks.ParameterError, match="99 is in none of the data sets"):
+    with pytest.raises(ParameterError, match="99 is in none of the data sets"):
         cells(experiment(subjects=[1, 99]))
 
 
@@ -204,7 +204,7 @@ def test_sets_that_have_none_of_the_subjects_are_left_out_and_it_is_said(tmp_pat
     mapping = {"datasets": ["mamem-ssvep-ii", "bcic-iv-2a"], "subjects": [11]}
     assert {c.run.dataset for c in plain.cells(**mapping, root=tmp_path)} == {"simulated-ssvep"}
     assert "left out; bcic-iv-2a has none of 11, it has 1, 2" in str(plain.sources(tmp_path, **mapping)["bcic-iv-2a"])
-    with pytest.raises(checks.ParameterError, match="subjects: simulated-ern has none of 1, it has 2, 6, 7"):
+    with pytest.raises(ParameterError, match="subjects: simulated-ern has none of 1, it has 2, 6, 7"):
         plain.cells(datasets=["bci-ern"], subjects=[1], root=tmp_path)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gbwatt.experiments.config import from_mapping
-from gbwatt.experiments.matching import cells_of
+from gbwatt.experiments.grid import cells_of
 from gbwatt.experiments.runs import Row
 
 EXPERIMENT = {

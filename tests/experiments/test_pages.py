@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gbwatt import checks
+from gbwatt.errors import ParameterError
 from gbwatt.experiments.pages import fill
 
 PAGE = """# Results
@@ -65,5 +65,5 @@ def test_a_page_that_is_filled_stays_as_it_is():
     ],
 )
 def test_what_is_not_understood_is_said(page, said):
-    with pytest.raises(checks.ParameterError, match=said):
+    with pytest.raises(ParameterError, match=said):
         fill(page, made, drawn)

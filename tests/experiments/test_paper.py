@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gbwatt import checks
 from gbwatt.cli.options import PACKAGED
+from gbwatt.errors import ParameterError
 from gbwatt.experiments import config, paper
 from gbwatt.experiments.paper import ERN, MI, SSVEP, TABLES, Number
 
@@ -140,7 +140,7 @@ def test_what_the_paper_does_not_have_is_none(place):
 
 
 def test_unknown_table_is_an_error_that_names_the_known():
-    with pytest.raises(checks.ParameterError, match=r"paper_table='mian' .* Did you mean 'main'"):
+    with pytest.raises(ParameterError, match=r"paper_table='mian' .* Did you mean 'main'"):
         paper.number("mian", "MAtt", SSVEP)
 
 

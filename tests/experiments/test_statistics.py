@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gbwatt import checks
+from gbwatt.errors import ParameterError
 from gbwatt.experiments.statistics import compare, holm, summarize, wilson
 
 
@@ -128,5 +128,5 @@ def test_wilson_contains_the_share_and_narrows_with_n():
 
 @pytest.mark.parametrize(("hits", "n", "level"), [(3, 2, 0.95), (-1, 2, 0.95), (0, 0, 0.95), (1, 2, 1.0)])
 def test_wilson_refuses_what_is_no_count(hits, n, level):
-    with pytest.raises(checks.ParameterError, match="must"):
+    with pytest.raises(ParameterError, match="must"):
         wilson(hits, n, level)

@@ -14,10 +14,10 @@ from contextlib import closing
 
 import pytest
 
-from gbwatt import checks
+from gbwatt.errors import ConflictWarning, ParameterError
 from gbwatt.experiments import store as module
 from gbwatt.experiments.runs import STRUCTURED
-from gbwatt.experiments.store import ConflictWarning, Store, StoreError
+from gbwatt.experiments.store import Store, StoreError
 from tests.experiments.rows import full, make
 
 # Adds rows FIRST ... LAST - 1 to the store PATH, and says each key when it is in.
@@ -74,7 +74,7 @@ def test_keys_are_those_of_a_status(store):
     assert store.keys() == {done.key, failed.key}
     assert store.keys("done") == {done.key}
     assert store.keys("failed") == {failed.key}
-    with pytest.raises(checks.ParameterError, match="Did you mean 'failed'"):
+    with pytest.raises(ParameterError, match="Did you mean 'failed'"):
         store.keys("fail")
 
 

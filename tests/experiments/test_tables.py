@@ -11,7 +11,9 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from gbwatt.experiments.formats import (
+from gbwatt.experiments.row_io import flatten, read_csv, write_csv
+from gbwatt.experiments.runs import Cell, Row, Run
+from gbwatt.experiments.table_formats import (
     Column,
     Table,
     escape,
@@ -23,9 +25,7 @@ from gbwatt.experiments.formats import (
     to_rich,
     visible,
 )
-from gbwatt.experiments.runs import Cell, Row, Run
 from gbwatt.experiments.tables import comparison_table, condition_table, gather, make_table, measure, time_table
-from gbwatt.experiments.tabular import flatten, read_csv, write_csv
 from tests.experiments.rows import make
 
 SSVEP, ERN, SIMULATED = "mamem-ssvep-ii", "bci-ern", "simulated-ssvep"

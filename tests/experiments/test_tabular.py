@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gbwatt import checks
+from gbwatt.errors import InputError
 from gbwatt.experiments import store as module
+from gbwatt.experiments.row_io import COLUMNS, KINDS, flatten, write_csv
 from gbwatt.experiments.runs import STRUCTURED, Run
 from gbwatt.experiments.store import Store, StoreError, read_csv
-from gbwatt.experiments.tabular import COLUMNS, KINDS, flatten, write_csv
 from tests.experiments.rows import full, make
 
 RESULTS = Path(__file__).parents[2] / "results/mamem.csv"
@@ -102,7 +102,7 @@ def test_text_that_is_no_unicode_is_kept_readable(store):
     ],
 )
 def test_a_row_that_cannot_be_kept_is_refused(store, change, said):
-    with pytest.raises(checks.InputError, match=said):
+    with pytest.raises(InputError, match=said):
         store.add(make()._replace(**change))
     assert len(store) == 0
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gbwatt.training import EEGDecoder
+from gbwatt.decoding import EEGDecoder
 from tests.explain.planted import make_trials
 
 

@@ -5,15 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from gbwatt import checks, figures
-from gbwatt.explain import (
-    METHODS,
-    Attribution,
-    gradient,
-    gradient_times_input,
-    integrated_gradients,
-    smooth_gradient,
-)
+from gbwatt import plotting
+from gbwatt.errors import ParameterError
+from gbwatt.explain import METHODS, Attribution, gradient, gradient_times_input, integrated_gradients, smooth_gradient
 from gbwatt.models import GBWAtt
 from tests.explain.planted import CHANNELS, PLANTED
 
@@ -156,7 +150,7 @@ def test_only_classes_that_have_trials_are_present_and_can_be_drawn():
     found = Attribution(values, np.array([0, 0, 2]), ("a", "b", "c"), ("Cz",), 100.0, 0.5, "gradient").present
     assert found.class_names == ("a", "c")
     np.testing.assert_array_equal(found.by_class(), [[[2.0, 4.0]], [[2.0, 2.0]]])
-    drawn = figures.heatmaps(found.by_class(), found.class_names, found.ch_names, found.times)
+    drawn = plotting.heatmaps(found.by_class(), found.class_names, found.ch_names, found.times)
     assert [axes.get_title() for axes in drawn.axes][:2] == ["a", "c"]
 
 
@@ -180,5 +174,5 @@ def test_an_attribution_is_shown_in_a_line(decoder, trials):
 )
 def test_impossible_numbers_are_refused(method, wrong, smooth, epochs):
     (name,) = wrong
-    with pytest.raises(checks.ParameterError, match=name):
+    with pytest.raises(ParameterError, match=name):
         method(smooth, epochs, 0, **wrong)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from gbwatt import checks
+from gbwatt.errors import MismatchError, ParameterError, ShapeError
 from gbwatt.explain import METHODS, Attribution, Curve, deletion, gradient, insertion
 from gbwatt.explain.faithfulness import _cells
 from tests.explain.planted import make_trials
@@ -120,12 +120,12 @@ def test_cells_cover_every_sample_in_stretches_of_nearly_one_length(n_times, win
 
 
 def test_an_attribution_of_other_trials_is_refused(decoder, trials):
-    with pytest.raises(checks.ShapeError, match="explain the same ones"):
+    with pytest.raises(ShapeError, match="explain the same ones"):
         deletion(decoder, trials[:10], gradient(decoder, trials))
 
 
 def test_values_without_names_are_refused(decoder, trials):
-    with pytest.raises(checks.MismatchError, match="'attribution' is a ndarray; an Attribution is needed"):
+    with pytest.raises(MismatchError, match="'attribution' is a ndarray; an Attribution is needed"):
         deletion(decoder, trials, gradient(decoder, trials).values)
 
 
@@ -137,7 +137,7 @@ def test_a_curve_is_shown_in_a_line():
 
 def test_a_single_trial_has_no_others(epochs):
     one = Attribution(epochs[:1], np.zeros(1, int), ("0", "1"), tuple("0123"), 1.0, 0.0, "gradient")
-    with pytest.raises(checks.ParameterError, match="two trials or more"):
+    with pytest.raises(ParameterError, match="two trials or more"):
         deletion(OneSample(), epochs[:1], one)
     assert deletion(OneSample(), epochs[:1], one, replacement="silence").probability.shape == (1, 11)
 
@@ -147,5 +147,5 @@ def test_a_single_trial_has_no_others(epochs):
 )
 def test_impossible_numbers_are_refused(wrong, epochs):
     (name,) = wrong
-    with pytest.raises(checks.ParameterError, match=name):
+    with pytest.raises(ParameterError, match=name):
         deletion(OneSample(), epochs, exact(epochs), **wrong)

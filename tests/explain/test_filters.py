@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from gbwatt import checks
+from gbwatt.errors import MismatchError, ParameterError
 from gbwatt.explain import feature_patterns, spatial_patterns, temporal_spectra
-from gbwatt.explain.filters import _kernel
+from gbwatt.explain.patterns import _kernel
 from gbwatt.models import GBWAtt, GDLNet
 from gbwatt.nn.features import SpatioTemporalFeatures
 
@@ -174,12 +174,12 @@ def test_a_decoder_knows_the_sampling_rate_and_no_other_is_taken(decoder):
     found = temporal_spectra(decoder)
     assert found.frequencies[-1] == 32.0
     np.testing.assert_array_equal(temporal_spectra(decoder, 64).frequencies, found.frequencies)
-    with pytest.raises(checks.MismatchError, match="sfreq=500, but 'model' was trained at 64 Hz"):
+    with pytest.raises(MismatchError, match="sfreq=500, but 'model' was trained at 64 Hz"):
         temporal_spectra(decoder, 500)
 
 
 def test_a_network_does_not_know_the_sampling_rate():
-    with pytest.raises(checks.ParameterError, match="sfreq=None, and 'model' does not know its own"):
+    with pytest.raises(ParameterError, match="sfreq=None, and 'model' does not know its own"):
         temporal_spectra(make(n_spatial=2))
 
 
@@ -195,18 +195,18 @@ def test_patterns_and_spectra_are_shown_in_a_line(decoder, trials):
 @pytest.mark.parametrize("ask", [spatial_patterns, feature_patterns, temporal_spectra])
 def test_a_network_without_filters_is_refused(ask, recording):
     model = GBWAtt(N_CHANS, 2, N_TIMES, features=False, split="time")
-    with pytest.raises(checks.ParameterError, match="without linear spatial and temporal filters"):
+    with pytest.raises(ParameterError, match="without linear spatial and temporal filters"):
         ask(model, SFREQ if ask is temporal_spectra else recording[0])
 
 
 def test_filters_with_activations_between_them_are_refused(recording):
     """The patterns are of linear filters, which those of GDLNet are not, unless it is the linear variant."""
     signal = {"n_chans": N_CHANS, "n_outputs": 2, "n_times": N_TIMES}
-    with pytest.raises(checks.ParameterError, match="GDLNet without linear"):
+    with pytest.raises(ParameterError, match="GDLNet without linear"):
         feature_patterns(GDLNet(**signal).eval(), recording[0])
     assert feature_patterns(GDLNet(**signal, variant="linear").eval(), recording[0]).patterns.shape[1] == N_CHANS
 
 
 def test_a_sampling_rate_must_be_positive():
-    with pytest.raises(checks.ParameterError, match="sfreq=0"):
+    with pytest.raises(ParameterError, match="sfreq=0"):
         temporal_spectra(make(n_spatial=2), 0)

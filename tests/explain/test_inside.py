@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 
-from gbwatt import checks
+from gbwatt.errors import MismatchError, NotFiniteError, ParameterError, ShapeError
 from gbwatt.explain import embed, learnt_metric, look_inside
 from gbwatt.models import GBWAtt, SPDNet
 
@@ -55,7 +55,7 @@ def test_looking_leaves_the_mode_as_it_was(decoder, trials):
 )
 @pytest.mark.parametrize("ask", [lambda m, t: look_inside(m, t), lambda m, t: learnt_metric(m)])
 def test_a_network_without_attention_of_matrices_is_refused(ask, model, trials):
-    with pytest.raises(checks.ParameterError, match="without attention of SPD matrices"):
+    with pytest.raises(ParameterError, match="without attention of SPD matrices"):
         ask(model, trials)
 
 
@@ -86,7 +86,7 @@ def test_learnt_theta_is_reported():
 
 
 def test_a_metric_without_parameters_is_refused():
-    with pytest.raises(checks.ParameterError, match="no M and theta"):
+    with pytest.raises(ParameterError, match="no M and theta"):
         learnt_metric(GBWAtt(n_chans=6, n_outputs=2, n_times=64, metric="log-euclidean"))
 
 
@@ -136,20 +136,20 @@ def test_umap_is_used_where_it_is_installed(clusters, monkeypatch):
 
 
 def test_what_has_no_plane_is_refused(clusters):
-    with pytest.raises(checks.ShapeError, match="'features'"):
+    with pytest.raises(ShapeError, match="'features'"):
         embed(clusters[:, 0])
-    with pytest.raises(checks.ParameterError, match="Did you mean 't-sne'"):
+    with pytest.raises(ParameterError, match="Did you mean 't-sne'"):
         embed(clusters, "tsne")
     clusters[7, 3] = np.nan
-    with pytest.raises(checks.NotFiniteError, match="1 rows, first in row 7"):
+    with pytest.raises(NotFiniteError, match="1 rows, first in row 7"):
         embed(clusters)
-    with pytest.raises(checks.MismatchError, match="no array of real numbers"):
+    with pytest.raises(MismatchError, match="no array of real numbers"):
         embed([["a", "b"]] * 3)
 
 
 def test_what_was_seen_inside_is_no_features_but_has_them(decoder, trials):
     inside = look_inside(decoder, trials)
-    with pytest.raises(checks.MismatchError, match=r"embed\(inside.features\)"):
+    with pytest.raises(MismatchError, match=r"embed\(inside.features\)"):
         embed(inside)
     assert embed(inside.features).shape == (60, 2)
 

@@ -8,11 +8,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from gbwatt import checks
 from gbwatt.data import find_dataset, load
-from gbwatt.data.truth import Effect, Truth
+from gbwatt.data.trials import Effect, Truth
+from gbwatt.decoding import GBWAttClassifier
+from gbwatt.errors import MismatchError
 from gbwatt.explain import Attribution, localisation, randomisation
-from gbwatt.training import GBWAttClassifier
 
 CHANNELS = tuple("abcdefgh")
 TIMES = np.arange(100) / 100
@@ -93,17 +93,17 @@ def test_classes_without_effects_or_without_trials_are_left_out():
 
 def test_what_does_not_belong_together_is_refused():
     values = attribution(ramp("abcdefgh"))
-    with pytest.raises(checks.MismatchError, match="'truth' has no class 'two'"):
+    with pytest.raises(MismatchError, match="'truth' has no class 'two'"):
         localisation(values, truth(one=(effect(),), other=()))
-    with pytest.raises(checks.MismatchError, match="explain simulated trials as they are"):
+    with pytest.raises(MismatchError, match="explain simulated trials as they are"):
         localisation(replace(values, ch_names=tuple("hgfedcba")), truth(one=(effect(),), two=()))
 
 
 @pytest.mark.parametrize("wrong", [None, {"one": ()}])
 def test_recordings_without_a_truth_are_refused_with_the_remedy(wrong):
-    with pytest.raises(checks.MismatchError, match=r"'truth' is (None|a dict); trials.truth of simulated"):
+    with pytest.raises(MismatchError, match=r"'truth' is (None|a dict); trials.truth of simulated"):
         localisation(attribution(ramp("abcdefgh")), wrong)
-    with pytest.raises(checks.MismatchError, match="'attribution' is a ndarray"):
+    with pytest.raises(MismatchError, match="'attribution' is a ndarray"):
         localisation(ramp("abcdefgh"), truth(one=(effect(),), two=()))
 
 

@@ -8,11 +8,11 @@ import torch
 from sklearn.exceptions import NotFittedError
 from torch import nn
 
-from gbwatt import checks
-from gbwatt.explain import gradient, question
-from gbwatt.explain.question import ask
+from gbwatt.decoding import EEGDecoder
+from gbwatt.errors import MismatchError, ParameterError, ShapeError
+from gbwatt.explain import gradient, inputs
+from gbwatt.explain.inputs import ask
 from gbwatt.models import GBWAtt
-from gbwatt.training import EEGDecoder
 
 
 def linear(n_chans=6, n_times=64, n_outputs=2):
@@ -48,7 +48,7 @@ def test_names_of_classes_for_each_trial(decoder, trials):
 
 
 def test_true_target_of_an_array_is_refused_with_the_remedy(decoder, trials):
-    with pytest.raises(checks.ParameterError, match=r"target='true' needs.*'trials', an array, .*give Trials"):
+    with pytest.raises(ParameterError, match=r"target='true' needs.*'trials', an array, .*give Trials"):
         gradient(decoder, trials.X, "true")
 
 
@@ -56,7 +56,7 @@ def test_true_target_of_epochs_is_the_name_of_the_event(decoder, trials):
     epochs = trials.to_mne()
     assert ask(decoder, epochs).labels("true").tolist() == trials.y.tolist()
     epochs.event_id = {"left": 1, "rest": 2}
-    with pytest.raises(checks.ParameterError, match="trial 1 is of a class that the model was not trained on"):
+    with pytest.raises(ParameterError, match="trial 1 is of a class that the model was not trained on"):
         gradient(decoder, epochs)
 
 
@@ -67,25 +67,25 @@ def test_true_target_of_epochs_for_a_decoder_of_named_labels(trials):
 
 
 def test_a_bare_network_does_not_know_the_order_of_the_events(trials):
-    with pytest.raises(checks.ParameterError, match="'trials', an EpochsArray, does not tell"):
+    with pytest.raises(ParameterError, match="'trials', an EpochsArray, does not tell"):
         gradient(linear(), trials.to_mne())
 
 
 @pytest.mark.parametrize("target", [2, -1, 1.0, np.zeros(3, int), ["left"] * 3, np.array(["left"] * 59 + ["rest"])])
 def test_a_class_that_is_not_there_is_refused(decoder, trials, target):
-    with pytest.raises(checks.ParameterError, match=r"from 0 to 1: one, or one for each of 60 trials"):
+    with pytest.raises(ParameterError, match=r"from 0 to 1: one, or one for each of 60 trials"):
         gradient(decoder, trials, target)
 
 
 def test_a_long_target_is_not_printed(decoder, trials):
-    with pytest.raises(checks.ParameterError) as refused:
+    with pytest.raises(ParameterError) as refused:
         gradient(decoder, trials, np.full(5000, 7))
     assert "(5000,)" in str(refused.value)
     assert len(str(refused.value)) < 300
 
 
 def test_a_misspelt_class_is_suggested(decoder, trials):
-    with pytest.raises(checks.ParameterError, match="Did you mean 'right'"):
+    with pytest.raises(ParameterError, match="Did you mean 'right'"):
         gradient(decoder, trials, "rihgt")
 
 
@@ -95,7 +95,7 @@ def test_classes_that_training_never_saw_move_the_numbers_of_the_others(trials):
     asked = ask(decoder, three)
     assert asked.class_names == ("left", "right")
     assert asked.labels("true").tolist() == trials.y.tolist()
-    with pytest.raises(checks.ParameterError, match="trial 1 is of a class that the model was not trained on"):
+    with pytest.raises(ParameterError, match="trial 1 is of a class that the model was not trained on"):
         ask(decoder, three.replace(y=np.where(three.y == 2, 1, 0))).labels("true")
 
 
@@ -124,30 +124,30 @@ def test_a_decoder_knows_the_names_of_an_array(decoder, trials):
 
 
 def test_trials_of_another_recording_are_refused(decoder, trials):
-    with pytest.raises(checks.MismatchError, match="sfreq"):
+    with pytest.raises(MismatchError, match="sfreq"):
         gradient(decoder, trials.replace(sfreq=100.0))
 
 
 def test_a_network_with_other_classes_is_refused(trials):
-    with pytest.raises(checks.MismatchError, match=r"2 classes.*3 outputs"):
+    with pytest.raises(MismatchError, match=r"2 classes.*3 outputs"):
         gradient(linear(n_outputs=3), trials)
 
 
 def test_what_is_no_model_is_refused(trials):
-    with pytest.raises(checks.MismatchError, match="'model' is a str"):
+    with pytest.raises(MismatchError, match="'model' is a str"):
         gradient("gbwatt", trials)
     with pytest.raises(NotFittedError):
         gradient(EEGDecoder(), trials)
 
 
 def test_epochs_that_a_network_was_not_made_for_are_named_and_the_cause_is_kept(trials):
-    with pytest.raises(checks.MismatchError, match=r"'trials' \(60, 6, 64\).*Sequential.*\(1, 6, 64\)") as refused:
+    with pytest.raises(MismatchError, match=r"'trials' \(60, 6, 64\).*Sequential.*\(1, 6, 64\)") as refused:
         gradient(linear(n_chans=5), trials)
     assert isinstance(refused.value.__cause__, RuntimeError)
 
 
 def test_what_a_network_says_itself_of_its_input_is_left(trials):
-    with pytest.raises(checks.ShapeError, match="5"):
+    with pytest.raises(ShapeError, match="5"):
         gradient(GBWAtt(n_chans=5, n_outputs=2, n_times=64), trials)
 
 
@@ -157,7 +157,7 @@ def test_outputs_that_are_no_logits_are_refused(answer, trials):
         def forward(self, x):
             return answer(x.mean(2))
 
-    with pytest.raises(checks.ShapeError, match=r"'model', a Odd, gives .*logits \(batch, n_classes\) are needed"):
+    with pytest.raises(ShapeError, match=r"'model', a Odd, gives .*logits \(batch, n_classes\) are needed"):
         gradient(Odd(), trials.X, 0)
 
 
@@ -173,7 +173,7 @@ def test_a_network_without_gradients_is_refused(constant, trials):
                 seen = x.mean((1, 2))[:, None] * torch.ones(2)
             return seen + self.bias if constant else seen
 
-    with pytest.raises(checks.ParameterError, match=r"'model', a Hidden.*torch.no_grad"):
+    with pytest.raises(ParameterError, match=r"'model', a Hidden.*torch.no_grad"):
         gradient(Hidden(), trials, 0)
 
 
@@ -215,7 +215,7 @@ def test_modes_are_restored_after_an_error(trials):
             raise RuntimeError("no")
 
     model = Failing().train()
-    with pytest.raises(checks.MismatchError, match="it says no"):
+    with pytest.raises(MismatchError, match="it says no"):
         ask(model, trials)
     assert model.training
 
@@ -236,7 +236,7 @@ def test_gradients_are_taken_where_the_caller_has_switched_them_off(decoder, tri
 
 def test_batches_do_not_change_the_result(decoder, trials, monkeypatch):
     whole = gradient(decoder, trials).values
-    monkeypatch.setattr(question, "BATCH", 7)
+    monkeypatch.setattr(inputs, "BATCH", 7)
     np.testing.assert_allclose(gradient(decoder, trials).values, whole, rtol=1e-4, atol=1e-4 * abs(whole).max())
 
 
@@ -250,7 +250,7 @@ def test_no_batch_is_larger_than_memory_allows(trials):
 
     gradient(Counting(), np.concatenate([trials.X] * 3), "predicted")
     assert sum(sizes) >= 2 * 180
-    assert max(sizes) <= question.BATCH
+    assert max(sizes) <= inputs.BATCH
 
 
 def test_trials_are_matched_with_the_classes_of_a_model_by_name(trials):
@@ -260,5 +260,5 @@ def test_trials_are_matched_with_the_classes_of_a_model_by_name(trials):
     for given in (trials, renumbered):
         asked = ask(fitted, given)
         assert [fitted.class_names_[place] for place in asked.y] == given.labels.tolist()
-    with pytest.raises(checks.MismatchError, match="'another' and 1 more"):
+    with pytest.raises(MismatchError, match="'another' and 1 more"):
         ask(fitted, trials.replace(class_names=["other", "another"]))

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import rankdata
 from torch import nn
 
-from gbwatt import checks
+from gbwatt.errors import ParameterError
 from gbwatt.explain import gradient, randomisation, randomised
 from gbwatt.models import GBWAtt
 
@@ -63,7 +63,7 @@ def test_parameters_that_nothing_draws_are_named():
         def forward(self, x):
             return x.mean((1, 2))[:, None] * self.scale
 
-    with pytest.raises(checks.ParameterError, match=r"'0', a Own, .* reset_parameters"):
+    with pytest.raises(ParameterError, match=r"'0', a Own, .* reset_parameters"):
         randomised(nn.Sequential(Own()))
 
 
@@ -121,5 +121,5 @@ def test_both_networks_explain_the_class_that_the_trained_one_predicts(decoder, 
 
 
 def test_an_unknown_method_is_refused(decoder, trials):
-    with pytest.raises(checks.ParameterError, match="Did you mean 'smooth-gradient'"):
+    with pytest.raises(ParameterError, match="Did you mean 'smooth-gradient'"):
         randomisation(decoder, trials, method="smoth-gradient")

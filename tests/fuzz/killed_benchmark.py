@@ -24,7 +24,7 @@ from joblib.externals import loky
 from rich.console import Console
 
 from gbwatt.cli import benchmark as command
-from gbwatt.experiments import engines, execution
+from gbwatt.experiments import execution, runner
 from gbwatt.experiments.store import Store
 
 STORE, WORKERS = 0, 1  # places in the phases
@@ -89,7 +89,7 @@ def warm(folder: Path) -> float:
     taken = []
     for _ in range(4):
         started = time.perf_counter()
-        (row,) = engines._do((run,), None, 1)
+        (row,) = runner._do((run,), None, 1)
         taken.append(time.perf_counter() - started)
         assert row.status == "done", row.traceback
     return min(taken[1:])  # the least disturbed

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from gbwatt.decoding import EEGDecoder, checkpoints
 from gbwatt.models import registry
-from gbwatt.training import EEGDecoder, checkpoints
+from tests.decoding.tiny import make_trials, register_tiny
 from tests.fuzz.damage import Tally, damaged, flip_bits
-from tests.training.tiny import make_trials, register_tiny
 
 pytestmark = pytest.mark.fuzz
 

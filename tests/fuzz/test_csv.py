@@ -7,8 +7,8 @@ import random
 
 import pytest
 
+from gbwatt.experiments.row_io import COLUMNS, KINDS, flatten, read_csv, write_csv
 from gbwatt.experiments.store import Store
-from gbwatt.experiments.tabular import COLUMNS, KINDS, flatten, read_csv, write_csv
 from gbwatt.report import render, report_of_rows
 from tests.experiments.rows import make
 from tests.fuzz.damage import Tally, damaged

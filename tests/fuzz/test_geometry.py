@@ -19,7 +19,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gbwatt.checks import ConvergenceWarning
+from gbwatt.errors import ConvergenceWarning
 from gbwatt.geometry import (
     AffineInvariant,
     BuresWasserstein,

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import gbwatt.geometry._native as geometry
 import gbwatt.nn._native as filters
-from gbwatt.checks import InputError
+from gbwatt.errors import InputError
 from tests.fuzz.damage import Tally
 
 pytestmark = pytest.mark.fuzz

@@ -19,13 +19,12 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from gbwatt import checksums
-from gbwatt.cli import records
+from gbwatt import _io
+from gbwatt.decoding import EEGDecoder, training_record
 from gbwatt.models import registry
-from gbwatt.training import EEGDecoder
+from tests.decoding.tiny import make_trials, register_tiny
 from tests.fuzz.damage import Tally, damaged
 from tests.memory import limited_memory
-from tests.training.tiny import make_trials, register_tiny
 
 pytestmark = pytest.mark.fuzz
 
@@ -56,7 +55,7 @@ def original(tmp_path_factory):
     decoder.save_pretrained(folder)
     split = SimpleNamespace(train=np.arange(12), valid=np.arange(12, 16))
     with_model = SimpleNamespace(save_pretrained=lambda _: None)
-    records.save(with_model, folder, {"dataset": "mine.npz", "subject": 1, "data": "0123", "epochs": 2}, split)
+    training_record.save(with_model, folder, {"dataset": "mine.npz", "subject": 1, "data": "0123", "epochs": 2}, split)
     yield folder
     registry._MODELS.pop("tiny", None)
 
@@ -69,7 +68,7 @@ def folder(original, tmp_path):
 def outcome(folder: Path) -> tuple[Any, ...]:
     """All that a user sees of a folder."""
     decoder = EEGDecoder.from_pretrained(folder)
-    return decoder.predict_proba(X), decoder.predict(X), records.read(folder)
+    return decoder.predict_proba(X), decoder.predict(X), training_record.read(folder)
 
 
 def outcome_in_limited_memory(folder: Path) -> tuple[Any, ...]:
@@ -92,7 +91,7 @@ def judge(cases: Iterator[tuple[str, str, bytes]], folder: Path, at_least: int) 
     tally.finish(at_least)
 
 
-@pytest.mark.parametrize("name, n", [(CONFIG, 200), (WEIGHTS, 150), (records.FILE, 80)])
+@pytest.mark.parametrize("name, n", [(CONFIG, 200), (WEIGHTS, 150), (training_record.FILE, 80)])
 def test_damaged_files_are_refused_or_unchanged(folder, name, n):
     whole = (folder / name).read_bytes()
     judge(((case, name, changed) for case, changed in damaged(whole, n, seed=n)), folder, n)
@@ -117,7 +116,7 @@ def with_value(config: dict[str, Any], path: tuple[Any, ...], value: Any) -> dic
 
 def text_of(config: dict[str, Any], kind: str, resealed: bool) -> bytes:
     text = json.dumps(config).replace('"nested here"', NESTED)
-    return (json.dumps(checksums.sealed(text)) if resealed and kind != "nested" else text).encode()
+    return (json.dumps(_io.sealed(text)) if resealed and kind != "nested" else text).encode()
 
 
 def hostile_values(folder: Path, name: str, n: int, resealed: bool) -> Iterator[tuple[str, str, bytes]]:

@@ -21,9 +21,9 @@ import pytest
 import scipy.io
 
 from gbwatt.data import Trials, load
-from gbwatt.data.files import DataWarning
 from gbwatt.data.formats.npz import write_npz
 from gbwatt.data.sets import ern, mamem
+from gbwatt.errors import DataWarning
 from tests.data.formats.brainvision import write_brainvision
 from tests.data.formats.test_interchange import full
 from tests.data.sets import test_ern, test_mamem

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
-from gbwatt.models.foundation import AnyBackbone, load_weights, weights
+from gbwatt.clinical import AnyBackbone, load_weights, weights
+from tests.clinical.foundation import hostile
 from tests.fuzz.damage import Tally, damaged
-from tests.models.foundation import hostile
 
 pytestmark = pytest.mark.fuzz
 

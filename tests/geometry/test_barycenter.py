@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gbwatt.checks import ConvergenceWarning
+from gbwatt.errors import ConvergenceWarning
 from gbwatt.geometry import BuresWasserstein, GeneralizedBuresWasserstein, barycenter, sqrtm
-from gbwatt.geometry.flows import BuresFlow
+from gbwatt.geometry._fixed_point import BuresFlow
 from gbwatt.geometry.linalg import factor
 from tests.conftest import SPECTRA, spectrum
 from tests.geometry.conftest import CONDITIONS, DTYPES, METRICS, SIZES, assert_close, exact, make_metric

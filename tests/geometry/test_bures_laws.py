@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gbwatt.checks import DomainError
+from gbwatt.errors import DomainError
 from gbwatt.geometry import AffineInvariant, BuresWasserstein, GeneralizedBuresWasserstein, lyapunov, sqrtm
 from gbwatt.geometry.linalg import factor
 from tests.conftest import SPECTRA, spectrum

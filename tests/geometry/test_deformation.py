@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from gbwatt.geometry import GeneralizedBuresWasserstein, _native
-from gbwatt.geometry.charts import DeformedRoot
-from gbwatt.geometry.deformation import deformed_factor, deformed_power
+from gbwatt.geometry.charts import DeformedRoot, deformed_factor, deformed_power
 from tests.geometry.conftest import assert_close
 
 needs_kernel = pytest.mark.skipif(not _native.available(), reason="a property of the kernel, which was not built")

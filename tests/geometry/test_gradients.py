@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from gbwatt.checks import DoubleBackwardError
+from gbwatt.errors import DoubleBackwardError
 from gbwatt.geometry import BuresWasserstein, GeneralizedBuresWasserstein, barycenter
 from tests.conftest import SPECTRA
 from tests.geometry.conftest import DTYPES, METRICS, assert_close, make_metric

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from gbwatt.checks import DoubleBackwardError, MismatchError, ParameterError, ShapeError
+from gbwatt.errors import DoubleBackwardError, MismatchError, ParameterError, ShapeError
 from gbwatt.geometry.grassmann import leading_subspace, orthonormalise, projection_distance
 from tests.geometry.conftest import DTYPES, assert_close, exact
 

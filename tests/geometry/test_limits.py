@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gbwatt.checks import DomainError, NotFiniteError, NotSymmetricError, RangeError
+from gbwatt.errors import DomainError, NotFiniteError, NotSymmetricError, RangeError
 from gbwatt.geometry import (
     AffineInvariant,
     BuresWasserstein,

@@ -7,19 +7,8 @@ import pytest
 import scipy.linalg
 import torch
 
-from gbwatt.checks import DoubleBackwardError, NotSPDError, ShapeError
-from gbwatt.geometry import (
-    expm,
-    generalized_lyapunov,
-    invsqrtm,
-    logm,
-    lyapunov,
-    powm,
-    reeig,
-    sqrtm,
-    unvech,
-    vech,
-)
+from gbwatt.errors import DoubleBackwardError, NotSPDError, ShapeError
+from gbwatt.geometry import expm, generalized_lyapunov, invsqrtm, logm, lyapunov, powm, reeig, sqrtm, unvech, vech
 from gbwatt.geometry.linalg import EXP, INVSQRT, LOG, POWER, REEIG, SQRT, eigh, factor, spectral, svd
 from gbwatt.geometry.procrustes import polar
 from tests.conftest import SPECTRA

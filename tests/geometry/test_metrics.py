@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 
 import gbwatt.geometry
-from gbwatt.checks import DomainError
+from gbwatt.errors import DomainError
 from gbwatt.geometry import (
     BuresWasserstein,
     Euclidean,

@@ -28,7 +28,7 @@ def experiment_names() -> list[str]:
 
 def simulated_runs(name: str, root: Path) -> list[tuple[dict[str, Any], str]] | None:
     """Runs of an experiment on simulated recordings, two seeds, and their keys; None if it cannot be simulated."""
-    from gbwatt.checks import ParameterError
+    from gbwatt.errors import ParameterError
 
     try:
         cells = _experiment(name).cells(simulated="always", seeds=2, root=root)
@@ -56,7 +56,7 @@ def _experiment(name: str) -> Any:
 
 @cache
 def _rows(file: Path) -> list[Any]:
-    from gbwatt.experiments.tabular import read_csv
+    from gbwatt.experiments.row_io import read_csv
 
     return read_csv(file)
 
@@ -96,7 +96,7 @@ def runs_of(file: Path) -> list[dict[str, Any]]:
 
 @cache
 def _cells(name: str) -> tuple[Any, list[Any]]:
-    from gbwatt.experiments.matching import cells_of
+    from gbwatt.experiments.grid import cells_of
 
     experiment = _experiment(name)
     return experiment, cells_of(experiment, _rows(RESULTS))
@@ -207,6 +207,6 @@ def break_training(monkeypatch: Any, error: BaseException) -> None:
 
 def write_corpus(folder: Path) -> None:
     """A small corpus in the layout of TUEV."""
-    from tests.data.corpora.synthetic import write_tuev
+    from tests.clinical.corpora.synthetic import write_tuev
 
     write_tuev(folder, train=2, evaluation=3, seconds=10, events=2, sfreq=200)

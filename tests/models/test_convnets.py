@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from gbwatt.checks import ParameterError, ShapeError
+from gbwatt.errors import ParameterError, ShapeError
 from gbwatt.models import registry
 from gbwatt.models.convnets import MBEEGSE, CausalBlock, MaxNormLinear, MaxNormSpatial, SqueezeExcite, TCNetFusion
 from gbwatt.models.presets import TASKS

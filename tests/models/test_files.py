@@ -16,12 +16,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from gbwatt import checks, checksums
-from gbwatt.models import GBWAtt, create, files, registry
-from gbwatt.models.files import ModelFileError, load_pretrained, save_pretrained
-from gbwatt.training import EEGDecoder, GBWAttClassifier
+from gbwatt import _io
+from gbwatt.decoding import EEGDecoder, GBWAttClassifier
+from gbwatt.errors import ModelFileError, ScaleWarning
+from gbwatt.models import GBWAtt, create, registry, serialization
+from gbwatt.models.serialization import load_pretrained, save_pretrained
+from tests.decoding.tiny import Tiny, make_trials, register_tiny
 from tests.memory import limited_memory
-from tests.training.tiny import Tiny, make_trials, register_tiny
 
 ARGUMENTS = {"n_chans": 4, "n_outputs": 2, "n_times": 32}
 
@@ -54,7 +55,7 @@ def same(a, b):
 
 def edit(folder, **changes):
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(checksums.sealed(json.dumps({**config, **changes}))))
+    (folder / "config.json").write_text(json.dumps(_io.sealed(json.dumps({**config, **changes}))))
 
 
 # ---- what is saved comes back
@@ -103,7 +104,7 @@ def test_the_random_numbers_of_the_caller_are_not_touched(folder):
 
 def test_the_folder_says_what_it_is(folder, model):
     config = json.loads((folder / "config.json").read_text())
-    assert config["format"] == files.FORMAT
+    assert config["format"] == serialization.FORMAT
     assert config["model"] == "tiny"
     assert config["n_parameters"] == sum(p.numel() for p in model.parameters())
     assert set(config["versions"]) == {"gbwatt", "torch", "python"}
@@ -299,7 +300,7 @@ def test_a_configuration_nested_nearly_too_deeply_is_refused(folder):
     for depth in range(sys.getrecursionlimit() - 300, sys.getrecursionlimit() + 10):
         path.write_text(json.dumps(config).replace('"nested"', "[" * depth + "]" * depth))
         with pytest.raises(ModelFileError, match=r"config\.json is damaged"):
-            files.read_config(path)
+            serialization.read_config(path)
 
 
 def test_what_is_nested_too_deeply_is_not_saved(model, tmp_path):
@@ -379,7 +380,7 @@ def test_an_estimator_comes_back_ready_to_predict(tmp_path, kind):
 
 def test_the_classifier_comes_back_as_itself(tmp_path):
     x, y = make_trials(n=24, n_times=64)
-    fitted = GBWAttClassifier(max_epochs=2, theta=0.5, validation=(x[:6], y[:6])).fit(x[6:], y[6:])
+    fitted = GBWAttClassifier(max_epochs=2, theta=0.5, validation=(x[:6], y[:6])).fit(x, y)
     fitted.save_pretrained(tmp_path)
     loaded = GBWAttClassifier.from_pretrained(tmp_path)
     assert loaded.theta == 0.5
@@ -475,7 +476,7 @@ def test_a_network_alone_warns_of_the_factor_of_its_estimator(tmp_path):
             scale = load_pretrained(tmp_path).extra["multiply epochs by"]
             GBWAttClassifier.from_pretrained(tmp_path)
         assert scale == pytest.approx(1 / factor, rel=1e-2)
-        assert [warning.category for warning in caught] == [checks.ScaleWarning] * (factor != 1)
+        assert [warning.category for warning in caught] == [ScaleWarning] * (factor != 1)
         assert all(warning.filename == __file__ for warning in caught)
         said = [str(warning.message) for warning in caught]
         assert all(re.search(r"multiply epochs by .*GBWAttClassifier\.from_pretrained", text) for text in said)

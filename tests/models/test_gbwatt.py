@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from gbwatt import GBWAtt
-from gbwatt.checks import ParameterError, ShapeError
+from gbwatt.errors import ParameterError, ShapeError
 from gbwatt.models.gbwatt import RECIPES
 from gbwatt.models.presets import TASKS, architecture_for
 from gbwatt.models.signal import Signal

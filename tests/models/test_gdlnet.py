@@ -10,14 +10,14 @@ import torch
 from sklearn.base import clone
 from torch.nn import functional
 
-from gbwatt import checksums
-from gbwatt.checks import ParameterError, ShapeError
+from gbwatt import _io
+from gbwatt.decoding import EEGDecoder
+from gbwatt.errors import ParameterError, ShapeError
 from gbwatt.models import registry
-from gbwatt.models.files import load_pretrained, save_pretrained
 from gbwatt.models.gdlnet import ARCHITECTURES, FullRankMap, GDLNet, GrassmannSelfAttention
 from gbwatt.models.presets import TASKS
+from gbwatt.models.serialization import load_pretrained, save_pretrained
 from gbwatt.nn import SegmentCovariance
-from gbwatt.training import EEGDecoder
 
 SMALL = {"n_chans": 3, "n_outputs": 2, "n_times": 80, "sfreq": 40.0}
 
@@ -153,7 +153,7 @@ def test_a_configuration_without_a_variant_is_of_the_linear_network(tmp_path):
     save_pretrained(model, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["arguments"].pop("variant") == "linear"
-    (tmp_path / "config.json").write_text(json.dumps(checksums.sealed(json.dumps(config))))
+    (tmp_path / "config.json").write_text(json.dumps(_io.sealed(json.dumps(config))))
     loaded = load_pretrained(tmp_path).model
     assert torch.equal(loaded(x), model(x))
     save_pretrained(loaded, tmp_path)  # with the option, which stays what it was
@@ -165,7 +165,7 @@ def test_an_estimator_saved_without_a_variant_is_trained_again_as_the_linear_net
     EEGDecoder("gdlnet", model_options={"variant": "linear", "p": 3}, max_epochs=1).fit(x, y).save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     del config["arguments"]["variant"], config["extra"]["estimator"]["parameters"]["model_options"]["variant"]
-    (tmp_path / "config.json").write_text(json.dumps(checksums.sealed(json.dumps(config))))
+    (tmp_path / "config.json").write_text(json.dumps(_io.sealed(json.dumps(config))))
     loaded = EEGDecoder.from_pretrained(tmp_path)
     assert loaded.model_options == {"variant": "linear", "p": 3}
     assert clone(loaded).fit(x, y).net_.module_.config["variant"] == "linear"

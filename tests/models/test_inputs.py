@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from gbwatt.checks import InputError, MismatchError, ShapeError
+from gbwatt.errors import InputError, MismatchError, ShapeError
 from gbwatt.models import create, list_models
-from gbwatt.models.epochs import as_epochs
 from gbwatt.models.registry import entry
+from gbwatt.models.signal import as_epochs
 
 #: Models that need no further package and no weights.
 OWN = [name for name in list_models() if entry(name).extra is None and entry(name).for_tasks]

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from gbwatt.checks import ParameterError
+from gbwatt.clinical import BACKBONES
+from gbwatt.errors import ParameterError
 from gbwatt.models import create, entry, list_models
-from gbwatt.models.foundation import BACKBONES
 from gbwatt.models.presets import TASKS
 from gbwatt.nn.manifolds import RiemannianAdam
-from gbwatt.training.optim import make_optimizer
+from gbwatt.nn.optim import make_optimizer
 
 FOR_TASKS = [name for name in list_models() if entry(name).for_tasks]
 OWN = [name for name in FOR_TASKS if entry(name).extra is None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch import Tensor
 
-from gbwatt.nn import _native, correlation
+from gbwatt.nn import _native, features
 
 
 def relative(got: Tensor, want: Tensor) -> float:
@@ -19,6 +19,6 @@ def way(request, monkeypatch):
     """All ways to correlate: the compiled filters, spectra of whole epochs, the sum over lags."""
     if request.param != "compiled":
         monkeypatch.setattr(_native, "_filters", None)
-        monkeypatch.setattr(correlation, "_fourier_is_faster", lambda *_: request.param == "spectra")
+        monkeypatch.setattr(features, "_fourier_is_faster", lambda *_: request.param == "spectra")
     elif not _native.available():
         pytest.skip("the kernel was not built")

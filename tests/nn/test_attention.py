@@ -8,13 +8,11 @@ import math
 import pytest
 import torch
 
-from gbwatt.checks import ParameterError
+from gbwatt.errors import ParameterError
 from gbwatt.geometry import AffineInvariant, BuresWasserstein, Euclidean, GeneralizedBuresWasserstein, powm, sqrtm
 from gbwatt.nn import FixedMetric, LearnableMetric, SPDSelfAttention
-from gbwatt.nn.aggregation import AGGREGATIONS
+from gbwatt.nn.attention import AGGREGATIONS, METRICS, SCORES, Gaussian, InverseLog
 from gbwatt.nn.manifolds import RiemannianAdam
-from gbwatt.nn.metric import METRICS
-from gbwatt.nn.score import SCORES, Gaussian, InverseLog
 from tests.geometry.conftest import assert_close
 
 BW = BuresWasserstein()

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from gbwatt.checks import DoubleBackwardError
-from gbwatt.nn import _native, correlation
+from gbwatt.errors import DoubleBackwardError
+from gbwatt.nn import _native, features
 from tests.geometry.conftest import DTYPES
 from tests.nn.conftest import relative
 
@@ -45,7 +45,7 @@ def test_values_and_derivatives_are_those_of_conv1d(size, dtype):
     x, kernel, padding, bias = epochs(size, dtype)
     found = [t.clone().requires_grad_() for t in (x, kernel, bias)]
     exact = [t.double().requires_grad_() for t in (x, kernel, bias)]
-    y, expected = (f(a, b, padding, c) for f, (a, b, c) in ((correlation.correlate, found), (plainly, exact)))
+    y, expected = (f(a, b, padding, c) for f, (a, b, c) in ((features.correlate, found), (plainly, exact)))
     assert y.dtype == dtype
     eps = 100 * torch.finfo(dtype).eps
     assert relative(y, expected) <= eps
@@ -60,17 +60,17 @@ def test_values_and_derivatives_are_those_of_conv1d(size, dtype):
 def test_filters_without_a_constant_input_have_no_ends():
     x, kernel, padding, _ = epochs(SIZES[0], constant=False)
     expected = nn.functional.conv1d(x, kernel, padding=padding)
-    assert relative(correlation.correlate(x, kernel, padding), expected) <= 1e-13
+    assert relative(features.correlate(x, kernel, padding), expected) <= 1e-13
 
 
 @pytest.mark.usefixtures("way")
 def test_epochs_need_not_be_dense():
     x, kernel, padding, bias = epochs((4, 6, 5, 7, 60, 3))
-    expected = correlation.correlate(x[::2, 1::2, ::3].contiguous(), kernel[:, :4], padding, bias)
-    assert relative(correlation.correlate(x[::2, 1::2, ::3], kernel[:, :4], padding, bias), expected) <= 1e-14
+    expected = features.correlate(x[::2, 1::2, ::3].contiguous(), kernel[:, :4], padding, bias)
+    assert relative(features.correlate(x[::2, 1::2, ::3], kernel[:, :4], padding, bias), expected) <= 1e-14
     turned = x.mT.contiguous().mT
-    expected = correlation.correlate(x, kernel, padding, bias)
-    assert relative(correlation.correlate(turned, kernel, padding, bias), expected) <= 1e-14
+    expected = features.correlate(x, kernel, padding, bias)
+    assert relative(features.correlate(turned, kernel, padding, bias), expected) <= 1e-14
 
 
 @pytest.mark.usefixtures("way")
@@ -85,7 +85,7 @@ def test_a_normalised_correlation_is_the_normalisation_of_a_correlation(training
         norm.running_mean.fill_(1e4)
         norm.train(training)
     one, two = ([t.clone().requires_grad_() for t in (x, kernel)] for _ in range(2))
-    found = correlation.normalised_correlation(*one, padding, bias, ours)
+    found = features.normalised_correlation(*one, padding, bias, ours)
     expected = theirs(plainly(*two, padding, bias))
     assert relative(found, expected) <= 1e-10
     found.pow(3).sum().backward()
@@ -99,7 +99,7 @@ def test_a_normalised_correlation_is_the_normalisation_of_a_correlation(training
 def test_a_variance_needs_more_than_one_sample():
     x, kernel, padding, bias = epochs((1, 3, 4, 1, 1, 0))
     with pytest.raises(ValueError, match="more than 1 value per channel"):
-        correlation.normalised_correlation(x, kernel, padding, bias, nn.BatchNorm1d(4).double())
+        features.normalised_correlation(x, kernel, padding, bias, nn.BatchNorm1d(4).double())
 
 
 def test_second_derivatives_of_the_compiled_filters_are_refused():
@@ -107,11 +107,11 @@ def test_second_derivatives_of_the_compiled_filters_are_refused():
         pytest.skip("torch has them")
     x, kernel, padding, bias = epochs(SIZES[0])
     x.requires_grad_()
-    y = correlation.correlate(x, kernel, padding, bias)
+    y = features.correlate(x, kernel, padding, bias)
     (gradient,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
     with pytest.raises(DoubleBackwardError, match="the correlation of epochs"):
         gradient.sum().backward()
-    y = correlation.normalised_correlation(x, kernel, padding, bias, nn.BatchNorm1d(5).double())
+    y = features.normalised_correlation(x, kernel, padding, bias, nn.BatchNorm1d(5).double())
     (gradient,) = torch.autograd.grad(y.pow(3).sum(), x, create_graph=True)
     with pytest.raises(DoubleBackwardError, match="the normalised correlation of epochs"):
         gradient.sum().backward()
@@ -119,7 +119,7 @@ def test_second_derivatives_of_the_compiled_filters_are_refused():
 
 def test_other_precisions_and_empty_batches_take_the_torch_path():
     x, kernel, padding, bias = epochs(SIZES[0])
-    low = correlation.correlate(x.bfloat16(), kernel.bfloat16(), padding, bias.bfloat16())
+    low = features.correlate(x.bfloat16(), kernel.bfloat16(), padding, bias.bfloat16())
     assert low.dtype == torch.bfloat16
     assert relative(low, plainly(x, kernel, padding, bias)) < 0.05
-    assert correlation.correlate(x[:0], kernel, padding, bias).shape == (0, 5, 30)
+    assert features.correlate(x[:0], kernel, padding, bias).shape == (0, 5, 30)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.covariance import oas
 
-from gbwatt.checks import DoubleBackwardError, ParameterError, ShapeError
+from gbwatt.errors import DoubleBackwardError, ParameterError, ShapeError
 from gbwatt.nn import SegmentCovariance
 from gbwatt.nn.covariance import centred_product
 from tests.geometry.conftest import assert_close

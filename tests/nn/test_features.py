@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from gbwatt import GBWAtt
-from gbwatt.checks import ParameterError
+from gbwatt.errors import ParameterError
 from gbwatt.models.presets import TASKS
-from gbwatt.nn import SpatioTemporalFeatures, correlation
+from gbwatt.nn import SpatioTemporalFeatures, features
 from tests.geometry.conftest import assert_close
 from tests.nn.conftest import relative
 
@@ -79,10 +79,10 @@ def test_single_precision_is_as_good_as_that_of_two_convolutions(task):
 
 def test_long_kernels_on_many_channels_go_through_the_fourier_transform():
     x = torch.randn(32, 20, 150)
-    assert correlation._fourier_is_faster(x, torch.randn(20, 20, 40))
-    assert not correlation._fourier_is_faster(x, torch.randn(20, 20, 2))
-    assert not correlation._fourier_is_faster(x[:1], torch.randn(20, 20, 40))
-    assert not correlation._fourier_is_faster(x.bfloat16(), torch.randn(20, 20, 40))
+    assert features._fourier_is_faster(x, torch.randn(20, 20, 40))
+    assert not features._fourier_is_faster(x, torch.randn(20, 20, 2))
+    assert not features._fourier_is_faster(x[:1], torch.randn(20, 20, 40))
+    assert not features._fourier_is_faster(x.bfloat16(), torch.randn(20, 20, 40))
 
 
 @pytest.mark.usefixtures("way")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gbwatt.checks import MismatchError, NotFiniteError, NotSymmetricError, ShapeError
+from gbwatt.errors import MismatchError, NotFiniteError, NotSymmetricError, ShapeError
 from gbwatt.models.gdlnet import FullRankMap, GrassmannSelfAttention
 from gbwatt.nn import (
     BiMap,
@@ -18,9 +18,9 @@ from gbwatt.nn import (
     SPDSelfAttention,
     _native,
 )
-from gbwatt.nn.euclidean import Segments
+from gbwatt.nn.attention import Segments
+from gbwatt.nn.covariance import TokenMoments
 from gbwatt.nn.features import ActivatedFeatures
-from gbwatt.nn.tokens import TokenMoments
 from tests.conftest import make_spd
 
 #: Layers of symmetric matrices (batch, m, 4, 4).

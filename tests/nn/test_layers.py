@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gbwatt.checks import ParameterError
+from gbwatt.errors import ParameterError
 from gbwatt.geometry import AffineInvariant, logm, reeig, vech
 from gbwatt.geometry.linalg import congruence, invsqrtm
 from gbwatt.nn import BiMap, Embedding, LogEig, ReEig, SPDBatchNorm

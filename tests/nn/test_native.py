@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gbwatt.nn import SegmentCovariance, _native, correlation
+from gbwatt.nn import SegmentCovariance, _native, features
 from tests.geometry.conftest import DTYPES
 from tests.nn.conftest import relative
 
@@ -102,9 +102,9 @@ def test_sums_of_channels_are_exact_where_single_precision_is_not():
 def test_what_is_not_a_number_is_seen_in_its_trial(value):
     torch.manual_seed(0)
     x, kernel = torch.randn(24, 3, 100), torch.randn(4, 4, 6)
-    clean = correlation.correlate(x, kernel, 3, torch.zeros(4))
+    clean = features.correlate(x, kernel, 3, torch.zeros(4))
     x[5, 1, 50] = value
-    y = correlation.correlate(x, kernel, 3, torch.zeros(4))
+    y = features.correlate(x, kernel, 3, torch.zeros(4))
     assert not y[5].isfinite().all(-1).any()
     covariances = SegmentCovariance(2)(y[:, None])
     assert not covariances[5].isfinite().all()

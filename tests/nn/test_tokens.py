@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gbwatt import checks
-from gbwatt.nn.tokens import TokenMoments
+from gbwatt.errors import InputError
+from gbwatt.nn.covariance import TokenMoments
 
 
 @pytest.fixture
@@ -67,5 +67,5 @@ def test_gradient_is_that_of_finite_differences(tokens):
     ],
 )
 def test_what_cannot_be_is_refused(make, said):
-    with pytest.raises(checks.InputError, match=said):
+    with pytest.raises(InputError, match=said):
         make()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gbwatt.experiments.tabular import read_csv
+from gbwatt.experiments.row_io import read_csv
 from gbwatt.report import render, report_of_rows
 
 from . import results

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gbwatt import checks
 from gbwatt.cli.options import PACKAGED
 from gbwatt.cli.report import report
 from gbwatt.data import load
+from gbwatt.decoding import EEGDecoder
+from gbwatt.errors import ParameterError
 from gbwatt.experiments.config import read as read_experiment
 from gbwatt.experiments.store import Store, StoreError, read_csv
 from gbwatt.models import create
-from gbwatt.models.files import save_pretrained
-from gbwatt.training import EEGDecoder
+from gbwatt.models.serialization import save_pretrained
 
 from . import results
 from .reading import read
@@ -86,7 +86,7 @@ RECORDINGS = {"dataset": "simulated-mi", "subject": 2, "split": 0, "form": "gdf"
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_options_for_recordings_are_refused_for_results(name):
     option = {"form": "source"}.get(name, name)
-    with pytest.raises(checks.ParameterError, match=rf"--{option} .* is for a model"):
+    with pytest.raises(ParameterError, match=rf"--{option} .* is for a model"):
         write("results.sqlite", **{name: RECORDINGS[name]})
     assert not Path("report.html").exists()
 
@@ -104,10 +104,10 @@ def test_options_for_recordings_without_a_data_set_mean_that_of_training(here, m
 
 def test_the_subject_of_a_report_of_a_model_has_an_effect(here):
     EEGDecoder("spdnet", task="ssvep", max_epochs=1).fit(load("simulated-ssvep", 1)).save_pretrained("mine")
-    with pytest.raises(checks.ParameterError, match=r"give --dataset"):  # unknown recordings of training: not ignored
+    with pytest.raises(ParameterError, match=r"give --dataset"):  # unknown recordings of training: not ignored
         write("mine", experiments=None, subject=2)
     assert not Path("report.html").exists()
-    with pytest.raises(checks.ParameterError, match="--experiments experiments is for results"):
+    with pytest.raises(ParameterError, match="--experiments experiments is for results"):
         write("mine")
 
 
@@ -115,14 +115,14 @@ def test_the_subject_of_a_report_of_a_model_has_an_effect(here):
 def test_experiments_are_refused_before_a_model_is_read():
     Path("mine").mkdir()
     Path("mine/config.json").write_text("damaged")
-    with pytest.raises(checks.ParameterError, match="--experiments experiments is for results"):
+    with pytest.raises(ParameterError, match="--experiments experiments is for results"):
         write("mine")
 
 
 @pytest.mark.usefixtures("here")
 def test_a_file_is_replaced_only_if_forced():
     Path("report.html").write_text("<!doctype html>mine")
-    with pytest.raises(checks.ParameterError, match=r"report\.html' is there already; .* --force"):
+    with pytest.raises(ParameterError, match=r"report\.html' is there already; .* --force"):
         write("results.sqlite")
     assert Path("report.html").read_text() == "<!doctype html>mine"
     assert "mine" not in write("results.sqlite", force=True)
@@ -131,7 +131,7 @@ def test_a_file_is_replaced_only_if_forced():
 @pytest.mark.usefixtures("here")
 def test_even_forced_it_replaces_nothing_but_pages():
     before = Path("results.sqlite").read_bytes()
-    with pytest.raises(checks.ParameterError, match=r"results\.sqlite' is something else than a report"):
+    with pytest.raises(ParameterError, match=r"results\.sqlite' is something else than a report"):
         report(Path("results.sqlite"), Path("results.sqlite"), Path("experiments"), True)
     assert Path("results.sqlite").read_bytes() == before
 
@@ -151,7 +151,7 @@ def test_even_forced_it_replaces_nothing_but_pages():
 def test_what_is_wrong_is_named(arguments, message):
     Path("empty").mkdir()
     Store("none.sqlite")
-    with pytest.raises(checks.ParameterError, match=message):
+    with pytest.raises(ParameterError, match=message):
         write(**arguments)
     assert not Path("report.html").exists()
 

@@ -7,12 +7,13 @@ import json
 import numpy as np
 import pytest
 
-from gbwatt import checks, explain
-from gbwatt.data.truth import Effect, Truth
-from gbwatt.report import evidence
+from gbwatt import explain
+from gbwatt.data.trials import Effect, Truth
+from gbwatt.decoding import EEGDecoder
+from gbwatt.errors import ParameterError
+from gbwatt.explain import evidence
+from gbwatt.explain.findings import sentences
 from gbwatt.report.explanation import Explanation
-from gbwatt.report.sentences import sentences
-from gbwatt.training import EEGDecoder
 from tests.explain.planted import CHANNELS, make_trials
 
 ALL = {"attention", "conditions", "faithfulness", "features", "heatmaps", "metric", "patterns", "spectra", "topomaps"}
@@ -238,5 +239,5 @@ def test_one_trial_has_none_to_be_replaced_with(decoder, trials):
 
 
 def test_an_unknown_method_is_refused_before_anything_is_computed(decoder, trials):
-    with pytest.raises(checks.ParameterError, match="Did you mean 'gradient'"):
+    with pytest.raises(ParameterError, match="Did you mean 'gradient'"):
         Explanation(decoder, trials, "gradint")

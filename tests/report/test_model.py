@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from gbwatt.decoding import EEGDecoder, GBWAttClassifier
+from gbwatt.errors import ModelFileError
 from gbwatt.models import create
-from gbwatt.models.files import WEIGHTS, ModelFileError, save_pretrained
+from gbwatt.models.serialization import WEIGHTS, save_pretrained
 from gbwatt.report import Code, Facts, Note, Page, Paragraph, Section, Table, render, report_of_model
-from gbwatt.training import EEGDecoder, GBWAttClassifier
-from tests.training.tiny import make_trials
+from tests.decoding.tiny import make_trials
 
 from .reading import beyond, read
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gbwatt.report.ranges import ranges, span
+from gbwatt.report.text import ranges, span
 
 
 def test_nothing_is_said_of_nothing():

@@ -8,21 +8,8 @@ import re
 
 import pytest
 
-from gbwatt import checks
-from gbwatt.report import (
-    BigTable,
-    Code,
-    Column,
-    Facts,
-    Figure,
-    Fold,
-    Note,
-    Page,
-    Paragraph,
-    Section,
-    Table,
-    render,
-)
+from gbwatt.errors import ParameterError
+from gbwatt.report import BigTable, Code, Column, Facts, Figure, Fold, Note, Page, Paragraph, Section, Table, render
 from gbwatt.report.html import clean, element
 
 from .reading import beyond, read
@@ -127,7 +114,7 @@ def test_a_picture_drawn_for_print_is_enlarged_and_another_left_as_it_is():
 
 @pytest.mark.parametrize("svg", ["", "<svg/>", "<p>text</p>", "<svg xmlns='http://www.w3.org/2000/svg'><g></svg>", "a"])
 def test_what_is_no_picture_is_refused(svg):
-    with pytest.raises(checks.ParameterError, match="svg="):
+    with pytest.raises(ParameterError, match="svg="):
         Figure(svg, "caption")
 
 
@@ -145,13 +132,13 @@ def test_sections_are_added_at_the_end_or_before_another():
     more = [Section("new", ())]
     assert [s.title for s in page.with_sections(more).sections] == ["one", "two", "new"]
     assert [s.title for s in page.with_sections(more, before="two").sections] == ["one", "new", "two"]
-    with pytest.raises(checks.ParameterError, match="before='three' is not known"):
+    with pytest.raises(ParameterError, match="before='three' is not known"):
         page.with_sections(more, before="three")
 
 
 @pytest.mark.parametrize("frozen", [-1, 5])
 def test_only_so_many_columns_can_stay_in_sight(frozen):
-    with pytest.raises(checks.ParameterError, match=f"frozen={frozen} must be"):
+    with pytest.raises(ParameterError, match=f"frozen={frozen} must be"):
         BigTable(table(), frozen)
 
 

@@ -10,25 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from gbwatt import checks, figures
+from gbwatt import plotting
 from gbwatt.cli.options import seed_numbers
-from gbwatt.experiments.matching import cells_of
+from gbwatt.errors import ParameterError
+from gbwatt.experiments.grid import cells_of
+from gbwatt.experiments.row_io import read_csv
 from gbwatt.experiments.runs import Row, Run
 from gbwatt.experiments.tables import make_table
-from gbwatt.experiments.tabular import read_csv
-from gbwatt.report import (
-    BigTable,
-    Code,
-    Facts,
-    Figure,
-    Fold,
-    Note,
-    Page,
-    Paragraph,
-    Table,
-    render,
-    report_of_rows,
-)
+from gbwatt.report import BigTable, Code, Facts, Figure, Fold, Note, Page, Paragraph, Table, render, report_of_rows
 from gbwatt.report.runs import TRACEBACKS, all_runs
 
 from . import results
@@ -177,7 +166,7 @@ REGULARISATION = {
 
 def test_settings_that_are_not_all_numbers_are_drawn_in_the_order_of_the_file(monkeypatch):
     asked = []
-    monkeypatch.setattr(figures, "curves", lambda x, series, *_, **labels: asked.append((x, series, labels)))
+    monkeypatch.setattr(plotting, "curves", lambda x, series, *_, **labels: asked.append((x, series, labels)))
     found = results.experiment(REGULARISATION)
     page = report_of_rows(results.rows(found), [found])
     score, validation = blocks(section(page, "Regularisation"), Figure)
@@ -321,13 +310,13 @@ def replace_all(row):
 
 
 def test_nothing_is_no_report(main):
-    with pytest.raises(checks.ParameterError, match="rows is empty"):
+    with pytest.raises(ParameterError, match="rows is empty"):
         report_of_rows([], [main])
 
 
 def test_a_row_that_does_not_say_what_its_run_was_is_named(main):
     row = results.rows(main)[0]
-    with pytest.raises(checks.ParameterError, match=f"row {row.key}: its run .* is not one of this version"):
+    with pytest.raises(ParameterError, match=f"row {row.key}: its run .* is not one of this version"):
         report_of_rows([row._replace(run={"dataset": "mamem-ssvep-ii"})], [main])
 
 

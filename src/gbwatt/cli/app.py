@@ -17,7 +17,7 @@ from rich.markup import escape
 
 import gbwatt
 from gbwatt.cli import benchmark, corpus, data, evaluate, explain, finetune, models, report, store, tables, train
-from gbwatt.experiments.formats import visible_lines
+from gbwatt.experiments.table_formats import visible_lines
 
 app = typer.Typer(
     name="gbwatt",

@@ -16,17 +16,17 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from gbwatt import checks
+from gbwatt._validation import check_one_of
 from gbwatt.cli.options import AsJson, Root, experiment_file, kernel_note, numbers, print_json, seed_numbers
 from gbwatt.cli.store import STORE
+from gbwatt.clinical.runs import discard_checkpoint
 from gbwatt.data import find_dataset
+from gbwatt.errors import ParameterError
 from gbwatt.experiments.config import Experiment, read
-from gbwatt.experiments.corpora import discard_checkpoint
-from gbwatt.experiments.engines import Cluster, Engine, Local, grouped
-from gbwatt.experiments.formats import visible
-from gbwatt.experiments.runner import Plan, carry_out, plan
+from gbwatt.experiments.runner import Cluster, Engine, Local, Plan, carry_out, grouped, plan
 from gbwatt.experiments.runs import Cell, Row, Run
 from gbwatt.experiments.store import Store
+from gbwatt.experiments.table_formats import visible
 from gbwatt.experiments.tables import WORDS, measure
 
 #: Exit code if runs failed; the others are in the store.
@@ -100,13 +100,13 @@ def _rows(store: Path, dry_run: bool) -> list[Row]:
 
 
 def _engine(name: str, scheduler: str | None, jobs: int, threads: int, root: Path | None) -> Engine:
-    checks.one_of("engine", name, ("local", "dask"))
+    check_one_of("engine", name, ("local", "dask"))
     if name == "local":
         if scheduler is not None:
-            raise checks.ParameterError(f"scheduler={scheduler!r} is for --engine dask.")
+            raise ParameterError(f"scheduler={scheduler!r} is for --engine dask.")
         return Local(jobs, threads, root)
     if scheduler is None:
-        raise checks.ParameterError("--engine dask needs --scheduler tcp://HOST:8786.")
+        raise ParameterError("--engine dask needs --scheduler tcp://HOST:8786.")
     return Cluster(scheduler, threads, root)
 
 
@@ -147,7 +147,7 @@ def _show_estimate(
     console: Console, found: Plan, rows: list[Row], engine: Engine, root: Path | None, as_json: bool
 ) -> None:
     """How long the rest may take: from the store, and for what is not like anything there, from two epochs."""
-    from gbwatt.experiments.calibration import expected_seconds, measured_seconds
+    from gbwatt.experiments.runner import expected_seconds, measured_seconds
 
     trainings = [group[0] for group in grouped(found.todo)]
     seconds, unknown = expected_seconds(trainings, rows)

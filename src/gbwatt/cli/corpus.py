@@ -14,13 +14,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from gbwatt import checks
 from gbwatt.cli.options import AsJson, print_json
-from gbwatt.data.corpora import KINDS, Built, Corpus, Progress, Skipped
-from gbwatt.data.corpora import build as build_cache
-from gbwatt.data.corpora.manifest import NAME
-from gbwatt.data.corpora.reading import PARTS
+from gbwatt.clinical.corpora import KINDS, Built, Corpus, Progress, Skipped
+from gbwatt.clinical.corpora import build as build_cache
+from gbwatt.clinical.corpora.manifest import NAME
+from gbwatt.clinical.corpora.reading import PARTS
 from gbwatt.data.preprocessing import Preprocessing
+from gbwatt.errors import ParameterError
 
 app = typer.Typer(help="Clinical corpora, TUAB and TUEV: windows on disk.", no_args_is_help=True)
 
@@ -136,7 +136,7 @@ def describe(
 ) -> None:
     """Parts, subjects and windows per class of a cache, and what was skipped and why."""
     if not 0 <= valid_fraction < 1:
-        raise checks.ParameterError(f"valid_fraction={valid_fraction} must be 0 or more, and below 1.")
+        raise ParameterError(f"valid_fraction={valid_fraction} must be 0 or more, and below 1.")
     corpus = Corpus.open(cache)
     document = _description(corpus, valid_fraction, seed)
     if as_json:
@@ -161,7 +161,7 @@ def _description(corpus: Corpus, valid_fraction: float, seed: int) -> dict[str, 
     for name in PARTS:
         try:
             parts[name] = _part(corpus, name, valid_fraction, seed)
-        except checks.ParameterError as error:
+        except ParameterError as error:
             notes.append(str(error))
     return {
         "cache": str(corpus.cache),

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gbwatt import checks
 from gbwatt.cli.options import AsJson, Root, key_values, print_json
 from gbwatt.data import DATASETS, find_dataset, load
-from gbwatt.data.catalogue import Dataset, data_root, subjects_here
+from gbwatt.data.datasets import Dataset, data_root, subjects_here
 from gbwatt.data.description import Description
 from gbwatt.data.trials import Trials
+from gbwatt.errors import InputError
 
 app = typer.Typer(help="Data sets: which there are, and what is in one.", no_args_is_help=True)
 
@@ -77,13 +77,13 @@ def describe(
 
 def _judge(trials: Trials, dataset: Dataset) -> dict[str, Any]:
     """Sizes of the protocol's splits and the sanity score; where there can be none, why."""
-    from gbwatt.data.sanity import sanity  # takes a second to import
+    from gbwatt.data.baselines import sanity  # takes a second to import
 
     found: dict[str, Any] = {"splits": None, "sanity": None}
     try:
         found["splits"] = _parts(trials, dataset)
         found["sanity"] = sanity(trials, dataset.protocol, dataset.pipeline).to_dict()
-    except checks.InputError as error:
+    except InputError as error:
         found["no_sanity"] = str(error)
     return found
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from gbwatt.cli import records
 from gbwatt.cli.options import (
     AsJson,
     DatasetName,
@@ -27,12 +26,13 @@ from gbwatt.cli.options import (
     reading,
     use_threads,
 )
-from gbwatt.cli.results import accuracy, kind, percent, predicted, print_scores
-from gbwatt.cli.tested import open_model, uses_of
+from gbwatt.cli.output import accuracy, kind, percent, predicted, print_scores
 from gbwatt.data import Trials, find_dataset
+from gbwatt.decoding import training_record
+from gbwatt.decoding.evaluation import open_model, uses_of
 
 if TYPE_CHECKING:
-    from gbwatt.data.catalogue import Dataset
+    from gbwatt.data.datasets import Dataset
 
 
 def evaluate(
@@ -49,7 +49,7 @@ def evaluate(
 ) -> None:
     """Score a saved model on the test trials of a subject, or on all of them."""
     use_threads(threads)
-    decoder, record = open_model(folder), records.read(folder)
+    decoder, record = open_model(folder), training_record.read(folder)
     found = find_dataset(dataset)
     how = reading(source, read)
     trials, rows, which = _chosen(found, subject, split, everything, root, how)
@@ -115,7 +115,7 @@ def _print(console: Console, document: dict[str, Any]) -> None:
 
 def _origin(training: dict[str, Any] | None) -> str:
     if training is None:
-        return f"of unknown origin: its folder has no {records.FILE}"
+        return f"of unknown origin: its folder has no {training_record.FILE}"
     stopped = f", interrupted after epoch {training['epochs']}" if training["status"] == "interrupted" else ""
     return f"trained on {training['dataset']}, subject {training['subject']}, split {training['split']}{stopped}"
 
@@ -124,13 +124,13 @@ def _print_uses(console: Console, uses: dict[str, dict[str, Any]]) -> None:
     if list(uses) == ["unknown"]:
         console.print("It is unknown whether these trials were used for training or validation.", highlight=False)
     elif len(uses) == 1:
-        console.print(f"These trials were {records.USES[next(iter(uses))]}.", highlight=False)
+        console.print(f"These trials were {training_record.USES[next(iter(uses))]}.", highlight=False)
     else:
         table = Table("trials", "accuracy", "95 %", "right", title="By what the model has seen", title_justify="left")
         for use, found in uses.items():
             low, high = (f"{100 * bound:.1f}" for bound in found["accuracy_95"])
             cells = percent(found["accuracy"]), f"{low} – {high} %", f"{found['hits']} of {found['n']}"
-            table.add_row(records.USES[use], *cells)
+            table.add_row(training_record.USES[use], *cells)
         console.print(table)
     if {"training", "validation"} & set(uses):
         note = "Scores on trials used for training or validation do not show how well the model generalises."

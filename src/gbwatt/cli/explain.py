@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from gbwatt import checks
+from gbwatt._validation import check_one_of
 from gbwatt.cli.options import (
     AsJson,
     Reading,
@@ -23,6 +23,7 @@ from gbwatt.cli.options import (
     require_writable,
     use_threads,
 )
+from gbwatt.errors import ParameterError
 
 if TYPE_CHECKING:
     from gbwatt.report.explanation import Picture
@@ -49,11 +50,11 @@ def explain(
     """Draw what a model looks at in the test trials of a subject: SVG and PNG, each with a caption."""
     _require_free(output, force)
     require_writable(output)
-    from gbwatt.cli.tested import Asked, open_tested
+    from gbwatt.decoding.evaluation import Asked, open_tested
     from gbwatt.explain import METHODS
     from gbwatt.report.explanation import Explanation
 
-    checks.one_of("method", method, tuple(METHODS))
+    check_one_of("method", method, tuple(METHODS))
     use_threads(threads)
     tested = open_tested(folder, Asked(dataset, subject, split, reading(source, read)), root)
     explanation = Explanation(tested.decoder, tested.trials, method)
@@ -73,9 +74,9 @@ def explain(
 
 def _require_free(output: Path, force: bool) -> None:
     if output.exists() and not output.is_dir():
-        raise checks.ParameterError(f"output={str(output)!r} is a file; a folder is needed: choose another with -o.")
+        raise ParameterError(f"output={str(output)!r} is a file; a folder is needed: choose another with -o.")
     if output.is_dir() and any(output.iterdir()) and not force:
-        raise checks.ParameterError(
+        raise ParameterError(
             f"output={str(output)!r} has files; choose another with -o, or replace pictures of the same name with "
             "--force."
         )
@@ -83,7 +84,7 @@ def _require_free(output: Path, force: bool) -> None:
 
 def _save(drawn: list[Picture], output: Path, what: str, said: list[str]) -> list[str]:
     """Write pictures, and a page of their captions."""
-    from gbwatt.figures import save
+    from gbwatt.plotting import save
 
     files: list[str] = []
     lines = [f"# Explanation of {what}", "", *(f"- {text}" for text in said)]

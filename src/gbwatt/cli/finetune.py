@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from gbwatt import checks
+from gbwatt._validation import check_one_of
 from gbwatt.cli.options import INTERRUPTED, AsJson, key_values, print_json, require_writable, to_json
-from gbwatt.cli.results import accuracy, confusion_table, percent
+from gbwatt.cli.output import accuracy, confusion_table, percent
 from gbwatt.cli.train import holds_model
+from gbwatt.errors import ParameterError
 
 if TYPE_CHECKING:
-    from gbwatt.data.corpora import Corpus
-    from gbwatt.experiments.clinical import Trained
+    from gbwatt.clinical.classifier import Registered
+    from gbwatt.clinical.corpora import Corpus
+    from gbwatt.clinical.finetuning import FineTuning
+    from gbwatt.clinical.runs import Trained
     from gbwatt.experiments.runs import Run
-    from gbwatt.models.foundation.classifier import Registered
-    from gbwatt.training.finetuning import FineTuning
 
 RECORD, CHECKPOINT = "finetuning.json", "checkpoint"
 #: Beginnings of the names of files that a training writes into its folder at last.
@@ -62,13 +63,13 @@ def finetune(
     Killed at any moment, the same command goes on.  On several devices: accelerate launch -m gbwatt finetune …, or
     torchrun --nproc_per_node N -m gbwatt finetune …; the result is the same.
     """
-    from gbwatt.data.corpora import Corpus
-    from gbwatt.experiments.clinical import classifier, run_of, settings_of, train_and_test
-    from gbwatt.models.foundation.heads import OPTIONS
+    from gbwatt.clinical.classifier import HEAD_OPTIONS
+    from gbwatt.clinical.corpora import Corpus
+    from gbwatt.clinical.finetuning import FINETUNING, make_accelerator
+    from gbwatt.clinical.runs import classifier, run_of, settings_of, train_and_test
     from gbwatt.models.registry import entry
-    from gbwatt.training.finetuning import FINETUNING, make_accelerator
 
-    checks.one_of("backbone", backbone, tuple(FINETUNING))
+    check_one_of("backbone", backbone, tuple(FINETUNING))
     corpus = Corpus.open(cache)
     given = {
         "lr": lr,
@@ -87,7 +88,7 @@ def finetune(
     settings = settings_of(backbone, corpus, training, seed)
     chosen = key_values(option)
     for name in chosen:
-        checks.one_of("option", name, OPTIONS)
+        check_one_of("option", name, HEAD_OPTIONS)
     _require_free(output, force)
     accelerator = make_accelerator(settings.precision)
     console = Console(quiet=as_json or not accelerator.is_main_process, soft_wrap=True)
@@ -124,7 +125,7 @@ def _keep(
     """Put the result into a store, where that of an experiment would be."""
     from datetime import UTC, datetime
 
-    from gbwatt.experiments.clinical import row_of
+    from gbwatt.clinical.runs import row_of
     from gbwatt.experiments.store import Store
 
     row = row_of(run, trained, corpus, model, record["versions"])
@@ -135,16 +136,16 @@ def _keep(
 def _require_free(output: Path, force: bool) -> None:
     """Refuse a folder that has something else than a training that goes on, be it killed while it was saved."""
     if output.exists() and not output.is_dir():
-        raise checks.ParameterError(f"output={str(output)!r} is a file; a folder is needed: choose another with -o.")
+        raise ParameterError(f"output={str(output)!r} is a file; a folder is needed: choose another with -o.")
     inside = [path.name for path in output.iterdir()] if output.is_dir() else []
     ours = WRITTEN if CHECKPOINT in inside else ()
     others = [name for name in inside if name != CHECKPOINT and not name.strip(".").startswith(ours)]
     if others and not force:
-        raise checks.ParameterError(
+        raise ParameterError(
             f"output={str(output)!r} has {others[0]!r} in it; choose another folder, or replace a model with --force."
         )
     if others and not (holds_model(output) or (output / RECORD).exists()):
-        raise checks.ParameterError(
+        raise ParameterError(
             f"output={str(output)!r} has other things in it than a model of gbwatt; choose another folder with -o."
         )
 
@@ -179,7 +180,7 @@ def _record(
     """What came out, as it is written beside the model."""
     from dataclasses import asdict
 
-    from gbwatt.experiments.clinical import made_with
+    from gbwatt.clinical.runs import made_with
     from gbwatt.experiments.statistics import weighted_f1
 
     confusion = trained.scores["confusion"]
@@ -200,7 +201,8 @@ def _record(
 
 
 def _save(model: Registered, corpus: Corpus, record: Mapping[str, Any], output: Path) -> None:
-    from gbwatt.models.files import save_pretrained, write_atomically
+    from gbwatt._io import write_atomically
+    from gbwatt.models.serialization import save_pretrained
 
     extra = {"weights began as": model.initialisation, "balanced accuracy": record["test"]["balanced_accuracy"]}
     steps = list(corpus.header["steps"])

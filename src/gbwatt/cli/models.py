@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gbwatt import checks
 from gbwatt.cli.options import AsJson, print_json
+from gbwatt.errors import InputError
 
 #: What models that are not for tasks are counted for: windows of TUAB.
 _CORPUS: dict[str, Any] = {"n_chans": 23, "n_outputs": 2, "n_times": 2000, "sfreq": 200.0, "weights": "random"}
@@ -53,7 +53,7 @@ def _row(name: str, task: str) -> dict[str, Any]:
     try:
         model = create(name, task=task) if found.for_tasks else create(name, **_CORPUS)
         count = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    except (checks.InputError, ImportError) as error:
+    except (InputError, ImportError) as error:
         reason = str(error)
     return {
         "name": name,

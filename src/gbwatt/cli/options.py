@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from gbwatt import checks, experiments
+from gbwatt import experiments
+from gbwatt._validation import check_at_least, check_one_of
+from gbwatt.errors import ParameterError
 
 if TYPE_CHECKING:
     from gbwatt.data import Trials
-    from gbwatt.data.catalogue import Dataset
+    from gbwatt.data.datasets import Dataset
     from gbwatt.data.splits import Split
 
 _MOST = 10_000  # numbers in a range
@@ -29,7 +31,7 @@ PACKAGED = Path(experiments.__path__[0]) / "configs"
 
 def _folder(root: Path | None) -> Path | None:
     if root is not None and not root.expanduser().is_dir():
-        raise checks.ParameterError(f"root={str(root)!r} is no folder; it is the one that has the recordings.")
+        raise ParameterError(f"root={str(root)!r} is no folder; it is the one that has the recordings.")
     return root
 
 
@@ -93,12 +95,12 @@ def experiment_file(name: str | Path) -> Path:
     known = experiment_files()
     if path.suffix:
         if not path.exists() and path.stem in known:
-            raise checks.ParameterError(
+            raise ParameterError(
                 f"experiment={str(name)!r} does not exist; give {path.stem!r}, without folder and ending, for "
                 f"{known[path.stem]}."
             )
         return path
-    checks.one_of("experiment", str(name), tuple(known))
+    check_one_of("experiment", str(name), tuple(known))
     return known[str(name)]
 
 
@@ -121,22 +123,20 @@ def numbers(name: str, text: str) -> list[int]:
         first, dash, last = (piece.strip() for piece in part.partition("-"))
         digits = first.isdecimal() and (last.isdecimal() if dash else True) and max(len(first), len(last)) < 10
         if not digits or (dash and int(last) < int(first)):
-            raise checks.ParameterError(
-                f"{name}={text!r} has {part!r}; numbers and ranges are needed, such as 1,2,5-7."
-            )
+            raise ParameterError(f"{name}={text!r} has {part!r}; numbers and ranges are needed, such as 1,2,5-7.")
         if dash and int(last) - int(first) >= _MOST:
-            raise checks.ParameterError(f"{name}={text!r} has {part!r}; at most {_MOST} numbers are possible.")
+            raise ParameterError(f"{name}={text!r} has {part!r}; at most {_MOST} numbers are possible.")
         found.extend(range(int(first), int(last or first) + 1))
     twice = [number for number, count in Counter(found).items() if count > 1]
     if twice:
-        raise checks.ParameterError(f"{name}={text!r} has {twice[0]} twice.")
+        raise ParameterError(f"{name}={text!r} has {twice[0]} twice.")
     return found
 
 
 def seed_numbers(text: str) -> list[int]:
     """A number of seeds, or the seeds."""
     if text.isdecimal() and len(text) < 10:
-        checks.at_least("seeds", int(text), 1)
+        check_at_least("seeds", int(text), 1)
         return numbers("seeds", f"0-{int(text) - 1}")
     return numbers("seeds", text.rstrip(","))
 
@@ -161,7 +161,7 @@ def open_split(
     splits = dataset.protocol.splits(trials)
     if not 0 <= number < len(splits):
         which = "only split 0" if len(splits) == 1 else f"the splits 0 to {len(splits) - 1}"
-        raise checks.ParameterError(f"split={number} is not there: a subject of {dataset.name} has {which}.")
+        raise ParameterError(f"split={number} is not there: a subject of {dataset.name} has {which}.")
     return trials, splits[number]
 
 
@@ -174,7 +174,7 @@ def require_writable(folder: Path) -> None:
         if new:
             folder.rmdir()
     except OSError as error:
-        raise checks.ParameterError(
+        raise ParameterError(
             f"output={str(folder)!r} cannot be written ({error.strerror or error}); choose another with -o."
         ) from error
 

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from skorch.callbacks import Callback
 
-from gbwatt.training.callbacks import Row
-from gbwatt.training.net import Net
+from gbwatt.decoding.callbacks import Row
+from gbwatt.decoding.training import Net
 
 LINES = 10  # of a whole training after the first, where there is no terminal
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import gbwatt
-from gbwatt import checks
 from gbwatt.cli.options import (
     Reading,
     Root,
@@ -24,9 +23,10 @@ from gbwatt.cli.options import (
     require_writable,
     use_threads,
 )
+from gbwatt.errors import ParameterError
 
 if TYPE_CHECKING:
-    from gbwatt.cli.tested import Asked
+    from gbwatt.decoding.evaluation import Asked
     from gbwatt.experiments.config import Experiment
     from gbwatt.experiments.runs import Row
     from gbwatt.report import Page
@@ -67,7 +67,7 @@ def report(
     use_threads(threads)
     page = _page(source, experiments)
     if given:
-        from gbwatt.cli.tested import Asked
+        from gbwatt.decoding.evaluation import Asked
 
         page = _explained(page, source, Asked(dataset, subject, split, reading(form, read)), root)
     now = datetime.now(UTC).isoformat(sep=" ", timespec="minutes").removesuffix("+00:00")
@@ -79,7 +79,7 @@ def _require_model(source: Path, recordings: dict[str, Any]) -> None:
     """Refuse options for recordings, which have no effect on the report of results."""
     if recordings and not _is_model(source):
         name, value = next(iter(recordings.items()))
-        raise checks.ParameterError(f"--{name} {value} is for a model, but {source} has results; leave it out.")
+        raise ParameterError(f"--{name} {value} is for a model, but {source} has results; leave it out.")
 
 
 def _is_model(source: Path) -> bool:
@@ -89,18 +89,16 @@ def _is_model(source: Path) -> bool:
 def require_free(output: Path, force: bool) -> None:
     """Refuse to write where there is something else, or no folder; before any work is done."""
     if output.is_dir():
-        raise checks.ParameterError(f"output={str(output)!r} is a folder; a file is needed: {output / 'report.html'}.")
+        raise ParameterError(f"output={str(output)!r} is a folder; a file is needed: {output / 'report.html'}.")
     if not output.parent.is_dir():
-        raise checks.ParameterError(
-            f"output={str(output)!r}: there is no folder {str(output.parent)!r}; make it first."
-        )
+        raise ParameterError(f"output={str(output)!r}: there is no folder {str(output.parent)!r}; make it first.")
     if output.exists() and not force:
-        raise checks.ParameterError(
+        raise ParameterError(
             f"output={str(output)!r} is there already; choose another with -o, or replace it with --force."
         )
     require_writable(output.parent)
     if output.exists() and not _is_page(output):
-        raise checks.ParameterError(
+        raise ParameterError(
             f"output={str(output)!r} is something else than a report, and --force replaces reports only; choose "
             "another with -o."
         )
@@ -112,7 +110,7 @@ def _is_page(file: Path) -> bool:
 
 
 def _write(page: Page, output: Path) -> int:
-    from gbwatt.models.files import write_atomically
+    from gbwatt._io import write_atomically
     from gbwatt.report import render
 
     content = render(page).encode()
@@ -126,28 +124,26 @@ def _write(page: Page, output: Path) -> int:
 def _page(source: Path, folder: Path | None) -> Page:
     """The page of whatever is there."""
     if not source.exists():
-        raise checks.ParameterError(
+        raise ParameterError(
             f"source={str(source)!r} does not exist; a store, a CSV file of results or the folder of a model is needed."
         )
     if _is_model(source):
         _require_config(source)
         if folder is not None:
-            raise checks.ParameterError(
-                f"--experiments {folder} is for results, but {source} is a model; leave it out."
-            )
+            raise ParameterError(f"--experiments {folder} is for results, but {source} is a model; leave it out.")
         return _of_model(source)
     from gbwatt.report import report_of_rows
 
     rows = _rows(source)
     if not rows:
-        raise checks.ParameterError(f"source={str(source)!r} has no row: there is nothing to report yet.")
+        raise ParameterError(f"source={str(source)!r} has no row: there is nothing to report yet.")
     given = None if folder is None else str(folder)
     return report_of_rows(rows, _experiments(folder), source=str(source), folder=given)
 
 
 def _explained(page: Page, folder: Path, asked: Asked, root: Path | None) -> Page:
     """The page of a model with what it looks at in test trials, before its configuration."""
-    from gbwatt.cli.tested import open_tested
+    from gbwatt.decoding.evaluation import open_tested
     from gbwatt.report import Note, Paragraph, Section
     from gbwatt.report.explanation import Explanation
     from gbwatt.report.pictures import figure
@@ -161,20 +157,20 @@ def _explained(page: Page, folder: Path, asked: Asked, root: Path | None) -> Pag
 
 
 def _require_config(folder: Path) -> None:
-    from gbwatt.models.files import CONFIG
+    from gbwatt.models.serialization import CONFIG
 
     if not (folder / CONFIG).exists():
-        raise checks.ParameterError(
+        raise ParameterError(
             f"source={str(folder)!r} is a folder without {CONFIG}, so no model, and has no CSV files of results; give "
             "one of these, or a store."
         )
 
 
 def _of_model(folder: Path) -> Page:
-    from gbwatt.cli import records
+    from gbwatt.decoding import training_record
     from gbwatt.report import report_of_model
 
-    return report_of_model(folder, records.read(folder))
+    return report_of_model(folder, training_record.read(folder))
 
 
 def _tables(folder: Path) -> list[Path]:
@@ -202,7 +198,7 @@ def _experiments(folder: Path | None) -> list[Experiment]:
     from gbwatt.experiments.config import read
 
     if folder is not None and not folder.is_dir():
-        raise checks.ParameterError(
+        raise ParameterError(
             f"experiments={str(folder)!r} is no folder; give that of the experiments whose tables shall be shown."
         )
     files = experiment_files().values() if folder is None else sorted(folder.glob("*.yaml"))

@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from gbwatt.experiments.formats import visible, visible_lines
 from gbwatt.experiments.runs import Run
 from gbwatt.experiments.store import Store
+from gbwatt.experiments.table_formats import visible, visible_lines
 
 app = typer.Typer(help="Results: export, import, merge, and what failed.", no_args_is_help=True)
 

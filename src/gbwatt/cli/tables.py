@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from rich.console import Console
 
-from gbwatt import checks
+from gbwatt._validation import check_one_of
 from gbwatt.cli.options import experiment_file, seed_numbers
 from gbwatt.cli.store import STORE
+from gbwatt.errors import ParameterError
 
 if TYPE_CHECKING:
     from gbwatt.experiments.config import Experiment
-    from gbwatt.experiments.formats import Table
     from gbwatt.experiments.runs import Cell, Row
+    from gbwatt.experiments.table_formats import Table
 
 FORMATS = ("terminal", "markdown", "latex", "csv")
 CLAIMS = "claims"  # instead of an experiment
@@ -48,11 +49,11 @@ def tables(
     ] = None,
 ) -> None:
     """Ours, the paper's, the difference, spreads over seeds and subjects, and paired tests between models."""
-    checks.one_of("format", form or FORMATS[0], FORMATS)
+    check_one_of("format", form or FORMATS[0], FORMATS)
     if (experiment is None) == (page is None):
-        raise checks.ParameterError("give the name of an experiment, or --fill and a page.")
+        raise ParameterError("give the name of an experiment, or --fill and a page.")
     if page is not None and (reference or form or output or set_):
-        raise checks.ParameterError("--fill makes the tables that the page names; leave out the other options.")
+        raise ParameterError("--fill makes the tables that the page names; leave out the other options.")
     source = Source(_rows(store, results), _where(store, results), dataset, tuple(set_ or ())).of(seeds)
     if page is not None:
         _fill(page, source)
@@ -61,8 +62,8 @@ def tables(
 
 
 def _fill(page: Path, source: Source) -> None:
-    from gbwatt.experiments.formats import markdown, to_markdown
     from gbwatt.experiments.pages import Asked, fill
+    from gbwatt.experiments.table_formats import markdown, to_markdown
 
     pictures: dict[Path, str] = {}
 
@@ -81,12 +82,12 @@ def _fill(page: Path, source: Source) -> None:
         return "\n".join(lines) or _nothing(experiment)
 
     if not page.is_file():
-        raise checks.ParameterError(f"--fill {page} is no file; make one, with places for tables.")
+        raise ParameterError(f"--fill {page} is no file; make one, with places for tables.")
     old = page.read_text(encoding="utf-8")
     try:
         new = {page: fill(old, make, draw), **pictures}
-    except checks.ParameterError as error:
-        raise checks.ParameterError(f"--fill {page}: {error}") from error
+    except ParameterError as error:
+        raise ParameterError(f"--fill {page}: {error}") from error
     changed = [file for file, text in new.items() if not file.exists() or file.read_text(encoding="utf-8") != text]
     for file in changed:
         file.write_text(new[file], encoding="utf-8")
@@ -98,7 +99,7 @@ def _nothing(experiment: str) -> str:
 
 
 def _print(table: Table, form: str, output: Path | None) -> None:
-    from gbwatt.experiments.formats import to_csv, to_latex, to_markdown, to_rich
+    from gbwatt.experiments.table_formats import to_csv, to_latex, to_markdown, to_rich
 
     if form == "terminal" and output is None:
         for one in table.tables:
@@ -119,7 +120,7 @@ def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise checks.ParameterError(f"output={str(path)!r} cannot be written: {error.strerror or error}.") from error
+        raise ParameterError(f"output={str(path)!r} cannot be written: {error.strerror or error}.") from error
     typer.echo(str(path))
 
 
@@ -139,13 +140,13 @@ class Source(NamedTuple):
             return self._claims(reference)
         found, cells = self._cells(name)
         if not cells:
-            raise checks.ParameterError(
+            raise ParameterError(
                 f"there are {len(self.rows)} results in {self.where}, and none of experiment {found.name!r} as "
                 f"{experiment_file(name)} has it; `gbwatt benchmark {experiment_file(name)}` makes them. What was run "
                 "with --set, or another --dataset, is shown with the same."
             )
         if reference is not None:
-            checks.one_of("reference", reference, tuple(dict.fromkeys(cell.label for cell in cells)))
+            check_one_of("reference", reference, tuple(dict.fromkeys(cell.label for cell in cells)))
         by_key = {row.key: row for row in self.rows}
         return make_table(
             found.title,
@@ -170,7 +171,7 @@ class Source(NamedTuple):
     def figures(self, name: str) -> list[tuple[str, str, str]]:
         """Figures of an experiment: title, SVG, and caption."""
         if name == CLAIMS:
-            raise checks.ParameterError(f"figure: {CLAIMS} has no figure, only a table.")
+            raise ParameterError(f"figure: {CLAIMS} has no figure, only a table.")
         from gbwatt.experiments.config import read
         from gbwatt.report.pictures import of_study
         from gbwatt.report.study import studies
@@ -184,7 +185,7 @@ class Source(NamedTuple):
         from gbwatt.experiments.tables import gather
 
         if reference is not None:
-            raise checks.ParameterError("claims are compared as the paper does; leave out the reference.")
+            raise ParameterError("claims are compared as the paper does; leave out the reference.")
         by_key = {row.key: row for row in self.rows}
         grids = {name: gather(self._cells(name)[1], by_key) for name in EXPERIMENTS}
         return claims_table(grids, None if self.datasets is None else self._names())
@@ -196,7 +197,7 @@ class Source(NamedTuple):
 
     def _cells(self, name: str) -> tuple[Experiment, list[Cell]]:
         from gbwatt.experiments.config import read
-        from gbwatt.experiments.matching import cells_of
+        from gbwatt.experiments.grid import cells_of
 
         found = read(experiment_file(name), self.overrides)
         return found, cells_of(found, self.rows, None if self.datasets is None else self._names())
@@ -207,8 +208,8 @@ def _where(store: Path, results: list[Path] | None) -> str:
 
 
 def _rows(store: Path, results: list[Path] | None) -> list[Row]:
+    from gbwatt.experiments.row_io import read_csv
     from gbwatt.experiments.store import Store
-    from gbwatt.experiments.tabular import read_csv
 
     if results:
         return [row for file in results for row in read_csv(file)]

@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from gbwatt import checks
-from gbwatt.cli import records
-from gbwatt.cli.jobs import Job, build, carry_out, make_decoder, recipe_of
 from gbwatt.cli.options import (
     INTERRUPTED,
     AsJson,
@@ -30,8 +27,11 @@ from gbwatt.cli.options import (
     require_writable,
     use_threads,
 )
-from gbwatt.cli.results import kind, percent, print_scores
+from gbwatt.cli.output import kind, percent, print_scores
 from gbwatt.data import find_dataset
+from gbwatt.decoding import training_record
+from gbwatt.decoding.evaluation import Job, build, carry_out, make_decoder, recipe_of
+from gbwatt.errors import ParameterError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -80,14 +80,14 @@ def train(
     console = Console(quiet=as_json, soft_wrap=True)
     found, _ = find_dataset(dataset), entry(model)
     if lr is not None and not lr > 0:
-        raise checks.ParameterError(f"lr={lr} must be above 0.")
+        raise ParameterError(f"lr={lr} must be above 0.")
     folder = output or FOLDER / default_name(found.name, subject or _first(found.subjects), model, seed, split)
     require_free(folder, force)
     use_threads(threads)
     how = reading(source, read)
     trials, divided = open_split(found, subject, split, root, how)
     if len(set(trials.y.tolist())) < 2:
-        raise checks.ParameterError(
+        raise ParameterError(
             f"{found.name} has one class, {trials.class_names[trials.y[0]]!r}; two at least are needed."
         )
     training = {"lr": lr, "batch_size": batch_size, "max_epochs": max_epochs, "early_stopping": early_stopping}
@@ -156,15 +156,15 @@ def default_name(dataset: str, subject: int, model: str, seed: int, split: int) 
 def require_free(folder: Path, force: bool) -> None:
     """Refuse to write where there is something, unless it is a model that is to be replaced."""
     if folder.exists() and not folder.is_dir():
-        raise checks.ParameterError(f"output={str(folder)!r} is a file; a folder is needed: choose another with -o.")
+        raise ParameterError(f"output={str(folder)!r} is a file; a folder is needed: choose another with -o.")
     if folder.is_dir() and any(folder.iterdir()):
         if not force:
-            raise checks.ParameterError(
+            raise ParameterError(
                 f"output={str(folder)!r} is there already; choose another with -o, or replace the model in it with "
                 "--force."
             )
         if not holds_model(folder):
-            raise checks.ParameterError(
+            raise ParameterError(
                 f"output={str(folder)!r} has other things in it than a model of gbwatt, and --force replaces models "
                 "only; choose another with -o."
             )
@@ -172,12 +172,13 @@ def require_free(folder: Path, force: bool) -> None:
 
 def holds_model(folder: Path) -> bool:
     """Whether there is a model in a folder, be it damaged."""
-    from gbwatt.models.files import CONFIG, WEIGHTS, ModelFileError, read_config
+    from gbwatt.errors import ModelFileError
+    from gbwatt.models.serialization import CONFIG, WEIGHTS, read_config
 
     try:
         read_config(folder / CONFIG)
     except ModelFileError:
-        return (folder / WEIGHTS).exists() and (folder / records.FILE).exists()
+        return (folder / WEIGHTS).exists() and (folder / training_record.FILE).exists()
     return True
 
 

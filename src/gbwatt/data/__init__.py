@@ -1,7 +1,6 @@
 """EEG recordings: official files, simulated ones with a known truth, preprocessing, and the paper's protocols."""
 
-from gbwatt.data.catalogue import Dataset, data_root
-from gbwatt.data.files import DataError, DataWarning, MissingFileError
+from gbwatt.data.datasets import Dataset, data_root
 from gbwatt.data.loading import DATASETS, find_dataset, list_datasets, load
 from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.data.splits import (
@@ -14,8 +13,8 @@ from gbwatt.data.splits import (
     Splitter,
     add_noise,
 )
-from gbwatt.data.trials import Trials, concatenate
-from gbwatt.data.truth import Effect, Truth
+from gbwatt.data.trials import Effect, Trials, Truth, concatenate
+from gbwatt.errors import DataError, DataWarning, MissingFileError
 
 __all__ = [
     "DATASETS",

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt import checks
 from gbwatt.data.preprocessing import Preprocessing
-from gbwatt.data.trials import Trials
-from gbwatt.data.truth import Effect, Truth
+from gbwatt.data.trials import Effect, Trials, Truth
+from gbwatt.errors import InputError
 
 Array = NDArray[Any]
 
@@ -169,7 +168,7 @@ def step_line(step: Mapping[str, Any]) -> str:
     """One step as a line, ``"band-pass 4-38 Hz (Butterworth 4, zero-phase)"``; of a foreign one, what is recorded."""
     try:
         return str(Preprocessing.from_records([step]))
-    except checks.InputError:
+    except InputError:
         return _record_line(step)
 
 

@@ -9,23 +9,31 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gbwatt import checks
+from gbwatt._validation import check_one_of
+from gbwatt.clinical import datasets
 from gbwatt.data import simulated
-from gbwatt.data.catalogue import Dataset, Source, find_source, index_files
-from gbwatt.data.files import MissingFileError
+from gbwatt.data.datasets import Dataset, Source, find_source, index_files
 from gbwatt.data.formats.moabb import open_dataset, read_moabb
 from gbwatt.data.formats.npz import read_npz
 from gbwatt.data.formats.recordings import read_file
 from gbwatt.data.plausibility import check_trials
 from gbwatt.data.preprocessing import Preprocessing
-from gbwatt.data.sets import bcic2a, ern, mamem, physionet, tuh
+from gbwatt.data.sets import bcic2a, ern, mamem, physionet
 from gbwatt.data.splits import InOrder
 from gbwatt.data.trials import Trials, concatenate
+from gbwatt.errors import MismatchError, MissingFileError, ParameterError
 
 #: All data sets by name, those of the paper first.
 DATASETS: dict[str, Dataset] = {
     dataset.name: dataset
-    for dataset in (bcic2a.DATASET, mamem.DATASET, ern.DATASET, *tuh.DATASETS, physionet.DATASET, *simulated.DATASETS)
+    for dataset in (
+        bcic2a.DATASET,
+        mamem.DATASET,
+        ern.DATASET,
+        *datasets.DATASETS,
+        physionet.DATASET,
+        *simulated.DATASETS,
+    )
 }
 
 _MOABB = "moabb:"
@@ -56,7 +64,7 @@ def find_dataset(name: str | Path) -> Dataset:
     begun = [known for known in DATASETS if text and known.startswith(f"{text}-")]
     if len(begun) == 1:
         return DATASETS[begun[0]]
-    checks.one_of("dataset", text, tuple(DATASETS))
+    check_one_of("dataset", text, tuple(DATASETS))
     raise AssertionError  # one_of has raised
 
 
@@ -110,10 +118,10 @@ def load(
 
 def _steps(preprocessing: Preprocessing | str | None, source: Source) -> Preprocessing:
     if isinstance(preprocessing, str):
-        checks.one_of("preprocessing", preprocessing, ("preset",))
+        check_one_of("preprocessing", preprocessing, ("preset",))
         return source.preprocessing
     if not isinstance(preprocessing, Preprocessing | None):
-        raise checks.MismatchError(
+        raise MismatchError(
             f"preprocessing is a {type(preprocessing).__name__}; Preprocessing(step, ...), 'preset' or None is needed."
         )
     return preprocessing or Preprocessing()
@@ -123,23 +131,23 @@ def _subjects(dataset: Dataset, subject: Any) -> list[int]:
     if subject is None:
         return [dataset.subjects[0] if dataset.subjects else 1]
     if isinstance(subject, str):
-        checks.one_of("subject", subject, ("all",))
+        check_one_of("subject", subject, ("all",))
         return list(dataset.subjects) or [1]
     try:
         asked = [operator.index(s) for s in ([subject] if np.ndim(subject) == 0 else subject)]
     except TypeError:
-        raise checks.MismatchError(f"subject={subject!r} must be a whole number, several, 'all' or None.") from None
+        raise MismatchError(f"subject={subject!r} must be a whole number, several, 'all' or None.") from None
     if not dataset.subjects:  # a recording: it is that subject's
         if len(asked) != 1:
-            raise checks.ParameterError(f"{dataset.name} is the recording of one subject, but got subject={asked}.")
+            raise ParameterError(f"{dataset.name} is the recording of one subject, but got subject={asked}.")
         return asked
     known = (*dataset.subjects, *dataset.held_back)
     unknown = [s for s in asked if s not in known]
     if len(set(asked)) != len(asked):
-        raise checks.ParameterError(f"subject={asked} has a subject twice.")
+        raise ParameterError(f"subject={asked} has a subject twice.")
     if unknown or not asked:
         which = unknown[0] if unknown else asked
-        raise checks.ParameterError(f"subject={which!r} is not in {dataset.name}; it has {_ranges(known)}.")
+        raise ParameterError(f"subject={which!r} is not in {dataset.name}; it has {_ranges(known)}.")
     return asked
 
 
@@ -153,10 +161,8 @@ def _ranges(numbers: tuple[int, ...]) -> str:
 def _check_options(dataset: Dataset, source: Source, options: dict[str, Any]) -> None:
     for name in options:
         if not source.options:
-            raise checks.ParameterError(
-                f"{dataset.name} ({source.name}) has no options, but got {name}={options[name]!r}."
-            )
-        checks.one_of(f"option of {dataset.name}", name, source.options)
+            raise ParameterError(f"{dataset.name} ({source.name}) has no options, but got {name}={options[name]!r}.")
+        check_one_of(f"option of {dataset.name}", name, source.options)
 
 
 def _of_file(file: Path) -> Dataset:

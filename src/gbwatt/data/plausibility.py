@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gbwatt.data.files import warn_of
+from gbwatt.data._reading import warn_of
 from gbwatt.data.trials import UNITS, Trials
 
 #: Typical standard deviation within a trial, in µV.  EEG has 1 to 100; unfiltered recordings drift by some mV, filtered

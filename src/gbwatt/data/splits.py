@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt import checks
+from gbwatt._validation import check_at_least, check_number
 from gbwatt.data.preprocessing import Noise, Preprocessing
 from gbwatt.data.trials import Trials
+from gbwatt.errors import ParameterError, RareClassWarning, ShapeError
 
 Indices = NDArray[np.int64]
 
@@ -51,7 +52,7 @@ class Split:
         for one, other in (("train", "valid"), ("train", "test"), ("valid", "test")):
             shared = np.intersect1d(self.groups[parts[one]], self.groups[parts[other]])
             if shared.size:
-                raise checks.ParameterError(
+                raise ParameterError(
                     f"split {self.name!r}: group {shared[0]} has trials in both {one} and {other}; "
                     "what was cut from one stretch of recording must stay on one side."
                 )
@@ -61,11 +62,11 @@ class Split:
 
         Validation and test are not touched, and with one seed smaller parts are contained in larger ones.
         """
-        checks.number("fraction", fraction)
+        check_number("fraction", fraction)
         if not 0 < fraction <= 1:
-            raise checks.ParameterError(f"fraction={fraction} must be above 0 and at most 1.")
+            raise ParameterError(f"fraction={fraction} must be above 0 and at most 1.")
         if len(y) != len(self.groups):
-            raise checks.ShapeError(f"'y' has {len(y)} labels, but the split is of {len(self.groups)} trials.")
+            raise ShapeError(f"'y' has {len(y)} labels, but the split is of {len(self.groups)} trials.")
         labels = np.asarray(y)[self.train]
         rng = np.random.default_rng(seed)
         kept = []
@@ -77,11 +78,11 @@ class Split:
 
 def _check_part(name: str, part: str, indices: Indices, n: int) -> None:
     if not indices.size and part != "valid":
-        raise checks.ParameterError(f"split {name!r}: no trial is left for {part}.")
+        raise ParameterError(f"split {name!r}: no trial is left for {part}.")
     if indices.ndim != 1 or (indices.size and not (indices.min() >= 0 and indices.max() < n)):
-        raise checks.ParameterError(f"split {name!r}: {part} must have numbers of trials, 0 to {n - 1}.")
+        raise ParameterError(f"split {name!r}: {part} must have numbers of trials, 0 to {n - 1}.")
     if len(np.unique(indices)) != len(indices):
-        raise checks.ParameterError(f"split {name!r}: {part} has a trial twice.")
+        raise ParameterError(f"split {name!r}: {part} has a trial twice.")
 
 
 class Splitter(ABC):
@@ -182,7 +183,7 @@ class LeaveOneSubjectOut(Splitter):
     n_valid: int = 1
 
     def __post_init__(self) -> None:
-        checks.at_least("n_valid", self.n_valid, 0)
+        check_at_least("n_valid", self.n_valid, 0)
 
     @property
     def per_subject(self) -> None:
@@ -192,7 +193,7 @@ class LeaveOneSubjectOut(Splitter):
     def _splits(self, trials: Trials) -> Iterator[Split]:
         subjects = np.unique(trials.subject)
         if len(subjects) < self.n_valid + 2:
-            raise checks.ParameterError(
+            raise ParameterError(
                 f"leaving a subject out, with n_valid={self.n_valid}, needs at least {self.n_valid + 2} subjects; "
                 f"there are {len(subjects)}: {subjects.tolist()}."
             )
@@ -213,7 +214,7 @@ class InOrder(Splitter):
     def __post_init__(self) -> None:
         _check_fractions(valid=self.valid, test=self.test)
         if not self.test:
-            raise checks.ParameterError("test=0 leaves nothing to test on.")
+            raise ParameterError("test=0 leaves nothing to test on.")
 
     def _splits(self, trials: Trials) -> Iterator[Split]:
         for subject in np.unique(trials.subject):
@@ -232,18 +233,18 @@ def _require(what: str, trials: Trials, subject: int, names: Sequence[str]) -> N
     there = dict.fromkeys(getattr(trials, what)[trials.subject == subject].tolist())
     missing = [name for name in names if name not in there]
     if missing:
-        raise checks.ParameterError(
+        raise ParameterError(
             f"subject {subject} has no {what} {missing[0]!r}; there are {', '.join(map(repr, there)) or 'none'}."
         )
 
 
 def _check_fractions(**fractions: float) -> None:
     for name, value in fractions.items():
-        checks.number(name, value)
+        check_number(name, value)
         if not 0 <= value < 1:
-            raise checks.ParameterError(f"{name}={value} must be a fraction, 0 or more and below 1.")
+            raise ParameterError(f"{name}={value} must be a fraction, 0 or more and below 1.")
     if sum(fractions.values()) >= 1:
-        raise checks.ParameterError(f"{' + '.join(fractions)} must be below 1: nothing is left for training.")
+        raise ParameterError(f"{' + '.join(fractions)} must be below 1: nothing is left for training.")
 
 
 def _last_of_each_class(trials: Trials, rows: Indices, fraction: float) -> tuple[Indices, Indices]:
@@ -261,21 +262,21 @@ def _last_of_each_class(trials: Trials, rows: Indices, fraction: float) -> tuple
             rare.append(trials.class_names[label])
             continue
         if n_last >= len(groups):
-            raise checks.ParameterError(
+            raise ParameterError(
                 f"class {trials.class_names[label]!r} has {len(groups)} trials, or groups of them; too few to set some "
                 "apart and keep some."
             )
         last = groups[len(groups) - n_last :]
         held_out.extend(members[np.isin(trials.group[members], last)].tolist())
     if rare and len(set(trials.y[held_out].tolist())) < 2:
-        raise checks.ParameterError(
+        raise ParameterError(
             f"class {', '.join(map(repr, rare))} has one trial or one group; with fewer than two other classes no "
             "validation set can be made."
         )
     if rare:
         warnings.warn(
             f"{', '.join(map(repr, rare))}: classes with one trial, or trials of one group only, stay in the training.",
-            checks.RareClassWarning,
+            RareClassWarning,
             stacklevel=3,
         )
     mask = np.isin(rows, held_out)

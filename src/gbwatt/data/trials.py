@@ -1,25 +1,88 @@
-"""Epochs with all that belongs to them: one frozen container for every data set."""
+"""Epochs with their metadata: one immutable container for every data set."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt import checks
-from gbwatt.data import fields
-from gbwatt.data.truth import Truth
+from gbwatt._validation import check_number, check_one_of
+from gbwatt.data import _trial_fields
+from gbwatt.data._trial_fields import ReadOnly
+from gbwatt.errors import MismatchError, ParameterError, ShapeError
 
 if TYPE_CHECKING:
     import mne
     import pandas as pd
 
     from gbwatt.data.description import Description
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One thing by which a class differs.
+
+    Attributes
+    ----------
+    kind : "desynchronisation", "oscillation" or "deflection"
+        Less power in a band, a phase-locked sine with harmonics, or a slow potential.
+    channels : tuple of str
+        Electrodes where it is strongest.
+    band : (low, high) in Hz, or None for a deflection
+    window : (start, end) in seconds after the event
+    topography : tuple of float
+        Weight of the source at every electrode of the recording, the largest magnitude being one; of a deflection with
+        its sign.
+    """
+
+    kind: str
+    channels: tuple[str, ...]
+    band: tuple[float, float] | None
+    window: tuple[float, float]
+    topography: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Effects of each class, over the electrodes ``ch_names``, and the settings that they were made with."""
+
+    ch_names: tuple[str, ...]
+    effects: Mapping[str, tuple[Effect, ...]]
+    difficulty: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        effects = {str(name): tuple(found) for name, found in self.effects.items()}
+        object.__setattr__(self, "effects", ReadOnly(effects))
+
+    def to_dict(self) -> dict[str, Any]:
+        """In a form that JSON keeps."""
+        values = asdict(self)
+        return {**values, "effects": dict(values["effects"])}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Truth:
+        """Of what :meth:`to_dict` gave, also after JSON."""
+        effects = {
+            name: tuple(
+                Effect(
+                    kind=e["kind"],
+                    channels=tuple(e["channels"]),
+                    band=None if e["band"] is None else (float(e["band"][0]), float(e["band"][1])),
+                    window=(float(e["window"][0]), float(e["window"][1])),
+                    topography=tuple(e["topography"]),
+                )
+                for e in found
+            )
+            for name, found in values["effects"].items()
+        }
+        return cls(tuple(values["ch_names"]), effects, float(values["difficulty"]), int(values["seed"]))
+
 
 Array = NDArray[Any]
 
@@ -30,7 +93,7 @@ UNITS: Mapping[str, float] = {"V": 1.0, "mV": 1e-3, "µV": 1e-6, "nV": 1e-9}
 def unit_name(unit: str, allowed: tuple[str, ...] = tuple(UNITS)) -> str:
     """A unit in its one spelling: microvolts are written with u or with a Greek mu, too."""
     name = {"uV": "µV", "\u03bcV": "µV"}.get(unit, unit)
-    checks.one_of("unit", name, allowed)
+    check_one_of("unit", name, allowed)
     return name
 
 
@@ -47,16 +110,16 @@ class Frame:
     unit: str = "µV"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ch_names", tuple(fields.plain_name("ch_names", n) for n in self.ch_names))
+        object.__setattr__(self, "ch_names", tuple(_trial_fields.plain_name("ch_names", n) for n in self.ch_names))
         repeated = [name for name, n in Counter(self.ch_names).items() if n > 1]
         if repeated or not self.ch_names or "" in self.ch_names:
             what = f"{repeated[0]!r} twice" if repeated else "no channel" if not self.ch_names else "an empty name"
-            raise checks.ParameterError(f"ch_names has {what}; every channel needs a name of its own.")
+            raise ParameterError(f"ch_names has {what}; every channel needs a name of its own.")
         for name in ("sfreq", "tmin"):
-            checks.number(name, getattr(self, name))
+            check_number(name, getattr(self, name))
             object.__setattr__(self, name, float(getattr(self, name)))
         if self.sfreq <= 0:
-            raise checks.ParameterError(f"sfreq={self.sfreq} must be positive, in Hz.")
+            raise ParameterError(f"sfreq={self.sfreq} must be positive, in Hz.")
         object.__setattr__(self, "unit", unit_name(self.unit, (*UNITS, "a.u.")))
 
 
@@ -116,19 +179,19 @@ class Trials:
 
     def __post_init__(self) -> None:
         frame = Frame(tuple(self.ch_names), self.sfreq, self.tmin, self.unit)
-        x = fields.samples(self.X, frame.ch_names)
-        names = fields.class_names(self.class_names)
+        x = _trial_fields.samples(self.X, frame.ch_names)
+        names = _trial_fields.class_names(self.class_names)
         values: dict[str, Any] = {
             **vars(frame),
             "X": x,
-            "y": fields.codes(self.y, len(x), names),
+            "y": _trial_fields.codes(self.y, len(x), names),
             "class_names": names,
-            "subject": (subject := fields.whole("subject", self.subject, len(x))),
-            "session": fields.text("session", self.session, len(x)),
-            "run": fields.text("run", self.run, len(x)),
-            "group": fields.groups(self.group, len(x)),
-            "dataset": fields.plain_name("dataset", self.dataset, limit=4096),  # it may be a path
-            "steps": tuple(fields.settled(step) for step in self.steps),
+            "subject": (subject := _trial_fields.whole("subject", self.subject, len(x))),
+            "session": _trial_fields.text("session", self.session, len(x)),
+            "run": _trial_fields.text("run", self.run, len(x)),
+            "group": _trial_fields.groups(self.group, len(x)),
+            "dataset": _trial_fields.plain_name("dataset", self.dataset, limit=4096),  # it may be a path
+            "steps": tuple(_trial_fields.settled(step) for step in self.steps),
             "truths": _truths(self.truths, subject),
         }
         self.__setstate__(values)
@@ -169,7 +232,7 @@ class Trials:
     @property
     def truth(self) -> Truth | None:
         """What was planted, if it is known and all trials are of one subject; for several there is :attr:`truths`."""
-        return next(iter(self.truths.values()), None) if len(fields.in_order(self.subject)) == 1 else None
+        return next(iter(self.truths.values()), None) if len(_trial_fields.in_order(self.subject)) == 1 else None
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Number of trials of each class, by session."""
@@ -177,7 +240,7 @@ class Trials:
             str(session): {
                 name: int(np.sum((self.session == session) & (self.y == c))) for c, name in enumerate(self.class_names)
             }
-            for session in fields.in_order(self.session)
+            for session in _trial_fields.in_order(self.session)
         }
 
     # ---- selections
@@ -186,7 +249,7 @@ class Trials:
         """Trials by slice, mask or numbers."""
         rows = np.atleast_1d(np.arange(len(self))[index])
         found = {name: getattr(self, name)[rows] for name in _ROWS}
-        left = fields.in_order(found["subject"])
+        left = _trial_fields.in_order(found["subject"])
         return replace(self, **found, truths={s: truth for s, truth in self.truths.items() if s in left})
 
     def select(
@@ -209,28 +272,28 @@ class Trials:
                 keep &= self._among(name, wanted)
         found = self[keep]
         if classes is not None:
-            found = found._only_classes(fields.names_of(classes))
-        return found if channels is None else found._only_channels(fields.names_of(channels))
+            found = found._only_classes(_trial_fields.names_of(classes))
+        return found if channels is None else found._only_channels(_trial_fields.names_of(channels))
 
     def _among(self, name: str, wanted: Any) -> NDArray[np.bool_]:
         values = getattr(self, name)
         asked = [wanted] if isinstance(wanted, str | int | np.integer) else list(wanted)
-        known = [str(value) for value in fields.in_order(values)]
+        known = [str(value) for value in _trial_fields.in_order(values)]
         for value in asked:
-            checks.one_of(name, str(value), tuple(known))
+            check_one_of(name, str(value), tuple(known))
         return np.isin(values.astype(str), [str(value) for value in asked])
 
     def _only_classes(self, classes: Sequence[str]) -> Self:
         for name in classes:
-            checks.one_of("classes", name, self.class_names)
+            check_one_of("classes", name, self.class_names)
         number = {self.class_names.index(name): new for new, name in enumerate(classes)}
         found = self[np.isin(self.y, list(number))]
         return replace(found, class_names=tuple(classes), y=np.array([number[c] for c in found.y.tolist()], dtype=int))
 
     def _only_channels(self, channels: Sequence[str]) -> Self:
         for name in channels:
-            checks.one_of("channels", name, self.ch_names)
-        from gbwatt.data.steps import Pick
+            check_one_of("channels", name, self.ch_names)
+        from gbwatt.data.preprocessing.steps import Pick
 
         places = [self.ch_names.index(name) for name in channels]
         steps = (*self.steps, Pick(tuple(channels)).record())
@@ -297,11 +360,11 @@ _SHARED = tuple(f.name for f in dataclasses.fields(Trials) if f.name not in (*_R
 
 
 def _truths(truths: Mapping[int, Truth], subject: Array) -> Mapping[int, Truth]:
-    there = fields.in_order(subject)
+    there = _trial_fields.in_order(subject)
     unknown = [number for number in truths if number not in there]
     if unknown:
-        raise checks.ParameterError(f"truths has subject {unknown[0]!r}, but the trials are of {there}.")
-    return fields.ReadOnly({int(number): truth for number, truth in truths.items()})
+        raise ParameterError(f"truths has subject {unknown[0]!r}, but the trials are of {there}.")
+    return _trial_fields.ReadOnly({int(number): truth for number, truth in truths.items()})
 
 
 def concatenate(parts: Sequence[Trials]) -> Trials:
@@ -312,7 +375,7 @@ def concatenate(parts: Sequence[Trials]) -> Trials:
     different names, of the run for instance.
     """
     if not parts:
-        raise checks.ParameterError("there is nothing to concatenate: 'parts' is empty.")
+        raise ParameterError("there is nothing to concatenate: 'parts' is empty.")
     for number, part in enumerate(parts):
         _expect_like(parts[0], part, number)
     rows: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _ROWS}
@@ -322,21 +385,21 @@ def concatenate(parts: Sequence[Trials]) -> Trials:
 def _expect_like(first: Trials, part: Trials, number: int) -> None:
     for name in _SHARED:
         if getattr(part, name) != getattr(first, name):
-            raise checks.MismatchError(
+            raise MismatchError(
                 f"parts[{number}] has {name}={getattr(part, name)!r}, but parts[0] has {getattr(first, name)!r}; "
                 "select the same channels and classes, and resample, first."
             )
     if part.shape[1:] != first.shape[1:]:
-        raise checks.ShapeError(f"parts[{number}] {part.shape} and parts[0] {first.shape} differ in samples.")
+        raise ShapeError(f"parts[{number}] {part.shape} and parts[0] {first.shape} differ in samples.")
 
 
 def _merged(parts: Sequence[Trials]) -> dict[int, Truth]:
     """What was planted into the recordings of all subjects."""
     found: dict[int, Truth | None] = {}
     for number, part in enumerate(parts):
-        for subject in fields.in_order(part.subject):
+        for subject in _trial_fields.in_order(part.subject):
             if found.setdefault(subject, part.truths.get(subject)) != part.truths.get(subject):
-                raise checks.MismatchError(
+                raise MismatchError(
                     f"parts[{number}] has another truth of subject {subject} than the parts before it; recordings that "
                     "were made in another way are of another subject: replace(subject=..., truths=...)."
                 )
@@ -347,4 +410,4 @@ def _joined(parts: Sequence[Trials]) -> Array:
     """Numbers of groups (n,) in the order in which they occur."""
     inside = [(place, g) for place, part in enumerate(parts) for g in part.group.tolist()]
     across = [row for part in parts for row in zip(*(getattr(part, name).tolist() for name in _KEY), strict=True)]
-    return fields.components(inside, across)
+    return _trial_fields.components(inside, across)

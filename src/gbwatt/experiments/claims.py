@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from gbwatt.experiments import paper
-from gbwatt.experiments.formats import Column, Table, Value, show
 from gbwatt.experiments.paper import ERN, MI, NOISES, SSVEP
 from gbwatt.experiments.statistics import LEAST, Scores, compare, holm
+from gbwatt.experiments.table_formats import Column, Table, Value, show
 from gbwatt.experiments.tables import Grid, Place, about_training, score_of, share_of
 
 Quantity = Literal["score", "ill before", "ill after", "seconds"]

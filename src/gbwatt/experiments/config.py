@@ -20,13 +20,14 @@ from pydantic import (
     field_validator,
 )
 
-from gbwatt import checks
+from gbwatt._validation import check_at_least, check_number, check_one_of
 from gbwatt.data import find_dataset
+from gbwatt.errors import ParameterError
 from gbwatt.experiments import grid, paper
-from gbwatt.experiments.documents import ConfigurationError, Origins, Place, Problem, assign, read_document
-from gbwatt.experiments.formats import visible
+from gbwatt.experiments.config_checks import conflicts, translate
 from gbwatt.experiments.runs import Cell, tidy
-from gbwatt.experiments.validation import conflicts, translate
+from gbwatt.experiments.table_formats import visible
+from gbwatt.experiments.yaml_io import ConfigurationError, Origins, Place, Problem, assign, read_document
 
 __all__ = ["ConfigurationError", "Experiment", "ModelRow", "Training", "Vary", "from_mapping", "override", "read"]
 
@@ -48,11 +49,11 @@ def parse_seeds(value: Any) -> tuple[int, ...]:
     (0, 1, 2)
     """
     if isinstance(value, bool) or not isinstance(value, int | list | tuple):
-        raise checks.ParameterError(f"seeds={value!r} must be how many there are, or a list of them.")
+        raise ParameterError(f"seeds={value!r} must be how many there are, or a list of them.")
     if isinstance(value, int):
-        checks.at_least("seeds", value, 1)
+        check_at_least("seeds", value, 1)
         if value > MOST_SEEDS:
-            raise checks.ParameterError(f"seeds={value} is too many; at most {MOST_SEEDS} are possible.")
+            raise ParameterError(f"seeds={value} is too many; at most {MOST_SEEDS} are possible.")
         return tuple(range(value))
     return _numbers("seeds", value, 0)
 
@@ -62,21 +63,21 @@ def parse_subjects(value: Any) -> grid.Subjects:
     if value == "all":
         return "all"
     if not isinstance(value, list | tuple):
-        raise checks.ParameterError(f"subjects={value!r} must be 'all', or a list of numbers.")
+        raise ParameterError(f"subjects={value!r} must be 'all', or a list of numbers.")
     return _numbers("subjects", value, 0)
 
 
 def _numbers(name: str, values: Sequence[Any], least: int) -> tuple[int, ...]:
     for at, value in enumerate(values):
-        checks.at_least(f"{name}[{at}]", value, least)
+        check_at_least(f"{name}[{at}]", value, least)
         if value > LARGEST:
-            raise checks.ParameterError(f"{name}[{at}]={value} must be at most {LARGEST}.")
+            raise ParameterError(f"{name}[{at}]={value} must be at most {LARGEST}.")
     return _distinct(name, values)
 
 
 def _some(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
     if not values:
-        raise checks.ParameterError(f"{name} must not be empty.")
+        raise ParameterError(f"{name} must not be empty.")
     return tuple(values)
 
 
@@ -85,14 +86,14 @@ def _distinct(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
     for value in _some(name, values):
         text = json.dumps(tidy(value), sort_keys=True, default=str)  # 1 and 1.0 are the same
         if text in seen:
-            raise checks.ParameterError(f"{name} has {value!r} twice.")
+            raise ParameterError(f"{name} has {value!r} twice.")
         seen.add(text)
     return tuple(values)
 
 
 def _name(name: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
-        raise checks.ParameterError(f"name={name!r} must be small letters, digits, - and _, a letter first.")
+        raise ParameterError(f"name={name!r} must be small letters, digits, - and _, a letter first.")
     return name
 
 
@@ -100,23 +101,23 @@ def _dataset(name: str) -> str:
     try:
         return find_dataset(name).name
     except ImportError as error:  # MOABB, for its data sets
-        raise checks.ParameterError(f"dataset={name[:80]!r}: {error}.") from None
+        raise ParameterError(f"dataset={name[:80]!r}: {error}.") from None
     except OSError as error:  # a name that is too long for a file, for instance
-        raise checks.ParameterError(f"dataset={name[:80]!r} cannot be looked up: {error.strerror or error}.") from None
+        raise ParameterError(f"dataset={name[:80]!r} cannot be looked up: {error.strerror or error}.") from None
 
 
 def _model(name: str) -> str:
     from gbwatt.models import list_models  # imports torch
 
-    checks.one_of("model", name, list_models())
+    check_one_of("model", name, list_models())
     return name
 
 
 def _axis(axis: str) -> str:
     kind, dot, name = axis.partition(".")
-    checks.one_of("axis", kind, AXES)
+    check_one_of("axis", kind, AXES)
     if (kind == "options") != bool(name) or (dot and not name):
-        raise checks.ParameterError(f"axis={axis!r} must be 'fraction', 'noise', or an option, as 'options.theta'.")
+        raise ParameterError(f"axis={axis!r} must be 'fraction', 'noise', or an option, as 'options.theta'.")
     return axis
 
 
@@ -125,17 +126,17 @@ def _require_plain(label: str) -> None:
     try:
         fields = [part[1:3] for part in string.Formatter().parse(label)]
     except ValueError as error:
-        raise checks.ParameterError(f"label={label!r} is no format: {error}.") from None
+        raise ParameterError(f"label={label!r} is no format: {error}.") from None
     for name, form in fields:
         if name not in (None, "", "0") or "{" in (form or ""):
-            raise checks.ParameterError(f"label={label!r} may have {{}} or {{:FORMAT}} for the value, and no names.")
+            raise ParameterError(f"label={label!r} may have {{}} or {{:FORMAT}} for the value, and no names.")
         if any(int(number) > MOST_WIDTH for number in re.findall(r"\d+", (form or "")[:1000])):
-            raise checks.ParameterError(f"label={label!r} makes the value wider than {MOST_WIDTH} letters.")
+            raise ParameterError(f"label={label!r} makes the value wider than {MOST_WIDTH} letters.")
 
 
 def _known(name: str, *allowed: str) -> Any:
     def check(value: str) -> str:
-        checks.one_of(name, value, allowed)
+        check_one_of(name, value, allowed)
         return value
 
     return AfterValidator(check)
@@ -148,7 +149,7 @@ def _paper(name: str) -> str:
 
 def _printable(text: str) -> str:
     if visible(text.strip()) != " ".join(text.split()):
-        raise checks.ParameterError(f"{text[:80]!r} has control characters; leave them out.")
+        raise ParameterError(f"{text[:80]!r} has control characters; leave them out.")
     return text
 
 
@@ -238,10 +239,10 @@ class Vary(_Part):
         if axis.startswith("options"):
             return _distinct("values", tidy(list(values)))
         for at, value in enumerate(values):
-            checks.number(f"values[{at}]", value)
+            check_number(f"values[{at}]", value)
             if value < 0 or (axis == "fraction" and not 0 < value <= 1):
                 allowed = "above 0 and at most 1" if axis == "fraction" else "0 or more"
-                raise checks.ParameterError(f"values[{at}]={value}: {axis} must be {allowed}.")
+                raise ParameterError(f"values[{at}]={value}: {axis} must be {allowed}.")
         return _distinct("values", [float(value) for value in values])
 
     @field_validator("label")
@@ -252,16 +253,16 @@ class Vary(_Part):
         try:
             shown = [label.format(value) for value in values]
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise checks.ParameterError(f"label={label!r} is no format of the values: {error}.") from None
+            raise ParameterError(f"label={label!r} is no format of the values: {error}.") from None
         if len(set(shown)) < len(shown):
-            raise checks.ParameterError(f"label={label!r} shows different values alike: {', '.join(shown)}.")
+            raise ParameterError(f"label={label!r} shows different values alike: {', '.join(shown)}.")
         return label
 
     @field_validator("where")
     @classmethod
     def _check_where(cls, where: str | None, info: ValidationInfo) -> str | None:
         if where is not None and info.data.get("axis", "noise") != "noise":
-            raise checks.ParameterError(f"where={where!r} is for axis: noise; leave it out.")
+            raise ParameterError(f"where={where!r} is for axis: noise; leave it out.")
         return where
 
     def show(self, value: Any) -> str:

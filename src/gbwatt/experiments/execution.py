@@ -1,4 +1,4 @@
-"""Doing a run: train, select, test once, and write down what came out."""
+"""One run: load the data, train, test once, and make the row."""
 
 from __future__ import annotations
 
@@ -8,22 +8,49 @@ import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gbwatt.data import Trials, find_dataset
-from gbwatt.experiments import clinical
-from gbwatt.experiments.corpora import CORPORA
-from gbwatt.experiments.environment import versions
-from gbwatt.experiments.recordings import Parts, noisy, parts_of
+from gbwatt.clinical import runs as corpus_runs
+from gbwatt.data import Trials, find_dataset, load
+from gbwatt.data.splits import add_noise
+from gbwatt.decoding.estimator import EEGDecoder
+from gbwatt.decoding.evaluation import scores
+from gbwatt.decoding.training_record import versions
 from gbwatt.experiments.runs import Row, Run
 from gbwatt.models.gbwatt import GBWAtt
 from gbwatt.models.registry import from_record
-from gbwatt.training.estimator import EEGDecoder
-from gbwatt.training.scores import score
+
+
+class Parts(NamedTuple):
+    """What a model learns from, is selected on, and is tested on."""
+
+    train: Trials
+    valid: Trials | None
+    test: Trials
+
+
+def parts_of(run: Run, root: str | Path | None = None) -> Parts:
+    """The trials of a run, divided by the protocol of the data set, those for training as the run wants them."""
+    dataset = find_dataset(run.dataset)
+    trials = load(run.dataset, run.subject, root=root)
+    split = dataset.protocol.splits(trials)[run.split]
+    if run.fraction != 1:
+        split = split.limited(trials.y, run.fraction, run.seed)
+    train, valid, test = (trials[part] for part in (split.train, split.valid, split.test))
+    if run.noisy_training:
+        train = add_noise(train, run.noise, run.seed + 1)
+        valid = add_noise(valid, run.noise, run.seed + 2) if len(valid.y) else valid
+    return Parts(train, valid if len(valid.y) else None, test)
+
+
+def noisy(test: Trials, run: Run) -> Trials:
+    """The trials for test as the run wants them."""
+    return add_noise(test, run.noise, run.seed) if run.noise else test
+
 
 ILL = 1e4  # condition number that counts as ill
 
@@ -46,8 +73,8 @@ def attempt(runs: Sequence[Run], root: str | Path | None = None, threads: int = 
 def execute(runs: Sequence[Run], root: str | Path | None = None, threads: int = 1) -> list[Row]:
     """Train as runs with one training say, and test; trials for test are scored once, after training."""
     torch.set_num_threads(threads)
-    if runs[0].dataset in CORPORA:
-        return [clinical.execute(run, root) for run in runs]
+    if runs[0].dataset in corpus_runs.CORPORA:
+        return [corpus_runs.execute(run, root) for run in runs]
     parts = parts_of(runs[0], root)
     decoder = decoder_of(runs[0], parts).fit(parts.train)
     return [_row(run, decoder, parts) for run in runs]
@@ -101,11 +128,6 @@ def decoder_of(run: Run, parts: Parts) -> EEGDecoder:
         seed=run.seed,
         **run.training,
     )
-
-
-def scores(decoder: EEGDecoder, test: Trials) -> dict[str, Any]:
-    """All scores of test trials, by the columns of a row."""
-    return score(decoder.labels_of(test), decoder.predict_proba(test), decoder.classes_, decoder.class_names_)
 
 
 def conditions(decoder: EEGDecoder, test: Trials) -> dict[str, dict[str, float]] | None:

@@ -1,4 +1,4 @@
-"""From an experiment to its runs: which recordings there are for it, and all cells of its table."""
+"""From an experiment to its runs, and from rows of results back to the experiment."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from gbwatt import checks
+from gbwatt._validation import check_one_of
+from gbwatt.clinical.runs import CORPORA, with_weights, without_weights
+from gbwatt.clinical.runs import fingerprint as corpus_fingerprint
 from gbwatt.data import MissingFileError, data_root, find_dataset
-from gbwatt.data.catalogue import subjects_here
+from gbwatt.data.datasets import subjects_here
+from gbwatt.data.fingerprint import fingerprint
 from gbwatt.data.simulated import SETS
-from gbwatt.experiments.corpora import CORPORA, with_weights
-from gbwatt.experiments.documents import ConfigurationError, Problem
-from gbwatt.experiments.recordings import count_splits, fingerprint
-from gbwatt.experiments.runs import Cell, Run, tidy
-from gbwatt.experiments.schedule import written_out
+from gbwatt.errors import ParameterError
+from gbwatt.experiments.runs import Cell, Row, Run, tidy, written_out
+from gbwatt.experiments.yaml_io import ConfigurationError, Problem
 
 if TYPE_CHECKING:
     from gbwatt.experiments.config import Experiment
+
 
 Subjects = Sequence[int] | Literal["all"]
 #: Runs of one experiment; the largest of the paper's has some ten thousand.
@@ -79,14 +81,14 @@ def find_recordings(
     found = {name: _provenance(name, _asked(name, subjects), simulated, root, subjects) for name in datasets}
     absent = [source for source in found.values() if source.missing and not source.subjects]
     if found and not any(source.subjects or source.missing for source in found.values()):
-        raise checks.ParameterError(f"subjects: {'; '.join(source.reason for source in found.values())}.")
+        raise ParameterError(f"subjects: {'; '.join(source.reason for source in found.values())}.")
     if absent:
         raise MissingFileError(_nothing(absent, simulated, root))
     by_source: dict[str, str] = {}
     for source in (source for source in found.values() if source.subjects):
         other = by_source.setdefault(source.dataset, source.asked)
         if other != source.asked:
-            raise checks.ParameterError(
+            raise ParameterError(
                 f"datasets: {other!r} and {source.asked!r} are both {source.dataset!r} here; leave one of them out."
             )
     return found
@@ -99,7 +101,7 @@ def _require_known(datasets: Sequence[str], subjects: Subjects) -> None:
     for number in subjects:
         if not any(number in numbers or not numbers for numbers in known.values()):
             all_ = "; ".join(f"{name} has {', '.join(map(str, numbers))}" for name, numbers in known.items())
-            raise checks.ParameterError(f"subjects: {number} is in none of the data sets: {all_}.")
+            raise ParameterError(f"subjects: {number} is in none of the data sets: {all_}.")
 
 
 def _known(name: str) -> tuple[int, ...]:
@@ -128,7 +130,7 @@ def _without(asked: str, name: str, subjects: Subjects, known: Sequence[int]) ->
 def _provenance(
     name: str, asked: tuple[int, ...], simulated: str, root: str | Path | None, subjects: Subjects
 ) -> Provenance:
-    checks.one_of("simulated", simulated, ("auto", "always", "never"))
+    check_one_of("simulated", simulated, ("auto", "always", "never"))
     if not asked:
         return _without(name, name, subjects, _known(name))
     if name in SETS:
@@ -149,7 +151,7 @@ def _simulated(name: str, asked: tuple[int, ...], reason: str) -> Provenance:
     other = twin(name)
     if other is None:
         pairs = ", ".join(paradigm.like.name for paradigm in SETS.values())
-        raise checks.ParameterError(f"dataset={name!r} has no simulated set in its place; those that have: {pairs}.")
+        raise ParameterError(f"dataset={name!r} has no simulated set in its place; those that have: {pairs}.")
     known = find_dataset(other).subjects
     there = _common(asked, known)
     if not there:
@@ -173,6 +175,16 @@ def _nothing(absent: Iterable[Provenance], simulated: str, root: str | Path | No
 # --------------------------------------------------------------------------------------------------------------- cells
 
 
+def count_splits(name: str) -> int:
+    """How many splits each subject of a data set has."""
+    protocol = find_dataset(name).protocol
+    if protocol.per_subject is None:
+        raise ParameterError(
+            f"dataset={name!r} is divided between subjects ({type(protocol).__name__}); runs are of one subject each."
+        )
+    return protocol.per_subject
+
+
 def expand(
     experiment: Experiment, recordings: Iterable[Provenance], seeds: Sequence[int], root: str | Path | None = None
 ) -> list[Cell]:
@@ -181,7 +193,7 @@ def expand(
     _require_few_runs(experiment, recordings, len(seeds))
     first = [cell for source in recordings for cell in _cells(experiment, source, root)]
     if not first:
-        raise checks.ParameterError(f"experiment {experiment.name!r} has no model for these data sets.")
+        raise ParameterError(f"experiment {experiment.name!r} has no model for these data sets.")
     return [Cell(label, setting, Run(seed=seed, **arguments)) for seed in seeds for label, setting, arguments in first]
 
 
@@ -231,12 +243,16 @@ def _cells(
     """Label, setting, and all of a run but the seed."""
     parts = [
         {"dataset": source.dataset, "subject": subject, "split": split, "data": data}
-        for subject, data in ((number, fingerprint(source.dataset, number, root)) for number in source.subjects)
+        for subject, data in ((number, _fingerprint(source.dataset, number, root)) for number in source.subjects)
         for split in range(count_splits(source.dataset))
     ]
     for line in lines(experiment):
         if line.is_for(source.asked):
             yield from ((line.label, line.setting, _placed(line, part, root)) for part in parts)
+
+
+def _fingerprint(name: str, subject: int, root: str | Path | None) -> str:
+    return corpus_fingerprint(name, root) if name in CORPORA else fingerprint(name, subject, root)
 
 
 def _placed(line: Line, part: dict[str, Any], root: str | Path | None) -> dict[str, Any]:
@@ -268,3 +284,51 @@ def settled(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
     elif model in REGULARISED:
         given = {"shrinkage": 0, **given}
     return {name: tidy(value) for name, value in given.items()}
+
+
+#: What tells the runs of one line of a table apart.
+PLACE = ("dataset", "subject", "split", "seed", "data")
+Place = tuple[Any, ...]
+
+
+def cells_of(experiment: Experiment, rows: Iterable[Row], datasets: Sequence[str] | None = None) -> list[Cell]:
+    """Every line of an experiment with all subjects and seeds that any of its lines has.
+
+    Cells without a row are runs that are missing.  Data sets are those of the rows, or of these the ones that are asked
+    for; a real one and its simulated twin are two.
+    """
+    known = list(lines(experiment))
+    places: dict[Place, None] = {}
+    data: dict[tuple[int, Place], str] = {}  # of a line's own runs: on corpora, weights are among the data
+    for run in (Run.from_dict(row.run) for row in rows):
+        of = [number for number, line in enumerate(known) if _is_of(run, line)]
+        if of and _is_requested(run.dataset, experiment, datasets):
+            places[_place(run)] = None
+            data.update(dict.fromkeys(((number, _place(run)) for number in of), run.data))
+    names = dict.fromkeys(place[0] for place in places)  # one data set after the other
+    return [
+        Cell(line.label, line.setting, _run(line, place, data.get((number, place)) or place[-1]))
+        for name in names
+        for number, line in enumerate(known)
+        if line.is_for(name)
+        for place in places
+        if place[0] == name
+    ]
+
+
+def _run(line: Line, place: Place, data: str) -> Run:
+    where = dict(zip(PLACE, (*place[:-1], data), strict=True))
+    return Run(**where, **line.on(place[0]))
+
+
+def _is_of(run: Run, line: Line) -> bool:
+    return all(getattr(run, name) == value for name, value in line.on(run.dataset).items())
+
+
+def _place(run: Run) -> Place:
+    *where, data = (getattr(run, name) for name in PLACE)
+    return (*where, without_weights(data))
+
+
+def _is_requested(name: str, experiment: Experiment, datasets: Sequence[str] | None) -> bool:
+    return name in datasets if datasets is not None else original(name) in map(original, experiment.datasets)

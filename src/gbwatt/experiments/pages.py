@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gbwatt import checks
+from gbwatt.errors import ParameterError
 
 _PLACE = re.compile(
     r"^<!-- (?P<kind>table|figure): *(?P<asked>[^\n]*?) *-->\n(?P<old>.*?)^<!-- /(?P=kind) -->$",
@@ -50,15 +50,15 @@ def fill(page: str, make: Make, draw: Make) -> str:
     """
     places, starts = list(_PLACE.finditer(page)), list(_START.finditer(page))
     if not starts:
-        raise checks.ParameterError("there is no place for a table, such as <!-- table: main --> and <!-- /table -->.")
+        raise ParameterError("there is no place for a table, such as <!-- table: main --> and <!-- /table -->.")
     if len(places) < len(starts):
-        raise checks.ParameterError(_astray(page, [place.start() for place in places]))
+        raise ParameterError(_astray(page, [place.start() for place in places]))
 
     def replaced(place: re.Match[str]) -> str:
         head = place[0].partition("\n")[0]
         asked = _parse(place["asked"], head)
         if place["kind"] == "figure" and asked.reference is not None:
-            raise checks.ParameterError(f"{head}: figures compare with nothing; leave out the reference.")
+            raise ParameterError(f"{head}: figures compare with nothing; leave out the reference.")
         made = make(asked) if place["kind"] == "table" else draw(asked)
         return f"{head}\n{made}<!-- /{place['kind']} -->"
 
@@ -79,7 +79,5 @@ def _parse(asked: str, head: str) -> Asked:
     name, *rest = (part.strip() for part in asked.split("|"))
     given = {key.strip(): value.strip() for key, _, value in (part.partition(":") for part in rest)}
     if len(given) < len(rest) or not given.keys() <= {"reference", "seeds"} or not all(given.values()):
-        raise checks.ParameterError(
-            f"{head} is not understood; such as: <!-- table: main | reference: MAtt | seeds: 1 -->."
-        )
+        raise ParameterError(f"{head} is not understood; such as: <!-- table: main | reference: MAtt | seeds: 1 -->.")
     return Asked(name, **given)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from gbwatt import checks
+from gbwatt._validation import check_one_of
 
 MI, SSVEP, ERN = "bcic-iv-2a", "mamem-ssvep-ii", "bci-ern"
 NOISES = tuple(f"σ² = {variance}" for variance in ("0.2", "0.4", "0.6", "0.8", "1.0"))
@@ -241,7 +241,7 @@ TABLES: Mapping[str, PaperTable] = MappingProxyType(
 
 def find_table(name: str) -> PaperTable:
     """A table of the paper by its name."""
-    checks.one_of("paper_table", name, tuple(TABLES))
+    check_one_of("paper_table", name, tuple(TABLES))
     return TABLES[name]
 
 

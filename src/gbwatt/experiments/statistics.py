@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt import checks
+from gbwatt._validation import check_at_least
+from gbwatt.errors import ParameterError
 
 Scores = Mapping[int, Sequence[float]]
 
@@ -157,12 +158,12 @@ def wilson(hits: int, n: int, level: float = 0.95) -> tuple[float, float]:
     >>> round(low, 4), round(high, 4)
     (0.7112, 0.8666)
     """
-    checks.at_least("n", n, 1)
-    checks.at_least("hits", hits, 0)
+    check_at_least("n", n, 1)
+    check_at_least("hits", hits, 0)
     if hits > n:
-        raise checks.ParameterError(f"hits={hits} must not be more than n={n}.")
+        raise ParameterError(f"hits={hits} must not be more than n={n}.")
     if not 0 < level < 1:
-        raise checks.ParameterError(f"level={level!r} must be between 0 and 1, such as 0.95.")
+        raise ParameterError(f"level={level!r} must be between 0 and 1, such as 0.95.")
     z = NormalDist().inv_cdf((1 + level) / 2)
     share, weight = hits / n, z**2 / n
     centre = (share + weight / 2) / (1 + weight)

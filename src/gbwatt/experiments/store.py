@@ -11,20 +11,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Self, get_args
 
-from gbwatt import checks
+from gbwatt._validation import check_one_of
+from gbwatt.errors import ConflictWarning, StoreError
+from gbwatt.experiments.row_io import COLUMNS, KINDS, REQUIRED, Flat, flatten, read_csv, restore, stream_csv, write_csv
 from gbwatt.experiments.runs import STRUCTURED, Row, Run, Status
-from gbwatt.experiments.tabular import (
-    COLUMNS,
-    KINDS,
-    REQUIRED,
-    Flat,
-    StoreError,
-    flatten,
-    read_csv,
-    restore,
-    stream_csv,
-    write_csv,
-)
 
 __all__ = ["ConflictWarning", "Store", "StoreError", "read_csv"]
 
@@ -57,10 +47,6 @@ _CAUSES = {
     "missing; `gbwatt store recover` takes the rows that are whole.",
 }
 _DAMAGED = _CAUSES[sqlite3.SQLITE_CORRUPT]
-
-
-class ConflictWarning(UserWarning):
-    """Two places have different scores for the same run."""
 
 
 class Store:
@@ -147,7 +133,7 @@ class Store:
     def keys(self, status: Status | None = None) -> set[str]:
         """The keys of all rows, or of those that are done, or failed."""
         if status is not None:
-            checks.one_of("status", status, get_args(Status))
+            check_one_of("status", status, get_args(Status))
         with self._session(_READ) as connection:
             found = connection.execute("SELECT key FROM rows WHERE ?1 IS NULL OR status = ?1", (status,))
             return {key for (key,) in found}

@@ -1,8 +1,8 @@
 """Explanations of trained decoders as numbers: functions of (model, trials, target).
 
-What matters in an epoch (:mod:`~gbwatt.explain.attribution`), what filters find (:mod:`~gbwatt.explain.filters`), what
-happens inside the network (:mod:`~gbwatt.explain.inside`), and whether to believe it
-(:mod:`~gbwatt.explain.faithfulness`, :mod:`~gbwatt.explain.sanity`, :mod:`~gbwatt.explain.localisation`).
+What matters in an epoch (:mod:`~gbwatt.explain.attribution`), what filters find (:mod:`~gbwatt.explain.patterns`), what
+happens inside the network (:mod:`~gbwatt.explain.internals`), and whether to believe it
+(:mod:`~gbwatt.explain.faithfulness`, :mod:`~gbwatt.explain.randomization`, :mod:`~gbwatt.explain.localization`).
 """
 
 from gbwatt.explain.attribution import (
@@ -14,10 +14,10 @@ from gbwatt.explain.attribution import (
     smooth_gradient,
 )
 from gbwatt.explain.faithfulness import Curve, deletion, insertion
-from gbwatt.explain.filters import Patterns, Spectra, feature_patterns, spatial_patterns, temporal_spectra
-from gbwatt.explain.inside import Inside, LearntMetric, embed, learnt_metric, look_inside
-from gbwatt.explain.localisation import Found, Share, localisation
-from gbwatt.explain.sanity import Randomisation, randomisation, randomised
+from gbwatt.explain.internals import Inside, LearntMetric, embed, learnt_metric, look_inside
+from gbwatt.explain.localization import Found, Share, localisation
+from gbwatt.explain.patterns import Patterns, Spectra, feature_patterns, spatial_patterns, temporal_spectra
+from gbwatt.explain.randomization import Randomisation, randomisation, randomised
 
 __all__ = [
     "METHODS",

@@ -1,9 +1,4 @@
-"""How much each sample of each channel matters for the logit of a class.
-
-All methods take ``(model, trials, target)``: a fitted :class:`~gbwatt.training.EEGDecoder` or a torch module, trials,
-mne.Epochs or an array (n, n_chans, n_times), and the class to explain: "true", "predicted", a name, a number, or one of
-these for each trial.  Values are per unit of the recording, whatever the decoder multiplies epochs by.
-"""
+"""Attributions: gradients of the logits with respect to the samples, and their relatives."""
 
 from __future__ import annotations
 
@@ -17,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gbwatt import checks
-from gbwatt.explain.question import Array, Model, Question, Target, ask
-from gbwatt.explain.summary import Summarised
+from gbwatt._validation import check_at_least, check_number
+from gbwatt.errors import MismatchError, ParameterError
+from gbwatt.explain.inputs import Array, Model, Question, Summarised, Target, ask
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,7 +76,7 @@ class Attribution(Summarised):
 def require_attribution(attribution: object) -> None:
     """Refuse what has no names, such as the bare values."""
     if not isinstance(attribution, Attribution):
-        raise checks.MismatchError(
+        raise MismatchError(
             f"'attribution' is a {type(attribution).__name__}; an Attribution is needed, as gradient(model, trials) "
             "and the other methods return it: not its values alone."
         )
@@ -150,7 +145,7 @@ def integrated_gradients(model: Model, trials: Any, target: Target = "true", *, 
     ----------
     .. [1] M. Sundararajan, A. Taly, Q. Yan, "Axiomatic attribution for deep networks", ICML 2017.
     """
-    checks.at_least("steps", steps, 1)
+    check_at_least("steps", steps, 1)
     question = ask(model, trials)
     labels = question.labels(target)
     nodes, weights = np.polynomial.legendre.leggauss(steps)
@@ -179,11 +174,11 @@ def smooth_gradient(
     ----------
     .. [1] D. Smilkov et al., "SmoothGrad: removing noise by adding noise", 2017, arXiv:1706.03825.
     """
-    checks.number("noise", noise)
+    check_number("noise", noise)
     if noise < 0:
-        raise checks.ParameterError(f"noise={noise} must be 0 or more, a share of the epoch's standard deviation.")
-    checks.at_least("samples", samples, 1)
-    checks.at_least("seed", seed, 0)
+        raise ParameterError(f"noise={noise} must be 0 or more, a share of the epoch's standard deviation.")
+    check_at_least("samples", samples, 1)
+    check_at_least("seed", seed, 0)
     question, rng = ask(model, trials), np.random.default_rng(seed)
     labels = question.labels(target)
     total = sum(question.gradients(labels, lambda x: _noisy(x, noise, rng)) for _ in range(samples))

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from gbwatt import checks
+from gbwatt._validation import check_at_least, check_one_of
+from gbwatt.errors import ParameterError, ShapeError
 from gbwatt.explain.attribution import Attribution, require_attribution
-from gbwatt.explain.question import Array, Model, Question, ask
-from gbwatt.explain.summary import Summarised
+from gbwatt.explain.inputs import Array, Model, Question, Summarised, ask
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,9 +128,9 @@ class _Plan:
     seed: int
 
     def __post_init__(self) -> None:
-        checks.one_of("replacement", self.replacement, ("others", "silence"))
+        check_one_of("replacement", self.replacement, ("others", "silence"))
         for name, least in (("windows", 1), ("steps", 1), ("orders", 1), ("seed", 0)):
-            checks.at_least(name, getattr(self, name), least)
+            check_at_least(name, getattr(self, name), least)
 
     def curve(self, question: Question, attribution: Attribution) -> Curve:
         """The curve of the attribution, and the mean of those in random order."""
@@ -151,7 +151,7 @@ class _Plan:
         if self.replacement == "silence":
             return np.zeros_like(x)
         if len(x) < 2:
-            raise checks.ParameterError("replacement='others' needs two trials or more; 'silence' needs one.")
+            raise ParameterError("replacement='others' needs two trials or more; 'silence' needs one.")
         order = rng.permutation(len(x))
         return x[np.roll(order, 1)[order.argsort()]]  # each has its neighbour in a random round, never itself
 
@@ -169,11 +169,11 @@ class _Plan:
 def _require_alike(question: Question, attribution: Attribution, windows: int) -> None:
     require_attribution(attribution)
     if attribution.values.shape != question.x.shape:
-        raise checks.ShapeError(
+        raise ShapeError(
             f"'attribution' {attribution.values.shape} is not of the trials {question.x.shape}; explain the same ones."
         )
     if windows > question.x.shape[2]:
-        raise checks.ParameterError(f"windows={windows} must not be more than the {question.x.shape[2]} samples.")
+        raise ParameterError(f"windows={windows} must not be more than the {question.x.shape[2]} samples.")
 
 
 def _cells(shape: tuple[int, ...], windows: int) -> Array:

@@ -4,7 +4,6 @@ Metrics with one set of verbs (``sqdist``, ``dist``, ``log``, ``exp``, ``geodesi
 ``mean``), differentiable functions of symmetric matrices, and batched weighted Fréchet means.
 """
 
-from gbwatt.geometry.barycenter import Barycenter, barycenter
 from gbwatt.geometry.linalg import (
     expm,
     generalized_lyapunov,
@@ -17,6 +16,7 @@ from gbwatt.geometry.linalg import (
     unvech,
     vech,
 )
+from gbwatt.geometry.means import Barycenter, barycenter
 from gbwatt.geometry.metrics import (
     AffineInvariant,
     BuresWasserstein,

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from gbwatt.checks import DoubleBackwardError
+from gbwatt.errors import DoubleBackwardError
 
 _Gradients = tuple[Tensor | None, ...]
 _P = ParamSpec("_P")

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from gbwatt import checks
+from gbwatt._validation import broadcast_shape
+from gbwatt.errors import ShapeError
 from gbwatt.geometry._native import BLOCK, MAX_SIZE
 
 _P = ParamSpec("_P")
@@ -115,8 +116,8 @@ def thread_independent(function: Callable[_P, _R]) -> Callable[_P, _R]:
 def _batch(matrices: list[Tensor]) -> int:
     """How many matrices there are after broadcasting; 0 if they do not broadcast, which the function will say."""
     try:
-        return math.prod(checks.common_shape(*(x.shape[:-2] for x in matrices)))
-    except checks.ShapeError:
+        return math.prod(broadcast_shape(*(x.shape[:-2] for x in matrices)))
+    except ShapeError:
         return 0
 
 

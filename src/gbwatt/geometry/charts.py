@@ -1,19 +1,22 @@
-r"""Charts: how a metric looks at a matrix before it measures anything.
+"""The deformation :math:`C^{-1} X^θ C^{-⊤}` of the generalised Bures-Wasserstein metric, and back, by the kernel.
 
-A chart maps SPD matrices to the points of a :mod:`space <gbwatt.geometry.spaces>`.  Spaces of *factors* represent a
-matrix Y by any ``a`` with :math:`Y = a a^⊤`: a factor has half the digits to lose that Y has, so charts produce it
-directly and Y itself is never formed.  ``push`` and ``pull`` carry tangent vectors between X and Y.
+One call for what would be a dozen operations of torch on small matrices.  None where the kernel does not take a matrix:
+callers then take these operations, which also say what is wrong with it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from gbwatt import checks
-from gbwatt.geometry.deformation import deformed_factor, deformed_power
+from gbwatt._validation import check_same_kind, check_square
+from gbwatt.geometry import _native
+from gbwatt.geometry._autograd import apply, differentiable_once
 from gbwatt.geometry.linalg import (
     EXP,
     LOG,
@@ -28,7 +31,50 @@ from gbwatt.geometry.linalg import (
     spectral_derivative,
     whiten,
 )
-from gbwatt.geometry.symmetry import sym, symmetrised
+from gbwatt.geometry.symmetric import sym, symmetrised
+
+_Job = Callable[[Tensor, Tensor, float, bool], _native.Deformed | None]
+_Adjoint = Callable[[Tensor, _native.Deformed, Tensor, float, Tensor], tuple[Tensor, Tensor, Tensor]]
+
+
+class _Deformation(torch.autograd.Function):
+    """What the kernel found, with its derivative in the matrices, in ``c`` and in the exponent.
+
+    That of a factor, ``C⁻¹ U Λ^p`` for ``X = U Λ Uᵀ``, is right for whoever does not see a turn of the columns.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, c: Tensor, p: Tensor | float, found: _native.Deformed, adjoint: _Adjoint, power: float
+    ) -> Tensor:
+        ctx.save_for_backward(x, c, p if isinstance(p, Tensor) else None, *found)
+        ctx.adjoint, ctx.power = adjoint, power
+        return found.value
+
+    @staticmethod
+    @differentiable_once("a power of a matrix")
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, c, p, *found = ctx.saved_tensors
+        in_x, in_c, slopes = ctx.adjoint(x, _native.Deformed(*found), c, ctx.power, grad)
+        return in_x, in_c, slopes.sum().reshape(p.shape) if ctx.needs_input_grad[2] else None, None, None, None
+
+
+def deformed_factor(x: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
+    """A factor ``C⁻¹ U Λ^p`` of ``C⁻¹ X^2p C⁻ᵀ`` for symmetric ``x`` (..., k, k) and lower triangular ``c`` (k, k)."""
+    return _by_kernel(_native.chart, _native.chart_adjoint, x, c, p)
+
+
+def deformed_power(a: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
+    """``(C a aᵀ Cᵀ)^p`` for factors ``a`` (..., k, k) and lower triangular ``c`` (k, k)."""
+    return _by_kernel(_native.unchart, _native.unchart_adjoint, a, c, p)
+
+
+def _by_kernel(job: _Job, adjoint: _Adjoint, x: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
+    if not _native.supports(x) or (isinstance(p, Tensor) and p.numel() > 1):
+        return None
+    power = float(p.detach()) if isinstance(p, Tensor) else p
+    found = job(x, c, power, power < 0)
+    return None if found is None else apply(_Deformation, x, c, p, found, adjoint, power)
 
 
 class Chart(ABC):
@@ -132,8 +178,8 @@ class DeformedRoot(Chart):
         return bool(self.theta < 0)
 
     def __call__(self, x: Tensor, name: str = "x") -> Tensor:
-        checks.same_kind(**{name: x, "M": self.M})
-        checks.square(**{name: x, "M": self.M})
+        check_same_kind(**{name: x, "M": self.M})
+        check_square(**{name: x, "M": self.M})
         half, root = self.theta / 2, self._root()
         found = deformed_factor(x, root, half)
         if found is not None:
@@ -147,8 +193,8 @@ class DeformedRoot(Chart):
         return factor(self.M, "M", "definite") if self.root is None else self.root
 
     def inverse(self, a: Tensor) -> Tensor:
-        checks.same_kind(c=a, M=self.M)  # `point` is given coordinates c, which no chart has seen
-        checks.square(c=a, M=self.M)
+        check_same_kind(c=a, M=self.M)  # `point` is given coordinates c, which no chart has seen
+        check_square(c=a, M=self.M)
         back, root = 1 / self.theta, self._root()
         found = deformed_power(a, root, back)
         if found is not None:

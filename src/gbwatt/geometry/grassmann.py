@@ -17,12 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gbwatt import checks
+from gbwatt._validation import check_broadcastable, check_same_kind, rounding_tolerance
+from gbwatt.errors import ParameterError, ShapeError
 from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
 from gbwatt.geometry._threads import single_threaded, thread_independent
 from gbwatt.geometry.linalg import eigh
 from gbwatt.geometry.metrics import smooth_root
-from gbwatt.geometry.symmetry import require_symmetric, sym
+from gbwatt.geometry.symmetric import require_symmetric, sym
 
 
 class _LeadingSubspace(torch.autograd.Function):
@@ -43,7 +44,7 @@ class _LeadingSubspace(torch.autograd.Function):
         cut = values.shape[-1] - ctx.p
         rest, lead = vectors[..., :cut], vectors[..., cut:]
         gap = values[..., None, cut:] - values[..., :cut, None]  # (..., n - p, p), not negative
-        floor = checks.rounding(values.dtype) * values.abs().amax(-1)[..., None, None]
+        floor = rounding_tolerance(values.dtype) * values.abs().amax(-1)[..., None, None]
         floor = floor.masked_fill(floor < torch.finfo(values.dtype).tiny, torch.inf)  # zero matrices: no gradient
         inner = rest.mT @ grad.flip(-1) / gap.maximum(floor)
         return sym(rest @ inner @ lead.mT), None
@@ -82,7 +83,7 @@ def leading_subspace(x: Tensor, p: int) -> Tensor:
     """
     require_symmetric(x=x)
     if not 1 <= p <= x.shape[-1]:
-        raise checks.ParameterError(f"p={p} must be between 1 and {x.shape[-1]}, the size of 'x' {tuple(x.shape)}.")
+        raise ParameterError(f"p={p} must be between 1 and {x.shape[-1]}, the size of 'x' {tuple(x.shape)}.")
     return apply(_LeadingSubspace, x, p)
 
 
@@ -106,9 +107,9 @@ def orthonormalise(y: Tensor) -> Tensor:
     tensor([[-0.6000],
             [ 0.8000]])
     """
-    checks.same_kind(y=y)
+    check_same_kind(y=y)
     if y.ndim < 2 or not 1 <= y.shape[-1] <= y.shape[-2]:
-        raise checks.ShapeError(f"'y' {tuple(y.shape)} does not hold bases; (..., n, p) with 1 ≤ p ≤ n is needed.")
+        raise ShapeError(f"'y' {tuple(y.shape)} does not hold bases; (..., n, p) with 1 ≤ p ≤ n is needed.")
     q: Tensor
     with single_threaded(y):
         q, r = torch.linalg.qr(y)
@@ -141,12 +142,12 @@ def projection_distance(q: Tensor, k: Tensor) -> Tensor:
     >>> projection_distance(torch.eye(3)[:, :1], torch.eye(3)[:, 1:2])
     tensor(1.4142)
     """
-    checks.same_kind(q=q, k=k)
+    check_same_kind(q=q, k=k)
     if q.ndim < 2 or k.ndim < 2 or q.shape[-2:] != k.shape[-2:]:
-        raise checks.ShapeError(
+        raise ShapeError(
             f"'q' {tuple(q.shape)} and 'k' {tuple(k.shape)} do not hold bases of one size; (..., n, p) is needed."
         )
-    checks.broadcastable(q=q, k=k)
+    check_broadcastable(q=q, k=k)
     square = 2 * (k - q @ (q.mT @ k)).square().sum((-2, -1))
     square = square.masked_fill((q == k).all(-1).all(-1), 0)
     rounding = 4 * torch.finfo(q.dtype).eps * q.shape[-1] ** 0.5

@@ -3,7 +3,7 @@ r"""Functions of symmetric matrices, their derivatives, and the linear equations
 Batch axes lead, matrices are the last two axes.  Everything works in float32 and float64 on the device of its
 input.  Derivatives use the Daleckii-Krein formula with quotients that stay accurate when eigenvalues coincide;
 plain autograd through ``torch.linalg.eigh`` returns NaN there, for instance at the identity.  Second derivatives
-are refused with :class:`~gbwatt.checks.DoubleBackwardError`, except for the Lyapunov solvers, which have them.
+are refused with :class:`~gbwatt.errors.DoubleBackwardError`, except for the Lyapunov solvers, which have them.
 
 References
 ----------
@@ -24,13 +24,14 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from gbwatt import checks
+from gbwatt._validation import broadcast_shape, check_finite, check_in_range, raise_not_spd
+from gbwatt.errors import DoubleBackwardError
 from gbwatt.geometry import _native
 from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
 from gbwatt.geometry._threads import as_batches, single_threaded, thread_independent
-from gbwatt.geometry.halves import unvech as unvech
-from gbwatt.geometry.halves import vech as vech
-from gbwatt.geometry.symmetry import require_symmetric, sym, symmetric_part, tangent_vectors
+from gbwatt.geometry.symmetric import require_symmetric, sym, symmetric_part, tangent_vectors
+from gbwatt.geometry.symmetric import unvech as unvech
+from gbwatt.geometry.symmetric import vech as vech
 
 Domain = Literal["symmetric", "rectified", "semidefinite", "definite"]
 
@@ -92,7 +93,7 @@ def converging(x: Tensor) -> Iterator[None]:
     try:
         yield
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-        checks.in_range("an intermediate matrix", x.detach())
+        check_in_range("an intermediate matrix", x.detach())
         raise
 
 
@@ -120,7 +121,7 @@ def eigh(x: Tensor, domain: Domain = "symmetric", name: str = "x") -> tuple[Tens
         low = values.amin(-1)
         bad = low <= eps * high if domain == "definite" else (low < -8 * x.shape[-1] * eps * high) | (high <= 0)
         if not torch.compiler.is_compiling() and bool(bad.any()):
-            checks.not_spd(name, x, values, bad)
+            raise_not_spd(name, x, values, bad)
         floor = (eps * high).clamp_min(torch.finfo(x.dtype).tiny)
         return values.maximum(floor[..., None]), vectors
 
@@ -141,7 +142,7 @@ def factor(x: Tensor, name: str = "x", domain: Domain = "semidefinite") -> Tenso
         return apply(_Cholesky, x, low) if x.requires_grad else low
     failed = info > 0
     if domain == "definite":
-        checks.not_spd(name, x, torch.linalg.eigvalsh(x.detach()), failed)
+        raise_not_spd(name, x, torch.linalg.eigvalsh(x.detach()), failed)
     failed, one = failed[..., None, None], torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
     root = spectral(torch.where(failed, x, one), SQRT, name=name)
     return torch.where(failed, root, apply(_Cholesky, x, torch.where(failed, one, low)))
@@ -393,7 +394,7 @@ class _SpectralDerivative(torch.autograd.Function):
     @thread_independent
     def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
         if any(ctx.needs_input_grad[3:]):
-            raise checks.DoubleBackwardError(
+            raise DoubleBackwardError(
                 "the directional derivative of a matrix function is differentiable in the direction, not in the "
                 "matrix or its parameter: detach the base point and theta."
             )
@@ -406,7 +407,7 @@ def spectral_derivative(
     r"""Directional derivative :math:`Df(X)[V]` of a spectral function, or the solution W of :math:`Df(X)[W] = V`.
 
     Differentiable in ``v``.  In ``x`` and ``p`` it would need second derivatives of the spectral function, which
-    are refused with :class:`~gbwatt.checks.DoubleBackwardError`.
+    are refused with :class:`~gbwatt.errors.DoubleBackwardError`.
 
     Parameters
     ----------
@@ -449,15 +450,15 @@ def logm(x: Tensor) -> Tensor:
 def expm(x: Tensor) -> Tensor:
     """Matrix exponential of symmetric matrices, shape (..., k, k).
 
-    Raises :class:`~gbwatt.checks.RangeError` where it exceeds the range of the dtype.
+    Raises :class:`~gbwatt.errors.RangeError` where it exceeds the range of the dtype.
     """
     return in_range("expm(x)", spectral(symmetric_part("x", x, 1.0), EXP))
 
 
 def in_range(what: str, x: Tensor) -> Tensor:
-    """``x``, if it is finite; a :class:`~gbwatt.checks.RangeError` otherwise."""
+    """``x``, if it is finite; a :class:`~gbwatt.errors.RangeError` otherwise."""
     if not torch.compiler.is_compiling():
-        checks.in_range(what, x.detach())
+        check_in_range(what, x.detach())
     return x
 
 
@@ -492,7 +493,7 @@ def powm(x: Tensor, theta: Tensor | float) -> Tensor:
             [4.0000, 5.0000]])
     """
     require_symmetric(x=x)
-    checks.finite(theta=theta)
+    check_finite(theta=theta)
     return in_range("powm(x, theta)", spectral(x, power_function(theta), theta))
 
 
@@ -514,7 +515,7 @@ def reeig(x: Tensor, eps: float = 1e-5) -> Tensor:
             [0.0000, 0.5000]])
     """
     require_symmetric(x=x)
-    checks.finite(eps=eps)
+    check_finite(eps=eps)
     return in_range("reeig(x)", spectral(x, REEIG, eps))
 
 
@@ -615,7 +616,7 @@ class _Solve(torch.autograd.Function):
 
 def solve(a: Tensor, b: Tensor) -> Tensor:
     """``a⁻¹ b``, shape (..., k, k) and (..., k, n), whose batch axes broadcast."""
-    batch = checks.common_shape(a.shape[:-2], b.shape[:-2])
+    batch = broadcast_shape(a.shape[:-2], b.shape[:-2])
     a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
     if torch.compiler.is_compiling():
         out: Tensor = torch.linalg.solve(a, b)
@@ -630,7 +631,7 @@ def inverse(a: Tensor) -> Tensor:
 
 def weighted_sums(w: Tensor, x: Tensor) -> Tensor:
     """``Σ_j w_ij x_j``: (..., q, m) and (..., m, k, k) -> (..., q, k, k), whose batch axes broadcast."""
-    batch = checks.common_shape(w.shape[:-2], x.shape[:-3])
+    batch = broadcast_shape(w.shape[:-2], x.shape[:-3])
     flat = x.flatten(-2)
     sums = product(w.expand(*batch, *w.shape[-2:]), flat.expand(*batch, *flat.shape[-2:]))
     return sums.reshape(*sums.shape[:-1], *x.shape[-2:])

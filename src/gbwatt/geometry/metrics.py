@@ -25,14 +25,15 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from gbwatt import checks
+from gbwatt._validation import above_zero, check_broadcastable, check_finite
+from gbwatt.errors import MismatchError, ParameterError, ShapeError
 from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
 from gbwatt.geometry._threads import as_batches, thread_independent
-from gbwatt.geometry.barycenter import barycenter
 from gbwatt.geometry.charts import Chart, DeformedRoot, Identity, Logarithm, Root
 from gbwatt.geometry.linalg import factor, in_range
+from gbwatt.geometry.means import barycenter
 from gbwatt.geometry.spaces import Cone, Factors, Interval, Invariant, Space, Symmetric, outside, require_coordinates
-from gbwatt.geometry.symmetry import require_symmetric, symmetric_part, tangent_vectors
+from gbwatt.geometry.symmetric import require_symmetric, symmetric_part, tangent_vectors
 
 
 class _SmoothRoot(torch.autograd.Function):
@@ -68,7 +69,7 @@ class Metric(ABC):
     them, once; but ``log``, ``exp`` and ``inner`` of metrics with a curved chart (log-Euclidean, generalised
     Bures-Wasserstein) not in the base point, nor in theta.
 
-    Results that exceed the range of the dtype raise :class:`~gbwatt.checks.RangeError`.  Under ``torch.autocast`` the
+    Results that exceed the range of the dtype raise :class:`~gbwatt.errors.RangeError`.  Under ``torch.autocast`` the
     results are the same as without: nothing is computed in half precision.
     """
 
@@ -127,8 +128,8 @@ class Metric(ABC):
     def exp(self, base: Tensor, v: Tensor) -> Tensor:
         """Where the geodesic from ``base`` along ``v`` is at time 1, shape (..., k, k).
 
-        Raises :class:`~gbwatt.checks.DomainError` if the geodesic ends before, and
-        :class:`~gbwatt.checks.RangeError` if it exists but leaves the range of the dtype: affine-invariant and
+        Raises :class:`~gbwatt.errors.DomainError` if the geodesic ends before, and
+        :class:`~gbwatt.errors.RangeError` if it exists but leaves the range of the dtype: affine-invariant and
         log-Euclidean steps grow, and shrink, exponentially with the length of ``v``.
         """
         base, v = as_batches(base, *tangent_vectors(base, v=v))
@@ -141,7 +142,7 @@ class Metric(ABC):
         """``x``, if it is finite, and no underflow made it singular where matrices have to be positive definite."""
         in_range(what, x)
         if not torch.compiler.is_compiling() and self.chart.definite:
-            checks.above_zero(what, x.detach())
+            above_zero(what, x.detach())
         return x
 
     @full_precision
@@ -157,12 +158,12 @@ class Metric(ABC):
         """Point at time ``t`` on the geodesic from ``x`` (t = 0) to ``y`` (t = 1), shape (..., k, k).
 
         ``t`` is a number or an array (...).  Outside [0, 1] the geodesic may end: a
-        :class:`~gbwatt.checks.DomainError` then tells the interval.
+        :class:`~gbwatt.errors.DomainError` then tells the interval.
         """
         require_symmetric(x=x, y=y)
-        checks.finite(t=t)
+        check_finite(t=t)
         t = torch.as_tensor(t, dtype=x.dtype, device=x.device)
-        checks.broadcastable(x=x, y=y, t=t[..., None, None])
+        check_broadcastable(x=x, y=y, t=t[..., None, None])
         x, y = as_batches(x, y)
         a, b = self.chart(x, "x"), self.chart(y, "y")
         times = t.detach()
@@ -201,7 +202,7 @@ class Metric(ABC):
         """Matrices with these :meth:`coordinates`, shape (..., k, k).
 
         Where the geometry ends somewhere (Euclidean, Bures-Wasserstein), I + c |θ| has to be positive definite, else
-        this raises :class:`~gbwatt.checks.DomainError`; it is so for sums of coordinates with weights that are not
+        this raises :class:`~gbwatt.errors.DomainError`; it is so for sums of coordinates with weights that are not
         negative and sum to one.
         """
         c = symmetric_part("c", c, 1.0)
@@ -216,7 +217,7 @@ class Metric(ABC):
     def mean(self, points: Tensor, weights: Tensor | None = None) -> Tensor:
         """Weighted Fréchet mean: points (..., m, k, k) and weights (..., q, m) -> (..., q, k, k).
 
-        :func:`~gbwatt.geometry.barycenter` with its defaults, which see.
+        :func:`~gbwatt.geometry.means` with its defaults, which see.
         """
         return barycenter(self, points, weights).value
 
@@ -392,14 +393,14 @@ class GeneralizedBuresWasserstein(Metric):
     def __post_init__(self) -> None:
         require_symmetric(M=self.M)
         if self.M.ndim != 2:
-            raise checks.ShapeError(f"'M' {tuple(self.M.shape)} must be a single matrix (k, k).")
+            raise ShapeError(f"'M' {tuple(self.M.shape)} must be a single matrix (k, k).")
         if isinstance(self.theta, Tensor) and not self.theta.is_floating_point():
-            raise checks.MismatchError(f"'theta' has dtype {self.theta.dtype}; a floating number is needed.")
+            raise MismatchError(f"'theta' has dtype {self.theta.dtype}; a floating number is needed.")
         if isinstance(self.theta, Tensor) and self.theta.ndim != 0:
-            raise checks.ShapeError(f"'theta' {tuple(self.theta.shape)} must be a number or a tensor of shape ().")
+            raise ShapeError(f"'theta' {tuple(self.theta.shape)} must be a number or a tensor of shape ().")
         theta = float(self.theta.detach() if isinstance(self.theta, Tensor) else self.theta)
         if not math.isfinite(theta) or theta == 0:
-            raise checks.ParameterError(
+            raise ParameterError(
                 f"theta={theta} must be finite and not 0; "
                 "for M = I the limit of small theta is half the distance of LogEuclidean()."
             )

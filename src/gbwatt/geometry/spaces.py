@@ -15,10 +15,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from gbwatt import checks
+from gbwatt._validation import broadcast_shape, describe_index, first_index
+from gbwatt.errors import DomainError
+from gbwatt.geometry._fixed_point import BuresFlow, KarcherFlow
 from gbwatt.geometry._threads import single_threaded
-from gbwatt.geometry.barycenter import Barycenter, Solver, fixed_point
-from gbwatt.geometry.flows import BuresFlow, KarcherFlow
 from gbwatt.geometry.linalg import (
     EXP,
     LOG,
@@ -33,8 +33,9 @@ from gbwatt.geometry.linalg import (
     weighted_sums,
     whiten,
 )
+from gbwatt.geometry.means import Barycenter, Solver, fixed_point
 from gbwatt.geometry.procrustes import polar, procrustes
-from gbwatt.geometry.symmetry import sym
+from gbwatt.geometry.symmetric import sym
 
 Interval = tuple[Tensor, Tensor]
 
@@ -229,7 +230,7 @@ class Invariant(Space):
         return _square_norm(self._relative_log(a, b))
 
     def resolution(self, a: Tensor, b: Tensor) -> Tensor:
-        size = checks.common_shape(a.shape[:-2], b.shape[:-2])
+        size = broadcast_shape(a.shape[:-2], b.shape[:-2])
         return a.new_full(size, a.shape[-1] * torch.finfo(a.dtype).eps)
 
     def log(self, a: Tensor, b: Tensor) -> Tensor:
@@ -267,10 +268,10 @@ def require_coordinates(space: Space, c: Tensor) -> None:
     least = 0.0 if space.ends == "definite" else -8 * c.shape[-1] * torch.finfo(c.dtype).eps  # of rounding
     bad = ~(values[..., 0] > least * values[..., -1].abs())
     if bool(bad.any()):
-        at = checks.first(bad)
-        raise checks.DomainError(
+        at = first_index(bad)
+        raise DomainError(
             f"'c' {tuple(c.shape)} are no coordinates: I + c has to be positive definite, but its smallest eigenvalue "
-            f"is {float(values[at][0]):.1e}{checks.place(at)}. Take a smaller c."
+            f"is {float(values[at][0]):.1e}{describe_index(at)}. Take a smaller c."
         )
 
 
@@ -279,10 +280,10 @@ def outside(times: Tensor, interval: Interval, what: str) -> None:
     low, high = (x.detach() for x in interval)
     bad = ~((times > low) & (times < high))
     if bool(bad.any()):
-        at = checks.first(bad)
+        at = first_index(bad)
         times, low, high = (x[at] for x in torch.broadcast_tensors(times, low, high))
-        raise checks.DomainError(
+        raise DomainError(
             f"{what} leaves the positive definite matrices: t = {float(times):.6g} is not in the interval "
-            f"({float(low):.6g}, {float(high):.6g}) on which the geodesic exists{checks.place(at)}. "
+            f"({float(low):.6g}, {float(high):.6g}) on which the geodesic exists{describe_index(at)}. "
             "Take a smaller step; metric.interval(base, v) gives the limits."
         )

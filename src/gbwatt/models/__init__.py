@@ -1,7 +1,7 @@
 """Models for epochs (batch, n_chans, n_times), by class or by name."""
 
-from gbwatt.models import external as external  # registers its models
-from gbwatt.models import foundation as foundation
+from gbwatt import clinical as clinical
+from gbwatt.models import braindecode as braindecode  # registers its models
 from gbwatt.models.convnets import MBEEGSE, TCNetFusion
 from gbwatt.models.gbwatt import Details, GBWAtt
 from gbwatt.models.gdlnet import GDLNet

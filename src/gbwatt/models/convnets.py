@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gbwatt import checks
-from gbwatt.models.epochs import as_epochs
+from gbwatt._validation import check_at_least
+from gbwatt.errors import ParameterError
 from gbwatt.models.presets import CONVOLUTIONAL, Task
 from gbwatt.models.registry import register
-from gbwatt.models.signal import Signal
+from gbwatt.models.signal import Signal, as_epochs
 
 _DEPTH = 2  # spatial filters for each temporal one
 _SEPARABLE = 16  # length of the second temporal filters
@@ -212,7 +212,7 @@ class TCNetFusion(nn.Module):
         }
         times = _pooled(n_times, pool)
         for name in ("n_filters", "kernel", "n_causal", "causal_kernel", "causal_blocks"):
-            checks.at_least(name, self.config[name], 1)
+            check_at_least(name, self.config[name], 1)
         width, dropout = _DEPTH * n_filters, _probability(dropout)
         self.block = EEGNetBlock(n_chans, n_filters, kernel, pool, dropout)
         sizes = [width] + [n_causal] * causal_blocks
@@ -313,21 +313,21 @@ class MBEEGSE(nn.Module):
 
 def _branch(index: int, values: Sequence[float]) -> Branch:
     if len(values) != len(Branch._fields):
-        raise checks.ParameterError(
+        raise ParameterError(
             f"branches[{index}]={tuple(values)} must have {len(Branch._fields)} values: {', '.join(Branch._fields)}."
         )
     n_filters, kernel, dropout, ratio = values
     for name, value in (("n_filters", n_filters), ("kernel", kernel), ("ratio", ratio)):
-        checks.at_least(f"branches[{index}].{name}", value, 1)
+        check_at_least(f"branches[{index}].{name}", value, 1)
     return Branch(int(n_filters), int(kernel), _probability(dropout), int(ratio))
 
 
 def _pooled(n_times: int, pool: int) -> int:
     """Samples that are left after both pools."""
-    checks.at_least("pool", pool, 1)
+    check_at_least("pool", pool, 1)
     left = n_times // pool // pool
     if left < 1:
-        raise checks.ParameterError(
+        raise ParameterError(
             f"n_times={n_times} is too short for two pools of {pool} samples: give epochs of {pool * pool} samples or "
             f"more, or pool={math.isqrt(n_times)} or less."
         )
@@ -336,13 +336,13 @@ def _pooled(n_times: int, pool: int) -> int:
 
 def _positive(name: str, value: float) -> float:
     if not 0 < value < math.inf:
-        raise checks.ParameterError(f"{name}={value} must be a positive number.")
+        raise ParameterError(f"{name}={value} must be a positive number.")
     return value
 
 
 def _probability(dropout: float) -> float:
     if not 0 <= dropout < 1:
-        raise checks.ParameterError(f"dropout={dropout} must be in [0, 1).")
+        raise ParameterError(f"dropout={dropout} must be in [0, 1).")
     return dropout
 
 

@@ -12,18 +12,17 @@ from typing import Any, Literal, NamedTuple, Self, overload
 import torch
 from torch import Tensor, nn
 
-from gbwatt import checks
+from gbwatt._validation import check_at_least, check_one_of
+from gbwatt.errors import ModelFileError, ParameterError, ScaleWarning
 from gbwatt.geometry import Metric
 from gbwatt.geometry._autograd import full_precision
-from gbwatt.models import files
-from gbwatt.models.epochs import as_epochs
+from gbwatt.models import serialization
 from gbwatt.models.presets import Architecture, Split, Task, Training, architecture_for, find_task
 from gbwatt.models.registry import register
-from gbwatt.models.signal import Signal
+from gbwatt.models.signal import Signal, as_epochs
 from gbwatt.nn import Aggregation, Embedding, MetricLayer, Score, SegmentCovariance, SPDSelfAttention
-from gbwatt.nn.attention import Formulation
+from gbwatt.nn.attention import EuclideanSelfAttention, Formulation, NoAttention, Segments
 from gbwatt.nn.covariance import Shrinkage
-from gbwatt.nn.euclidean import EuclideanSelfAttention, NoAttention, Segments
 from gbwatt.nn.features import SpatioTemporalFeatures
 
 Recipe = Literal["paper", "best"]
@@ -49,7 +48,7 @@ class Details(NamedTuple):
     def condition_numbers(self) -> tuple[Tensor, Tensor]:
         """Condition numbers (batch, m) of the matrices before attention and after it."""
         if self.covariances.ndim != 4 or self.covariances.shape[-1] != self.covariances.shape[-2]:
-            raise checks.ParameterError("a network without attention of SPD matrices has no condition numbers.")
+            raise ParameterError("a network without attention of SPD matrices has no condition numbers.")
         before, after = (torch.linalg.eigvalsh(x.detach().double()) for x in (self.covariances, self.attended))
         return before[..., -1] / before[..., 0], after[..., -1] / after[..., 0]
 
@@ -144,8 +143,8 @@ class GBWAtt(nn.Module):
         recipe: Recipe = "paper",
     ) -> None:
         super().__init__()
-        checks.one_of("attention", attention, ("spd", "euclidean", "none"))
-        checks.one_of("recipe", recipe, tuple(RECIPES))
+        check_one_of("attention", attention, ("spd", "euclidean", "none"))
+        check_one_of("recipe", recipe, tuple(RECIPES))
         signal = Signal.infer(n_chans, n_outputs, n_times, sfreq, chs_info, input_window_seconds)
         rule = architecture_for(signal)
         if not features:
@@ -222,19 +221,19 @@ class GBWAtt(nn.Module):
         return cls(**preset(find_task(name), changes))
 
     def save_pretrained(self, folder: str | Path, **metadata: Any) -> None:
-        """Write the model into a folder; see :func:`gbwatt.models.files.save_pretrained`."""
-        files.save_pretrained(self, folder, **metadata)
+        """Write the model into a folder; see :func:`gbwatt.models.serialization.save_pretrained`."""
+        serialization.save_pretrained(self, folder, **metadata)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> Self:
         """Read a model that :meth:`save_pretrained` wrote.
 
         The network alone: if an estimator was saved that multiplies its epochs by a factor, a
-        :class:`~gbwatt.checks.ScaleWarning` says so.
+        :class:`~gbwatt.errors.ScaleWarning` says so.
         """
-        found = files.load_pretrained(folder)
+        found = serialization.load_pretrained(folder)
         if not isinstance(found.model, cls):
-            raise files.ModelFileError(f"{folder} has a {type(found.model).__name__}, not a {cls.__name__}.")
+            raise ModelFileError(f"{folder} has a {type(found.model).__name__}, not a {cls.__name__}.")
         _warn_of_scale(folder, found.extra)
         return found.model
 
@@ -248,7 +247,7 @@ def _warn_of_scale(folder: str | Path, extra: Mapping[str, Any]) -> None:
     warnings.warn(
         f"{folder} has a network that was trained on epochs multiplied by {scale:.6g}, and the network alone does not "
         f"do that: multiply epochs by this factor before you call it, or use {name}.from_pretrained, which does.",
-        checks.ScaleWarning,
+        ScaleWarning,
         stacklevel=3,
     )
 
@@ -281,10 +280,10 @@ def _complete(
         "k": k,
     }
     if split is not None:
-        checks.one_of("split", split, ("time", "grouped", "shared"))
+        check_one_of("split", split, ("time", "grouped", "shared"))
     for name, value in given.items():
         if value is not None and name != "split":
-            checks.at_least(name, value, 1)
+            check_at_least(name, value, 1)
     return replace(rule, **{name: value for name, value in given.items() if value is not None})
 
 
@@ -324,7 +323,7 @@ class _Plan:
                 self.signal.n_chans, sizes.n_spatial, sizes.n_temporal, sizes.kernel, self.branches, shared
             )
         if self.branches > 1:
-            raise checks.ParameterError(
+            raise ParameterError(
                 f"features=False leaves the raw channels, which have no branches: split={sizes.split!r} must be 'time'."
             )
         return _RawChannels()

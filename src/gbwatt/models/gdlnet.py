@@ -8,19 +8,19 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from gbwatt import checks
+from gbwatt._validation import check_one_of, check_same_kind
+from gbwatt.errors import ParameterError, ShapeError
 from gbwatt.geometry._autograd import full_precision
 from gbwatt.geometry.grassmann import leading_subspace, orthonormalise, projection_distance
-from gbwatt.geometry.symmetry import sym
-from gbwatt.models.epochs import as_epochs
+from gbwatt.geometry.symmetric import sym
 from gbwatt.models.presets import Architecture, Split, Task, Training, architecture_for
 from gbwatt.models.registry import register
-from gbwatt.models.signal import Signal
+from gbwatt.models.signal import Signal, as_epochs
 from gbwatt.nn.attention import Attended
 from gbwatt.nn.covariance import SegmentCovariance
-from gbwatt.nn.embedding import Embedding
 from gbwatt.nn.features import ActivatedFeatures, SpatioTemporalFeatures
 from gbwatt.nn.manifolds import stiefel
+from gbwatt.nn.spd_layers import Embedding
 
 #: Filters for the tasks of the paper; k is the size after the full-rank map.  Those for SSVEP and ERN are GDLNet's own,
 #: three groups of temporal filters on common spatial ones.  It has none for MI: there the filters are GBWAtt's, in
@@ -57,9 +57,9 @@ class FullRankMap(nn.Module):
     @full_precision
     def forward(self, x: Tensor) -> Tensor:
         """Map orthonormal bases (..., n, p)."""
-        checks.same_kind(weight=self.weight, x=x)
+        check_same_kind(weight=self.weight, x=x)
         if x.ndim < 2 or x.shape[-2] != len(self.weight):
-            raise checks.ShapeError(f"'x' {tuple(x.shape)} does not hold bases (..., {len(self.weight)}, p).")
+            raise ShapeError(f"'x' {tuple(x.shape)} does not hold bases (..., {len(self.weight)}, p).")
         return orthonormalise(self.weight.mT @ x)
 
 
@@ -148,8 +148,8 @@ class GDLNet(nn.Module):
         variant: Variant = "original",
     ) -> None:
         super().__init__()
-        checks.one_of("split", split, ("time", "grouped", "shared"))
-        checks.one_of("variant", variant, ("original", "linear"))
+        check_one_of("split", split, ("time", "grouped", "shared"))
+        check_one_of("variant", variant, ("original", "linear"))
         rule = architecture_for(Signal.infer(n_chans, n_outputs, n_times, sfreq))
         sizes = {
             "n_spatial": n_spatial or rule.n_spatial,
@@ -202,13 +202,13 @@ class GDLNet(nn.Module):
 def _dimensions(n: int, n_out: int | None, p: int | None) -> tuple[int, int]:
     """Dimensions after the map and of the subspaces: 1 ≤ p < n_out ≤ n."""
     if n < 2:
-        raise checks.ParameterError(f"n_temporal={n} must be 2 or more: a line has no subspaces to tell apart.")
+        raise ParameterError(f"n_temporal={n} must be 2 or more: a line has no subspaces to tell apart.")
     n_out = max(2, n - 2) if n_out is None else n_out
     if not 2 <= n_out <= n:
-        raise checks.ParameterError(f"n_out={n_out} must be between 2 and n_temporal={n}.")
+        raise ParameterError(f"n_out={n_out} must be between 2 and n_temporal={n}.")
     p = n_out // 2 if p is None else p
     if not 1 <= p < n_out:
-        raise checks.ParameterError(
+        raise ParameterError(
             f"p={p} must be between 1 and {n_out - 1}: in n_out={n_out} dimensions all larger subspaces are the same."
         )
     return n_out, p
@@ -217,7 +217,7 @@ def _dimensions(n: int, n_out: int | None, p: int | None) -> tuple[int, int]:
 def _require_samples(n_times: int, kernel: int) -> None:
     """Two samples at least must be left by filters without padding: one has no covariance."""
     if n_times - kernel + 1 < 2:
-        raise checks.ParameterError(
+        raise ParameterError(
             f"kernel={kernel} must be shorter than the epochs, n_times={n_times}: the filters of variant='original' do "
             "not pad. Lower kernel, or take variant='linear'."
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
-from gbwatt import checks
+from gbwatt._validation import check_one_of
 from gbwatt.models.signal import Signal
 
 Split = Literal["time", "grouped", "shared"]
@@ -128,5 +128,5 @@ def architecture_for(signal: Signal) -> Architecture:
 
 def find_task(name: str) -> Task:
     """A task by its name; an error lists the names."""
-    checks.one_of("task", name, tuple(TASKS))
+    check_one_of("task", name, tuple(TASKS))
     return TASKS[name]

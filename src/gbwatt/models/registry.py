@@ -9,14 +9,15 @@ from typing import Any
 
 from torch import nn
 
-from gbwatt import checks
+from gbwatt._validation import check_one_of
+from gbwatt.errors import ParameterError
 from gbwatt.models.presets import OWN_DATA, TASKS, Training, find_task
 from gbwatt.models.signal import Signal
 
 Build = Callable[..., nn.Module]
 
 
-class UnknownArgumentError(checks.ParameterError, TypeError):
+class UnknownArgumentError(ParameterError, TypeError):
     """A model is given an argument that it does not have."""
 
 
@@ -65,7 +66,7 @@ def register(
 
     def decorate(build: Build) -> Build:
         if name in _MODELS:
-            raise checks.ParameterError(f"a model named {name!r} is registered already: {_MODELS[name].summary}.")
+            raise ParameterError(f"a model named {name!r} is registered already: {_MODELS[name].summary}.")
         _MODELS[name] = Entry(name, build, summary, dict(training or {}), extra, options, dict(added_options or {}))
         return build
 
@@ -86,7 +87,7 @@ def list_models() -> tuple[str, ...]:
 
 def entry(name: str) -> Entry:
     """What is registered under a name; an error suggests the closest."""
-    checks.one_of("model", name, list_models())
+    check_one_of("model", name, list_models())
     return _MODELS[name]
 
 
@@ -162,7 +163,7 @@ def create(
             n_times, sfreq = preset.signal.n_times, preset.signal.sfreq if sfreq is None else sfreq
     try:
         signal = Signal.infer(n_chans, n_outputs, n_times, sfreq, chs_info, input_window_seconds)
-    except checks.ParameterError:
+    except ParameterError:
         mistaken = [option for option in options if _closest(option, ()) is not None]
         if mistaken:
             raise _unknown(name, mistaken[0], ()) from None

@@ -1,4 +1,4 @@
-"""What a model has to know of its input, in braindecode's vocabulary."""
+"""The input of a model: its shape in braindecode's vocabulary, and checks of epochs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gbwatt import checks
+import torch
+from torch import Tensor, nn
+
+from gbwatt.errors import MismatchError, ParameterError, ShapeError
 
 
 @dataclass(frozen=True)
@@ -46,20 +49,79 @@ class Signal:
             if value is None
         ]
         if missing or n_chans is None or n_outputs is None or n_times is None:
-            raise checks.ParameterError(
+            raise ParameterError(
                 f"{' and '.join(missing)} cannot be inferred; give the numbers, or chs_info for the channels and "
                 "sfreq with input_window_seconds for the samples."
             )
         for name, value, least in (("n_chans", n_chans, 1), ("n_outputs", n_outputs, 2), ("n_times", n_times, 2)):
             if value < least:
-                raise checks.ParameterError(f"{name}={value} must be at least {least}.")
+                raise ParameterError(f"{name}={value} must be at least {least}.")
         if sfreq is not None and not sfreq > 0:
-            raise checks.ParameterError(f"sfreq={sfreq} must be positive, in Hz.")
+            raise ParameterError(f"sfreq={sfreq} must be positive, in Hz.")
         return cls(int(n_chans), int(n_outputs), int(n_times), None if sfreq is None else float(sfreq))
 
 
 def _agree(name: str, given: int | None, source: str, inferred: int | None) -> int | None:
     """The one that is known; an error if both are and they differ."""
     if given is not None and inferred is not None and given != inferred:
-        raise checks.ParameterError(f"{name}={given} contradicts {source}={inferred}; leave one of them out.")
+        raise ParameterError(f"{name}={given} contradicts {source}={inferred}; leave one of them out.")
     return inferred if given is None else given
+
+
+def as_epochs(x: Tensor, n_chans: int, n_times: int, model: nn.Module | None = None) -> Tensor:
+    """Epochs (batch, n_chans, n_times) from these or from (batch, 1, n_chans, n_times); any other shape is an error.
+
+    Parameters
+    ----------
+    x : Tensor
+        Real floating numbers.  Half precision is accepted under ``torch.autocast``, and converted.
+    n_chans, n_times : int
+    model : nn.Module, optional
+        If given, ``x`` must have the dtype and the device of its parameters.
+
+    Examples
+    --------
+    >>> as_epochs(torch.zeros(7, 1, 3, 50), n_chans=3, n_times=50).shape
+    torch.Size([7, 3, 50])
+    """
+    if not isinstance(x, Tensor):
+        raise MismatchError(
+            f"'x' is a {type(x).__name__}, but a model takes a torch.Tensor: use "
+            "torch.as_tensor(x, dtype=torch.float32), or a scikit-learn estimator such as gbwatt.GBWAttClassifier, "
+            "which takes NumPy arrays."
+        )
+    if not x.is_floating_point():
+        raise MismatchError(
+            f"'x' {tuple(x.shape)} has dtype {x.dtype}, but real floating numbers are required: "
+            + ("take a real part or a magnitude, x.abs()." if x.is_complex() else "x.float().")
+        )
+    if model is not None:
+        x = _of_one_kind(x, model)
+    if x.ndim == 4 and x.shape[1] == 1:
+        x = x[:, 0]
+    if x.ndim != 3 or x.shape[1:] != (n_chans, n_times):
+        raise ShapeError(
+            f"'x' {tuple(x.shape)} does not fit a model for epochs (batch, {n_chans}, {n_times}): "
+            "channels and samples are fixed when it is built."
+        )
+    return x
+
+
+def _of_one_kind(x: Tensor, model: nn.Module) -> Tensor:
+    """Epochs of the dtype and the device of a model's parameters."""
+    weight = next((p for p in model.parameters() if p.is_floating_point()), None)
+    if weight is None:
+        return x
+    if x.device != weight.device:
+        raise MismatchError(
+            f"'x' is on {x.device} and the model on {weight.device}; move one, e.g. x.to({str(weight.device)!r})."
+        )
+    if x.dtype == weight.dtype:
+        return x
+    if x.dtype in (torch.bfloat16, torch.float16) and torch.is_autocast_enabled(x.device.type):
+        return x.to(weight.dtype)
+    other = f", or the model, model.to({x.dtype})" if x.dtype in (torch.float32, torch.float64) else ""
+    raise MismatchError(
+        f"'x' {tuple(x.shape)} has dtype {x.dtype}, but the model has {weight.dtype}; convert the input, "
+        f"x.to({weight.dtype}){other}."
+    )

@@ -8,10 +8,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from gbwatt.geometry._autograd import full_precision
-from gbwatt.models.epochs import as_epochs
 from gbwatt.models.presets import Task, architecture_for
 from gbwatt.models.registry import register
-from gbwatt.models.signal import Signal
+from gbwatt.models.signal import Signal, as_epochs
 from gbwatt.nn import BiMap, Embedding, SegmentCovariance, SPDBatchNorm
 from gbwatt.nn.covariance import Shrinkage
 from gbwatt.nn.features import SpatioTemporalFeatures

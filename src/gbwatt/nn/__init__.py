@@ -1,14 +1,17 @@
 """Layers of SPD networks; every forward calls :mod:`gbwatt.geometry`."""
 
-from gbwatt.nn.aggregation import Aggregation
-from gbwatt.nn.attention import Attended, SPDSelfAttention
-from gbwatt.nn.batchnorm import SPDBatchNorm
-from gbwatt.nn.bimap import BiMap
+from gbwatt.nn.attention import (
+    Aggregation,
+    Attended,
+    FixedMetric,
+    LearnableMetric,
+    MetricLayer,
+    Score,
+    SPDSelfAttention,
+)
 from gbwatt.nn.covariance import SegmentCovariance
-from gbwatt.nn.embedding import Embedding, LogEig, ReEig
 from gbwatt.nn.features import SpatioTemporalFeatures
-from gbwatt.nn.metric import FixedMetric, LearnableMetric, MetricLayer
-from gbwatt.nn.score import Score
+from gbwatt.nn.spd_layers import BiMap, Embedding, LogEig, ReEig, SPDBatchNorm
 
 __all__ = [
     "Aggregation",

@@ -1,21 +1,232 @@
-"""Self-attention of SPD matrices (SSAM, Sections 3.1 and 3.2 of the paper)."""
+"""Self-attention of SPD matrices (SSAM): metrics, scores, aggregations, and the layer made of them."""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from gbwatt import checks
-from gbwatt.geometry import BuresWasserstein, Metric
+from gbwatt._validation import check_at_least, check_number, check_one_of, check_same_kind
+from gbwatt.errors import ParameterError, ShapeError
+from gbwatt.geometry import (
+    AffineInvariant,
+    BuresWasserstein,
+    Euclidean,
+    GeneralizedBuresWasserstein,
+    LogEuclidean,
+    Metric,
+)
 from gbwatt.geometry._autograd import full_precision
-from gbwatt.geometry.linalg import congruence, powm, sqrtm
-from gbwatt.nn.aggregation import Aggregation, find_aggregation
-from gbwatt.nn.bimap import BiMap
+from gbwatt.geometry.linalg import congruence, powm, sqrtm, weighted_sums
+from gbwatt.geometry.symmetric import sym
 from gbwatt.nn.manifolds import positive_definite
-from gbwatt.nn.metric import LearnableMetric, MetricLayer, find_metric
-from gbwatt.nn.score import Score, find_score
+from gbwatt.nn.spd_layers import BiMap
+
+#: Metrics without parameters, by name; "gbw" has some.
+FIXED: dict[str, Metric] = {
+    "affine-invariant": AffineInvariant(),
+    "bures-wasserstein": BuresWasserstein(),
+    "euclidean": Euclidean(),
+    "log-euclidean": LogEuclidean(),
+}
+METRICS = ("gbw", *FIXED)
+
+
+class MetricLayer(nn.Module, ABC):
+    """Gives a metric when it is called; subclasses may own its parameters."""
+
+    @abstractmethod
+    def forward(self) -> Metric:
+        """The metric as it is now."""
+
+
+class FixedMetric(MetricLayer):
+    """A metric without parameters."""
+
+    def __init__(self, metric: Metric) -> None:
+        super().__init__()
+        self.fixed = metric
+
+    def extra_repr(self) -> str:
+        """What repr shows."""
+        return repr(self.fixed)
+
+    def forward(self) -> Metric:
+        """The metric."""
+        return self.fixed
+
+
+class LearnableMetric(MetricLayer):
+    r"""θ-GBW for matrices (k, k), with M on the manifold of SPD matrices, from the identity on.
+
+    Parameters
+    ----------
+    k : int
+    theta : float
+        Not 0.  If it is learnt, it keeps its sign: :math:`θ = ± e^t`.
+    learn_metric, learn_theta : bool
+    """
+
+    undecayed = ("log_theta",)
+
+    def __init__(self, k: int, theta: float = 1.5, learn_metric: bool = True, learn_theta: bool = False) -> None:
+        super().__init__()
+        check_number("theta", theta)
+        if theta == 0:
+            raise ParameterError(f"theta={theta} must be a finite number, not 0.")
+        self.M = positive_definite(k)
+        self.M.requires_grad_(learn_metric)
+        self.sign = math.copysign(1.0, theta)
+        self.fixed_theta = None if learn_theta else float(theta)
+        if learn_theta:
+            self.log_theta = nn.Parameter(torch.tensor(math.log(abs(theta))))
+
+    def extra_repr(self) -> str:
+        """What repr shows."""
+        theta = float(torch.as_tensor(self.theta).detach())
+        return f"k={self.M.shape[-1]}, theta={theta:g}, learn_metric={self.M.requires_grad}"
+
+    @property
+    def theta(self) -> Tensor | float:
+        """The power, as it is now."""
+        return self.sign * self.log_theta.exp() if self.fixed_theta is None else self.fixed_theta
+
+    def forward(self) -> Metric:
+        """The metric for M and theta as they are now."""
+        return GeneralizedBuresWasserstein(self.M, self.theta).rooted()
+
+
+def find_metric(
+    metric: str | Metric | MetricLayer, k: int, theta: float, learn_metric: bool, learn_theta: bool
+) -> MetricLayer:
+    """A layer for a name, a metric or a layer."""
+    if isinstance(metric, MetricLayer):
+        return metric
+    if isinstance(metric, Metric):
+        return FixedMetric(metric)
+    check_one_of("metric", metric, METRICS)
+    if metric == "gbw":
+        return LearnableMetric(k, theta, learn_metric, learn_theta)
+    return FixedMetric(FIXED[metric])
+
+
+class Score(ABC):
+    """A function of a metric, queries and keys."""
+
+    @abstractmethod
+    def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
+        """Scores (..., m, m) of queries and keys (..., m, k, k)."""
+
+
+def _pairs(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    return q[..., :, None, :, :], k[..., None, :, :, :]
+
+
+@dataclass(frozen=True)
+class InverseLog(Score):
+    """``1 / (1 + log(1 + d))`` (Eq. 14 of the paper), or with the squared distance, as MAtt has it."""
+
+    squared: bool = False
+
+    def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
+        distance = metric.sqdist if self.squared else metric.dist
+        return 1 / (1 + distance(*_pairs(q, k)).log1p())
+
+
+@dataclass(frozen=True)
+class Gaussian(Score):
+    """``exp(-d² / 2 σ²)``."""
+
+    sigma: float = 1.0
+
+    def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
+        return (-metric.sqdist(*_pairs(q, k)) / (2 * self.sigma**2)).exp()
+
+
+@dataclass(frozen=True)
+class NegativeSquared(Score):
+    """``-d²``."""
+
+    def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
+        return -metric.sqdist(*_pairs(q, k))
+
+
+@dataclass(frozen=True)
+class Inner(Score):
+    """Inner product of the logarithms at the origin of the metric: for Bures-Wasserstein ``tr (Q^½ - I)(K^½ - I)``."""
+
+    def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
+        return metric.coordinates(q).flatten(-2) @ metric.coordinates(k).flatten(-2).mT
+
+
+SCORES: dict[str, Score] = {
+    "inverse-log": InverseLog(),
+    "inverse-log-squared": InverseLog(squared=True),
+    "gaussian": Gaussian(),
+    "negative-squared": NegativeSquared(),
+    "inner": Inner(),
+}
+
+
+def find_score(score: str | Score) -> Score:
+    """A score by its name, or as it is."""
+    if isinstance(score, Score):
+        return score
+    check_one_of("score", score, tuple(SCORES))
+    return SCORES[score]
+
+
+def _sum(weights: Tensor, x: Tensor) -> Tensor:
+    """``Σ_j w_ij x_j``: (..., q, m) and (..., m, k, k) -> (..., q, k, k)."""
+    return sym(weighted_sums(weights, x))
+
+
+class Aggregation(ABC):
+    """A weighted mean under a metric."""
+
+    @abstractmethod
+    def __call__(self, metric: Metric, v: Tensor, weights: Tensor) -> Tensor:
+        """Means (..., m, k, k) of values (..., m, k, k) for weights (..., m, m)."""
+
+
+@dataclass(frozen=True)
+class Frechet(Aggregation):
+    """The Fréchet mean (Eq. 22 of the paper)."""
+
+    def __call__(self, metric: Metric, v: Tensor, weights: Tensor) -> Tensor:
+        return metric.mean(v, weights)
+
+
+@dataclass(frozen=True)
+class Tangent(Aggregation):
+    """The mean in the tangent space at the origin of the metric: for Bures-Wasserstein ``(Σ w V^½)²``."""
+
+    def __call__(self, metric: Metric, v: Tensor, weights: Tensor) -> Tensor:
+        return metric._point(_sum(weights, metric.coordinates(v)))  # weighted means of coordinates are coordinates
+
+
+@dataclass(frozen=True)
+class Arithmetic(Aggregation):
+    """``Σ w V``, whatever the metric."""
+
+    def __call__(self, metric: Metric, v: Tensor, weights: Tensor) -> Tensor:
+        return _sum(weights, v)
+
+
+AGGREGATIONS: dict[str, Aggregation] = {"frechet": Frechet(), "tangent": Tangent(), "euclidean": Arithmetic()}
+
+
+def find_aggregation(aggregation: str | Aggregation) -> Aggregation:
+    """An aggregation by its name, or as it is."""
+    if isinstance(aggregation, Aggregation):
+        return aggregation
+    check_one_of("aggregation", aggregation, tuple(AGGREGATIONS))
+    return AGGREGATIONS[aggregation]
+
 
 Formulation = Literal["isometric", "paper"]
 
@@ -67,14 +278,14 @@ class SPDSelfAttention(nn.Module):
         formulation: Formulation = "isometric",
     ) -> None:
         super().__init__()
-        checks.one_of("formulation", formulation, ("isometric", "paper"))
+        check_one_of("formulation", formulation, ("isometric", "paper"))
         self.query, self.key, self.value = BiMap(n, k), BiMap(n, k), BiMap(n, k)
         self.metric: MetricLayer = find_metric(metric, k, theta, learn_metric, learn_theta)
         self.score, self.aggregation = find_score(score), find_aggregation(aggregation)
         self.formulation = formulation
         if formulation == "paper":
             if not isinstance(self.metric, LearnableMetric):
-                raise checks.ParameterError(
+                raise ParameterError(
                     f"formulation='paper' deforms by M and theta, which metric={metric!r} does not have; take 'gbw'."
                 )
             self.lift = positive_definite(n)
@@ -88,9 +299,9 @@ class SPDSelfAttention(nn.Module):
     @full_precision
     def forward(self, x: Tensor) -> Attended:
         """Attend to sequences (batch, m, n, n)."""
-        checks.same_kind(weight=self.query.weight, x=x)
+        check_same_kind(weight=self.query.weight, x=x)
         if x.ndim < 3 or x.shape[-3] == 0:
-            raise checks.ShapeError(
+            raise ShapeError(
                 f"'x' {tuple(x.shape)} does not hold sequences of matrices; (batch, m, n, n) with m > 0 is required."
             )
         metric = self.metric()  # M and theta as they are now
@@ -114,3 +325,53 @@ class SPDSelfAttention(nn.Module):
         """``(M^½ X M^½)^θ``."""
         assert isinstance(self.metric, LearnableMetric)
         return powm(congruence(sqrtm(m), x), self.metric.theta)
+
+
+class Segments(nn.Module):
+    """Consecutive windows of equal length as vectors, (batch, branches, n, times) -> (batch, branches * m, n * length).
+
+    Samples beyond the last whole window are left out.
+    """
+
+    def __init__(self, n_segments: int) -> None:
+        super().__init__()
+        check_at_least("n_segments", n_segments, 1)
+        self.n_segments = n_segments
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Cut features (batch, branches, n, times)."""
+        check_same_kind(x=x)
+        if x.ndim != 4 or x.shape[-1] < self.n_segments:
+            raise ShapeError(
+                f"'x' {tuple(x.shape)} does not hold features (batch, branches, n, times) of {self.n_segments} samples "
+                "or more, one for each window."
+            )
+        length = x.shape[-1] // self.n_segments
+        windows = x[..., : length * self.n_segments].unflatten(-1, (self.n_segments, length))
+        out: Tensor = windows.transpose(-3, -2).flatten(-2).flatten(1, 2)
+        return out
+
+
+class EuclideanSelfAttention(nn.Module):
+    r"""Scaled dot-product attention, (batch, m, size) -> (batch, m, width).
+
+    :math:`\mathrm{softmax}(Q K^⊤ / \sqrt{d}) V`, queries, keys and values linear in the input.
+    """
+
+    def __init__(self, size: int, width: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(size, width, bias=False) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Attended:
+        """Attend to sequences (batch, m, size)."""
+        q, k, v = self.query(x), self.key(x), self.value(x)
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1)
+        return Attended(weights @ v, weights)
+
+
+class NoAttention(nn.Module):
+    """Everything as it is; there are no weights to speak of."""
+
+    def forward(self, x: Tensor) -> Attended:
+        """The input, and weights of no element."""
+        return Attended(x, x.new_empty(x.shape[0], 0, 0))

@@ -1,4 +1,4 @@
-"""Sequences of covariance matrices (SPDM, Section 3.1 of the paper)."""
+"""Sequences of covariance matrices of epochs (SPDM), and of the tokens of a backbone."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from gbwatt import checks
+from gbwatt._validation import check_at_least, check_one_of, check_same_kind
+from gbwatt.errors import ParameterError, ShapeError
 from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
-from gbwatt.geometry.symmetry import sym
+from gbwatt.geometry.symmetric import sym
 from gbwatt.nn import _native
 
 Shrinkage = float | Literal["oas", "learnt"]
@@ -94,13 +95,13 @@ class SegmentCovariance(nn.Module):
 
     def __init__(self, n_segments: int, eps: float = 1e-5, shrinkage: Shrinkage = 0.0) -> None:
         super().__init__()
-        checks.at_least("n_segments", n_segments, 1)
+        check_at_least("n_segments", n_segments, 1)
         if not (math.isfinite(eps) and eps >= 0):
-            raise checks.ParameterError(f"eps={eps} must be a number, 0 or more.")
+            raise ParameterError(f"eps={eps} must be a number, 0 or more.")
         if isinstance(shrinkage, str):
-            checks.one_of("shrinkage", shrinkage, ("oas", "learnt"))
+            check_one_of("shrinkage", shrinkage, ("oas", "learnt"))
         elif not 0 <= shrinkage < 1:
-            raise checks.ParameterError(f"shrinkage={shrinkage} must be in [0, 1), or 'oas', or 'learnt'.")
+            raise ParameterError(f"shrinkage={shrinkage} must be in [0, 1), or 'oas', or 'learnt'.")
         self.n_segments, self.eps, self.shrinkage = n_segments, eps, shrinkage
         if shrinkage == "learnt":
             self.shrinkage_logit = nn.Parameter(torch.tensor(math.log(START / (1 - START))))
@@ -112,14 +113,14 @@ class SegmentCovariance(nn.Module):
     @full_precision
     def forward(self, x: Tensor) -> Tensor:
         """Covariances of features (batch, branches, n, times)."""
-        checks.same_kind(x=x)
+        check_same_kind(x=x)
         if x.ndim != 4 or x.shape[2] == 0:
-            raise checks.ShapeError(
+            raise ShapeError(
                 f"'x' {tuple(x.shape)} does not hold features (batch, branches, n, times); one branch is x[:, None]."
             )
         length, longer = divmod(x.shape[-1], self.n_segments)
         if length < 2:
-            raise checks.ShapeError(
+            raise ShapeError(
                 f"{x.shape[-1]} samples make {self.n_segments} windows of {length}; a covariance needs 2 samples or "
                 "more: lower n_segments or give longer epochs."
             )
@@ -171,3 +172,58 @@ def _trace_one(x: Tensor) -> Tensor:
         product = centred_product(x / x.detach().abs().amax((-2, -1), keepdim=True).clamp_min(_tiny(x)))
     trace = product.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     return product / trace.clamp_min(_tiny(x))  # a silent window gives 0, and then eps I
+
+
+class TokenMoments(nn.Module):
+    r"""Second moments of tokens with their mean, (batch, channels, segments, width) -> (batch, m, n, n).
+
+    n is channels + 1.  The features of a token are divided into m groups of neighbours.  Every feature of every segment
+    in a group is a sample :math:`x` of the channels; divided by their root mean square and with a one appended, its
+    second moment is
+
+    .. math:: \frac{1}{n} \begin{pmatrix} Σ + μ μ^⊤ & μ \\ μ^⊤ & 1 \end{pmatrix},
+
+    a matrix of trace one that holds mean and covariance of the group and is positive definite where Σ is.  It is shrunk
+    to :math:`(1 - ρ) P + ρ I / n` and lifted by :math:`ε I`.
+
+    Parameters
+    ----------
+    n_groups : int
+        m, a divisor of the width.
+    eps : float
+        Added to the diagonal.
+    shrinkage : float in [0, 1)
+        ρ.
+    """
+
+    def __init__(self, n_groups: int, eps: float = 1e-5, shrinkage: float = 0.0) -> None:
+        super().__init__()
+        check_at_least("n_groups", n_groups, 1)
+        if not 0 <= shrinkage < 1:
+            raise ParameterError(f"shrinkage={shrinkage} must be in [0, 1).")
+        if not 0 <= eps < 1:
+            raise ParameterError(f"eps={eps} must be in [0, 1).")
+        self.n_groups, self.eps, self.shrinkage = n_groups, eps, shrinkage
+
+    def extra_repr(self) -> str:
+        """What repr shows."""
+        return f"n_groups={self.n_groups}, eps={self.eps:g}, shrinkage={self.shrinkage:g}"
+
+    @full_precision
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Moments of tokens (batch, channels, segments, width)."""
+        check_same_kind(tokens=tokens)
+        if tokens.ndim != 4 or tokens.shape[-1] % self.n_groups:
+            raise ShapeError(
+                f"'tokens' {tuple(tokens.shape)} must be (batch, channels, segments, width) with a width that "
+                f"n_groups={self.n_groups} divides."
+            )
+        x = (
+            tokens.unflatten(-1, (self.n_groups, -1)).permute(0, 3, 1, 2, 4).flatten(-2)
+        )  # (batch, m, channels, samples)
+        size = x.square().mean((-2, -1), keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
+        x = torch.cat([x * size.rsqrt(), torch.ones_like(x[..., :1, :])], dim=-2)
+        n, samples = x.shape[-2:]
+        eye = torch.eye(n, dtype=x.dtype, device=x.device)
+        lift = self.shrinkage / n + self.eps
+        return (1 - self.shrinkage) / (n * samples) * sym(x @ x.mT) + lift * eye

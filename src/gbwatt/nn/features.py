@@ -1,14 +1,176 @@
-"""Spatial and temporal filters of raw epochs (SFEM, Section 3.1 of the paper)."""
+"""Spatial and temporal filters (SFEM), computed as one correlation."""
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from gbwatt import checks
-from gbwatt.geometry._autograd import full_precision
+from gbwatt._validation import check_at_least, check_same_kind
+from gbwatt.errors import ShapeError
+from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
 from gbwatt.nn import _native
-from gbwatt.nn.correlation import correlate, normalised_correlation, update
+
+#: What an operation of a Fourier transform costs in operations of a convolution, as measured on the CPU.
+_TRANSFORM = 3.0
+
+
+def correlate(x: Tensor, kernel: Tensor, padding: int, bias: Tensor | None = None) -> Tensor:
+    """``y[b, o, t] = bias[o] + Σ_i,s kernel[o, i, s] x[b, i, t + s - padding]``, with zeros around the epochs.
+
+    (batch, n_in, times), (n_out, n_in, length) -> (batch, n_out, times + 2 padding - length + 1), as by ``conv1d``.
+    A kernel with one input more than x has the constant 1, between the same zeros, for it; only such a one has a bias.
+    The result is the same to rounding whether it comes from the compiled filters, from spectra or from ``conv1d``.
+    """
+    if _native.supports_filters(x, kernel, padding):
+        return apply(_Correlation, x, kernel, bias, padding)
+    n_in = x.shape[1]
+    y = _correlate_channels(x, kernel[:, :n_in], padding)
+    if kernel.shape[1] == n_in:
+        return y
+    return y + nn.functional.conv1d(x.new_ones(1, 1, x.shape[2]), kernel[:, n_in:], bias, padding=padding)
+
+
+def normalised_correlation(x: Tensor, kernel: Tensor, padding: int, bias: Tensor, norm: nn.BatchNorm1d) -> Tensor:
+    """``norm(correlate(x, kernel, padding, bias))``, for a kernel with a constant input; updates what norm tracks."""
+    if not (_native.supports_filters(x, kernel, padding) and _is_plain(norm, x)):
+        out: Tensor = norm(correlate(x, kernel, padding, bias))
+        return out
+    if not norm.training:
+        assert norm.running_mean is not None  # in a plain normalisation; said for the type checker
+        assert norm.running_var is not None
+        scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
+        return correlate(x, kernel * scale[:, None, None], padding, scale * (bias - norm.running_mean) + norm.bias)
+    y: Tensor
+    args = (x, kernel, bias, norm.weight, norm.bias, padding, norm.eps)
+    y, moments = _NormalisedCorrelation.apply(*args)  # type: ignore[no-untyped-call]
+    mean, var = moments.to(x.dtype).unbind(1)
+    update(norm, mean, var, y.shape[0] * y.shape[2])
+    return y
+
+
+def update(norm: nn.BatchNorm1d, mean: Tensor, var: Tensor, samples: int) -> None:
+    """Let running statistics see those of a batch, as ``norm`` itself would."""
+    # all there in a plain normalisation; said for the type checker
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert norm.num_batches_tracked is not None
+    assert norm.momentum is not None
+    with torch.no_grad():
+        norm.running_mean.lerp_(mean, norm.momentum)
+        norm.running_var.lerp_(var * (samples / max(samples - 1, 1)), norm.momentum)
+        norm.num_batches_tracked.add_(1)
+
+
+def _is_plain(norm: nn.BatchNorm1d, x: Tensor) -> bool:
+    """Whether norm does what its class says, in the precision of x, with no one watching; a variance needs samples."""
+    watched = norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks or norm._backward_pre_hooks
+    usual = norm.affine and norm.track_running_stats and norm.momentum is not None and norm.weight.dtype == x.dtype
+    return type(norm) is nn.BatchNorm1d and usual and not watched and x.shape[0] * x.shape[2] > 1
+
+
+class _Correlation(torch.autograd.Function):
+    """:func:`correlate` by the compiled filters."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor | None, padding: int) -> Tensor:
+        ctx.save_for_backward(x, kernel)
+        ctx.padding = padding
+        return _native.correlate(x, kernel, bias, padding)
+
+    @staticmethod
+    @differentiable_once("the correlation of epochs")
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, kernel = ctx.saved_tensors
+        in_x, in_kernel, in_bias, _ = ctx.needs_input_grad
+        grad = grad.contiguous()
+        return (
+            _in_epochs(grad, x, kernel, ctx.padding) if in_x else None,
+            _native.filter_gradient(x, grad, kernel, ctx.padding) if in_kernel else None,
+            grad.sum((0, 2)) if in_bias else None,
+            None,
+        )
+
+
+class _NormalisedCorrelation(torch.autograd.Function):
+    """The batch normalisation of :func:`correlate`, and the means and variances (n_out, 2) that it is by."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, kernel: Tensor, bias: Tensor, weight: Tensor, shift: Tensor, padding: int, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        y = _native.correlate(x, kernel, bias, padding)
+        out, moments = _native.normalise(y, weight, shift, eps)
+        ctx.save_for_backward(x, kernel, bias, weight, shift, y, moments)
+        ctx.padding, ctx.eps = padding, eps
+        ctx.mark_non_differentiable(moments)
+        return out, moments
+
+    @staticmethod
+    @differentiable_once("the normalised correlation of epochs")
+    def backward(ctx: Any, grad: Tensor, _moments: Tensor) -> tuple[Tensor | None, ...]:
+        x, kernel, bias, weight, _, y, moments = ctx.saved_tensors
+        grad = grad.contiguous()
+        (in_weight, in_shift), coefficients = _native.normalise_gradient(y, grad, weight, moments, ctx.eps)
+        in_x = None
+        if ctx.needs_input_grad[0]:
+            scale, slope, centre, rest = coefficients[:, :, None].unbind(1)
+            in_x = _in_epochs(scale * grad + (slope * (y - centre) + rest), x, kernel, ctx.padding)
+        in_kernel = None
+        if ctx.needs_input_grad[1]:
+            in_kernel = _native.filter_gradient(x, grad, kernel, ctx.padding, y, coefficients)
+        # what the bias adds is taken out again
+        return in_x, in_kernel, torch.zeros_like(bias), in_weight, in_shift, None, None
+
+
+def _in_epochs(grad: Tensor, x: Tensor, kernel: Tensor, padding: int) -> Tensor:
+    """Derivative of :func:`correlate` in x: a correlation with the reversed kernel."""
+    back = kernel[:, : x.shape[1]].transpose(0, 1).flip(-1)
+    return _native.correlate(grad, back, None, kernel.shape[-1] - 1 - padding)
+
+
+def _correlate_channels(x: Tensor, kernel: Tensor, padding: int) -> Tensor:
+    """The correlation by torch: where that takes fewer operations the sum over s becomes a product of spectra."""
+    if padding >= kernel.shape[-1] or not _fourier_is_faster(x, kernel):
+        return nn.functional.conv1d(x, kernel, padding=padding)
+    times, length = x.shape[-1], kernel.shape[-1]
+    size = _smooth(times + length - 1)
+    # contiguous: a product of many small complex matrices would copy each by itself
+    spectrum = torch.fft.rfft(x, size).permute(2, 0, 1).contiguous()  # (frequencies, batch, n_in)
+    response = torch.fft.rfft(kernel.flip(-1), size).permute(2, 1, 0).contiguous()  # (frequencies, n_in, n_out)
+    full: Tensor = torch.fft.irfft((spectrum @ response).permute(1, 2, 0), size)
+    first = length - 1 - padding
+    return full[..., first : first + times + 2 * padding - length + 1]
+
+
+def _fourier_is_faster(x: Tensor, kernel: Tensor) -> bool:
+    """Whether operations are saved, on a device and in a precision where they are what counts."""
+    if torch.compiler.is_compiling():  # one graph for every size of a batch
+        return False
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
+        return False
+    (batch, n_in, times), (n_out, _, length) = x.shape, kernel.shape
+    size = times + length - 1
+    direct = 2 * batch * times * n_in * n_out * length
+    transforms = 2.5 * size * math.log2(size) * (batch * (n_in + n_out) + n_in * n_out)
+    return _TRANSFORM * transforms + 4 * batch * n_in * n_out * size < direct
+
+
+def _smooth(least: int) -> int:
+    """The smallest number from ``least`` on without prime factors above 5: transforms of such lengths are fast."""
+    size = least
+    while not _is_smooth(size):
+        size += 1
+    return size
+
+
+def _is_smooth(number: int) -> bool:
+    for factor in (2, 3, 5):
+        while number % factor == 0:
+            number //= factor
+    return number == 1
 
 
 class _Filters(nn.Module):
@@ -26,7 +188,7 @@ class _Filters(nn.Module):
             "branches": branches,
         }
         for name, value in sizes.items():
-            checks.at_least(name, value, 1)
+            check_at_least(name, value, 1)
         groups, padding = 1 if shared else branches, kernel // 2 if padded else 0
         self.branches = branches
         self.spatial = nn.Conv1d(n_chans, groups * n_spatial, 1)
@@ -36,14 +198,12 @@ class _Filters(nn.Module):
 
     def _require(self, x: Tensor) -> None:
         """Check epochs (batch, n_chans, n_times): filters that do not pad need as many samples as the kernel has."""
-        checks.same_kind(weight=self.spatial.weight, x=x)
+        check_same_kind(weight=self.spatial.weight, x=x)
         if x.ndim != 3 or x.shape[1] != self.spatial.in_channels or x.shape[2] == 0:
-            raise checks.ShapeError(
-                f"'x' {tuple(x.shape)} does not hold epochs (batch, {self.spatial.in_channels}, n_times)."
-            )
+            raise ShapeError(f"'x' {tuple(x.shape)} does not hold epochs (batch, {self.spatial.in_channels}, n_times).")
         kernel = self.temporal.kernel_size[0]
         if self.temporal.padding[0] == 0 and x.shape[2] < kernel:
-            raise checks.ShapeError(
+            raise ShapeError(
                 f"'x' {tuple(x.shape)} has epochs of {x.shape[2]} samples, but filters of {kernel} samples without "
                 f"padding require at least {kernel}; give longer epochs, or lower kernel."
             )

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbwatt import explain, figures
+from gbwatt import explain, plotting
 from gbwatt.explain.attribution import CONTRIBUTIONS
-from gbwatt.figures.network import nearly_equal
-from gbwatt.report.evidence import Evidence
-from gbwatt.report.sentences import curves_in, numbers_in, say_curves, sentences
+from gbwatt.explain.evidence import Evidence
+from gbwatt.explain.findings import curves_in, numbers_in, say_curves, sentences
+from gbwatt.plotting.network import nearly_equal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from gbwatt.figures.inputs import Array
+    from gbwatt.plotting.inputs import Array
 
 _FREE = 0.05  # change of the logits below which they hardly depend on the scale of an epoch
 
@@ -79,15 +79,15 @@ class Explanation(Evidence):
 def _of_attribution(given: Evidence) -> Iterator[Picture]:
     found, label = given.attribution, _quantity(given)
     what = f"Mean magnitude over trials of the {found.method.replace('-', ' ')} of the logit of the true class"
-    heat = figures.heatmaps(found.by_class(), found.class_names, found.ch_names, found.times, label)
+    heat = plotting.heatmaps(found.by_class(), found.class_names, found.ch_names, found.times, label)
     caption = f"{what}, for each channel and time; one panel a class, {_counts(given)}.{_scale(given)}"
     yield Picture("heatmaps", heat, caption)
     over_time, values = f"{what}, averaged over time.", found.channels()
     if given.without_places is None:
-        scalp = figures.topomaps(values, found.class_names, given.electrodes, label)
+        scalp = plotting.topomaps(values, found.class_names, given.electrodes, label)
         yield Picture("topomaps", scalp, f"{over_time} Between electrodes it is interpolated.")
     else:
-        bars = figures.channel_bars(values, found.class_names, found.ch_names, label)
+        bars = plotting.channel_bars(values, found.class_names, found.ch_names, label)
         yield Picture("channels", bars, f"{over_time} There is no map of the scalp: {given.without_places}.")
 
 
@@ -121,7 +121,7 @@ def _of_filters(given: Evidence) -> Iterator[Picture]:
     if given.filters is None or given.without_places is not None:
         return
     found, spectra = given.filters
-    drawn = figures.patterns(found.patterns, spectra.amplitudes, spectra.frequencies, given.electrodes)
+    drawn = plotting.patterns(found.patterns, spectra.amplitudes, spectra.frequencies, given.electrodes)
     caption = (
         "Patterns of the strongest learnt features, by the length of the pattern times that of the spectrum: the "
         "topography of what a feature finds in these trials (after Haufe et al. 2014), not its weights; below, the "
@@ -138,19 +138,19 @@ def _of_attention(given: Evidence) -> Iterator[Picture]:
         return
     inside, names = given.inside, given.attribution.class_names
     weights = inside.attention_by_class()[np.unique(inside.labels)]
-    yield Picture("attention", figures.attention_maps(weights, names), _about_attention(weights))
-    histograms = figures.condition_histograms(*(numbers.ravel() for numbers in inside.condition_numbers()))
+    yield Picture("attention", plotting.attention_maps(weights, names), _about_attention(weights))
+    histograms = plotting.condition_histograms(*(numbers.ravel() for numbers in inside.condition_numbers()))
     yield Picture(
         "conditions", histograms, "Condition numbers of the matrices of all trials, before attention and after it."
     )
-    spectra = figures.spectra(*(values.reshape(-1, values.shape[-1]) for values in (inside.before, inside.after)))
+    spectra = plotting.spectra(*(values.reshape(-1, values.shape[-1]) for values in (inside.before, inside.after)))
     caption = (
         "Eigenvalues of the same matrices, from the largest: the line is their median, the darker band has the middle "
         "half of the matrices, the paler one 5 to 95 % of them."
     )
     yield Picture("spectra", spectra, caption)
     if given.without_plane is None:
-        plane = figures.embedding(explain.embed(inside.features), inside.labels.tolist(), inside.class_names, "PCA")
+        plane = plotting.embedding(explain.embed(inside.features), inside.labels.tolist(), inside.class_names, "PCA")
         caption = "Features that enter the last layer, in the plane of their first two principal components."
         yield Picture("features", plane, caption)
 
@@ -174,7 +174,7 @@ def _of_metric(given: Evidence) -> Iterator[Picture]:
         f"distance from the identity is {metric.distance:.2g}, its relative one in the Frobenius norm "
         f"{metric.relative:.2g}."
     )
-    yield Picture("metric", figures.metric_spectrum(metric.eigenvalues), caption)
+    yield Picture("metric", plotting.metric_spectrum(metric.eigenvalues), caption)
 
 
 # ---- whether to believe it
@@ -193,4 +193,4 @@ def _of_curves(given: Evidence) -> Iterator[Picture]:
         "eighth of the epoch are replaced by the same cells of another of these trials, which is drawn at random and "
         f"may be of the same class (deletion), or given back (insertion). {' '.join(say_curves(curves_in(given)))}"
     )
-    yield Picture("faithfulness", figures.deletion_insertion(removed.fraction, lines), caption)
+    yield Picture("faithfulness", plotting.deletion_insertion(removed.fraction, lines), caption)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from gbwatt.characters import replace_unsafe
+from gbwatt._text import replace_unsafe
 
 _VOID = frozenset({"img", "input", "meta"})
 

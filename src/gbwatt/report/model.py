@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gbwatt
-from gbwatt.experiments.formats import Column, Table, show
 from gbwatt.experiments.statistics import wilson
+from gbwatt.experiments.table_formats import Column, Table, show
 from gbwatt.report import pictures
 from gbwatt.report.commands import recording_options
 from gbwatt.report.page import Block, Code, Facts, Figure, Fold, Note, Page, Paragraph, Section
 
 if TYPE_CHECKING:
-    from gbwatt.models.files import Pretrained
+    from gbwatt.models.serialization import Pretrained
 
 Record = Mapping[str, Any]
 
@@ -30,8 +30,8 @@ def report_of_model(folder: str | Path, record: Record | None = None) -> Page:
     Parameters
     ----------
     folder : path
-        Of a model that :meth:`~gbwatt.training.EEGDecoder.save_pretrained` or
-        :func:`~gbwatt.models.files.save_pretrained` wrote.
+        Of a model that :meth:`~gbwatt.decoding.EEGDecoder.save_pretrained` or
+        :func:`~gbwatt.models.serialization.save_pretrained` wrote.
     record : dict, optional
         What `gbwatt train` wrote beside it: which recordings, and the scores of the test.
 
@@ -39,7 +39,7 @@ def report_of_model(folder: str | Path, record: Record | None = None) -> Page:
     -----
     Explanations need recordings, too: add their sections by :meth:`Page.with_sections`.
     """
-    from gbwatt.models.files import CONFIG, load_pretrained, read_config
+    from gbwatt.models.serialization import CONFIG, load_pretrained, read_config
 
     folder = Path(folder)
     found = load_pretrained(folder)
@@ -119,7 +119,7 @@ def _percent(share: float | None) -> float | None:
 
 
 def _confusion(test: Record) -> Iterator[Figure]:
-    from gbwatt.figures import confusion
+    from gbwatt.plotting import confusion
 
     if test.get("confusion") and test.get("class_names"):
         drawn = confusion(test["confusion"], test["class_names"])
@@ -184,7 +184,7 @@ def _snippet(folder: str, estimator: Record | None) -> str:
     """Python that loads what the folder holds, by the class that it was saved as."""
     path = json.dumps(folder, ensure_ascii=False)
     if estimator is None:
-        return f"from gbwatt.models.files import load_pretrained\n\nmodel = load_pretrained({path}).model"
+        return f"from gbwatt.models.serialization import load_pretrained\n\nmodel = load_pretrained({path}).model"
     name = estimator.get("class", "EEGDecoder")
     home = "gbwatt" if name in gbwatt.__all__ else "your_module"  # a subclass of somebody's own
     return f"from {home} import {name}\n\ndecoder = {name}.from_pretrained({path})"

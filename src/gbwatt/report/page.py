@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Self
 from xml.etree import ElementTree
 
-from gbwatt import checks
-from gbwatt.experiments.formats import Column, Table, Value
+from gbwatt._validation import check_one_of
+from gbwatt.errors import ParameterError
+from gbwatt.experiments.table_formats import Column, Table, Value
 
 __all__ = ["BigTable", "Block", "Code", "Column", "Facts", "Figure", "Fold", "Note", "Page", "Paragraph", "Section"]
 __all__ += ["Table", "Value"]
@@ -53,7 +54,7 @@ class BigTable:
 
     def __post_init__(self) -> None:
         if self.frozen not in range(5):
-            raise checks.ParameterError(f"frozen={self.frozen!r} must be how many columns stay in sight, 0 to 4.")
+            raise ParameterError(f"frozen={self.frozen!r} must be how many columns stay in sight, 0 to 4.")
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,9 @@ class Figure:
         try:
             found = ElementTree.fromstring(self.svg.encode()).tag
         except ElementTree.ParseError as error:
-            raise checks.ParameterError(f"svg={self.svg[:40]!r}… is not well-formed ({error}).") from None
+            raise ParameterError(f"svg={self.svg[:40]!r}… is not well-formed ({error}).") from None
         if found != _SVG:
-            raise checks.ParameterError(f"svg={self.svg[:40]!r}… is <{found}>; SVG with its xmlns is needed.")
+            raise ParameterError(f"svg={self.svg[:40]!r}… is <{found}>; SVG with its xmlns is needed.")
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Fold:
     blocks: tuple[Paragraph | Table | BigTable | Code, ...]
 
 
-#: A :class:`~gbwatt.experiments.formats.Table` is a block as it is; those of its ``more`` are blocks of their own.
+#: A :class:`~gbwatt.experiments.table_formats.Table` is a block; the tables of its ``more`` are separate blocks.
 Block = Paragraph | Note | Facts | Table | BigTable | Figure | Code | Fold
 
 
@@ -136,6 +137,6 @@ class Page:
         """The page with further sections, at its end or before the section of that title."""
         titles = tuple(section.title for section in self.sections)
         if before is not None:
-            checks.one_of("before", before, titles)
+            check_one_of("before", before, titles)
         place = len(titles) if before is None else titles.index(before)
         return replace(self, sections=(*self.sections[:place], *sections, *self.sections[place:]))

@@ -15,8 +15,8 @@ from gbwatt.experiments.statistics import summarize
 from gbwatt.experiments.tables import WORDS, Grid, Place, is_simulated, measure, score_of, share_of
 from gbwatt.report.html import clean
 from gbwatt.report.page import Figure
-from gbwatt.report.ranges import counted
 from gbwatt.report.study import Best, Study
+from gbwatt.report.text import counted
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -32,8 +32,8 @@ _AXES = {
 
 
 def figure(drawn: matplotlib.figure.Figure, caption: str) -> Figure:
-    """A figure of :mod:`gbwatt.figures` as a block."""
-    from gbwatt.figures import to_svg
+    """A figure of :mod:`gbwatt.plotting` as a block."""
+    from gbwatt.plotting import to_svg
 
     return Figure(clean(to_svg(drawn)), caption)
 
@@ -54,7 +54,7 @@ def of_study(study: Study) -> Iterator[Figure]:
 
 def by_subject(grid: Grid, dataset: str) -> Iterator[Figure]:
     """Scores of each subject on a data set, unless there are more lines than can be told apart."""
-    from gbwatt.figures import subjects
+    from gbwatt.plotting import subjects
 
     places = {place: grid[place] for place in grid if place.dataset == dataset}
     found = {", ".join(filter(None, place[:2])): one.of(_fraction_of(dataset)) for place, one in places.items()}
@@ -136,7 +136,7 @@ def _curves(study: Study, dataset: str) -> Iterator[Figure]:
 
 
 def _curve(study: Study, dataset: str, pick: Pick, table: str | None, ylabel: str, caption: str) -> Iterator[Figure]:
-    from gbwatt.figures import curves
+    from gbwatt.plotting import curves
 
     vary = study.experiment.vary
     if vary is None:
@@ -198,7 +198,7 @@ def of_best(best: Best, title: str) -> Iterator[Figure]:
 
 
 def _confusion(rows: Sequence[Row], what: str) -> Iterator[Figure]:
-    from gbwatt.figures import confusion
+    from gbwatt.plotting import confusion
 
     known = [row for row in rows if row.confusion and row.per_class]
     names = list(known[0].per_class or ()) if known else []
@@ -240,6 +240,6 @@ def drawable(history: Mapping[str, Sequence[float]]) -> bool:
 
 def training(history: Mapping[str, Sequence[float]], best_epoch: int, caption: str) -> Figure:
     """Loss and accuracy over epochs."""
-    from gbwatt.figures import training_curves
+    from gbwatt.plotting import training_curves
 
     return figure(training_curves(history, best_epoch), f"{caption} Its weights are those of epoch {best_epoch}.")

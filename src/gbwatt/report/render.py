@@ -11,19 +11,7 @@ from itertools import count
 
 from gbwatt.report import tables
 from gbwatt.report.html import Html, element, join
-from gbwatt.report.page import (
-    BigTable,
-    Block,
-    Code,
-    Facts,
-    Figure,
-    Fold,
-    Note,
-    Page,
-    Paragraph,
-    Section,
-    Table,
-)
+from gbwatt.report.page import BigTable, Block, Code, Facts, Figure, Fold, Note, Page, Paragraph, Section, Table
 
 _ENLARGED = 1.5  # pictures of two columns then fill the page
 

@@ -6,14 +6,14 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from gbwatt.experiments.config import Experiment
-from gbwatt.experiments.formats import Column, Table, visible
 from gbwatt.experiments.grid import lines as lines_of
 from gbwatt.experiments.runs import Cell, Row
+from gbwatt.experiments.table_formats import Column, Table, visible
 from gbwatt.experiments.tables import Grid, gather, make_table
 from gbwatt.report import pictures, runs, summary
 from gbwatt.report.page import Block, Code, Fold, Page, Paragraph, Section
-from gbwatt.report.ranges import counted, ranges
 from gbwatt.report.study import Study, best_line, others, require_whole, studies
+from gbwatt.report.text import counted, ranges
 
 
 def report_of_rows(

@@ -6,11 +6,11 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from gbwatt.experiments.formats import Column, Table, Value, without_empty
 from gbwatt.experiments.runs import Row, Run
+from gbwatt.experiments.table_formats import Column, Table, Value, without_empty
 from gbwatt.report.page import BigTable, Block, Code, Fold, Paragraph, Section
-from gbwatt.report.ranges import counted
 from gbwatt.report.study import changes
+from gbwatt.report.text import counted
 
 #: Different tracebacks that a page has in full; each may be some thousand characters.
 TRACEBACKS = 40

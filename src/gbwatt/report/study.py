@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from gbwatt import checks
-from gbwatt.experiments import paper, schedule
+from gbwatt.errors import ParameterError
+from gbwatt.experiments import paper, runs
 from gbwatt.experiments.config import Experiment
-from gbwatt.experiments.formats import Table, visible
-from gbwatt.experiments.matching import cells_of
+from gbwatt.experiments.grid import cells_of
 from gbwatt.experiments.runs import Cell, Row, Run
 from gbwatt.experiments.statistics import Summary, summarize
+from gbwatt.experiments.table_formats import Table, visible
 from gbwatt.experiments.tables import Found, Grid, Place, gather, make_table, score_of
 
 _CAPTIONS: Mapping[paper.Quantity, str] = {"score": "Scores", "share": "Matrices", "seconds": "Time"}
@@ -152,7 +152,7 @@ def changes(run: Run) -> str:
     >>> changes(Run("simulated-mi", 1, "gbwatt", seed=0, data="", options={"theta": 1.5}, fraction=0.5))
     'theta = 1.5, fraction = 0.5'
     """
-    given = dict(sorted({**run.options, **schedule.changes(run)}.items()))
+    given = dict(sorted({**run.options, **runs.changes(run)}.items()))
     given |= {"split": run.split} if run.split else {}
     given |= {"fraction": run.fraction} if run.fraction != 1 else {}
     given |= {"noise": run.noise} if run.noise else {}
@@ -163,11 +163,11 @@ def changes(run: Run) -> str:
 def require_whole(rows: Sequence[Row]) -> None:
     """Require rows, and that each says what its run was."""
     if not rows:
-        raise checks.ParameterError("rows is empty: there is nothing to report. Do some runs: `gbwatt benchmark`.")
+        raise ParameterError("rows is empty: there is nothing to report. Do some runs: `gbwatt benchmark`.")
     for row in rows:
         try:
             Run.from_dict(row.run)
         except TypeError as error:
-            raise checks.ParameterError(
+            raise ParameterError(
                 f"row {row.key}: its run {row.run!s:.80} is not one of this version ({error})."
             ) from None

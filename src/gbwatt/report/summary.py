@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gbwatt.experiments import claims
-from gbwatt.experiments.formats import Column, Table, Value
 from gbwatt.experiments.runs import Row
+from gbwatt.experiments.table_formats import Column, Table, Value
 from gbwatt.experiments.tables import WORDS, Grid, is_simulated, measure
 from gbwatt.report.page import BigTable, Block, Facts, Note, Paragraph, Section
-from gbwatt.report.ranges import counted, ranges, span
 from gbwatt.report.study import Study, best_line
+from gbwatt.report.text import counted, ranges, span
 
 _SPREAD = 4  # place of the ± in a line of the highest
 _ABOUT_SPREAD = " ± is the standard deviation over the seeds of a subject, averaged over subjects."

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gbwatt.experiments.formats import Column, Table, Value, show
+from gbwatt.experiments.table_formats import Column, Table, Value, show
 from gbwatt.report.html import Html, clean, element, join
 
 SHOWN = 50  # lines of a big table at a time; page.js has it from the page

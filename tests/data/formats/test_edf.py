@@ -11,8 +11,9 @@ import pytest
 
 from gbwatt.data import DataError, DataWarning, load
 from gbwatt.data.formats import edf
-from tests.data.corpora import damage
-from tests.data.corpora.synthetic import LABELS, background, write_edf
+from gbwatt.errors import EDFError
+from tests.clinical.corpora import damage
+from tests.clinical.corpora.synthetic import LABELS, background, write_edf
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def test_units_of_voltage_are_converted(tmp_path, unit, factor):
 
 
 def kind(file):
-    with pytest.raises(edf.EDFError) as found:
+    with pytest.raises(EDFError) as found:
         edf.read_header(file)
     return found.value.kind
 
@@ -100,7 +101,7 @@ def test_recordings_with_gaps_are_told(file):
     damage.patch(file, damage.RESERVED, "EDF+D", 44)
     header = edf.read_header(file)
     assert header.discontinuous
-    with pytest.raises(edf.EDFError, match="gaps"):
+    with pytest.raises(EDFError, match="gaps"):
         edf.expect_continuous(file, header)
 
 
@@ -252,7 +253,7 @@ def test_long_annotations_do_not_make_the_times_of_records_stricter(tmp_path, on
     header = edf.read_header(file)
     assert header.signals[1].n_samples > 20
     if is_gap:
-        with pytest.raises(edf.EDFError, match=r"record 1 at 1\.9 s"):
+        with pytest.raises(EDFError, match=r"record 1 at 1\.9 s"):
             edf.expect_continuous(file, header)
     else:
         edf.expect_continuous(file, header)

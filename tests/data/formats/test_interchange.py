@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gbwatt import checks
 from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.data.trials import Trials
+from gbwatt.errors import InputError, MismatchError, ParameterError
 from tests.data.test_trials import OTHER, TRUTH, make
 
 FIELDS = ("class_names", "ch_names", "sfreq", "tmin", "unit", "dataset", "steps", "truths")
@@ -87,7 +87,7 @@ def test_class_without_trials_survives_the_round_trip():
 
 
 def test_no_trials_are_no_epochs():
-    with pytest.raises(checks.ParameterError, match="no trials"):
+    with pytest.raises(ParameterError, match="no trials"):
         make()[[]].to_mne()
 
 
@@ -134,7 +134,7 @@ def test_rejected_epochs_are_left_out_and_the_epochs_stay_as_they_were():
     assert Trials.from_mne(epochs).labels.tolist() == ["a", "b"]
     assert len(epochs.events) == 3
     everything = epochs.copy().drop_bad(reject={"eeg": 1e-9}, verbose="ERROR")
-    with pytest.raises(checks.ParameterError, match="all were rejected"):
+    with pytest.raises(ParameterError, match="all were rejected"):
         Trials.from_mne(everything)
 
 
@@ -195,12 +195,12 @@ def test_truths_of_subjects_whose_epochs_are_gone_are_gone():
 
 
 def test_epochs_without_eeg_are_an_error():
-    with pytest.raises(checks.ParameterError, match=r"no good EEG channel, only eog"):
+    with pytest.raises(ParameterError, match=r"no good EEG channel, only eog"):
         Trials.from_mne(foreign().pick(["EOG"]))
 
 
 def test_unknown_channels_are_an_error():
-    with pytest.raises(checks.ParameterError, match=r"channels='O1'.*'Oz'"):
+    with pytest.raises(ParameterError, match=r"channels='O1'.*'Oz'"):
         Trials.from_mne(foreign(), channels=["O1"])
 
 
@@ -208,7 +208,7 @@ def test_channels_of_two_units_are_an_error():
     epochs = (
         make(unit="a.u.").to_mne().add_channels([make(ch_names=("Oz", "O1", "O2")).to_mne()], force_update_info=True)
     )
-    with pytest.raises(checks.MismatchError, match="some channels are in volts"):
+    with pytest.raises(MismatchError, match="some channels are in volts"):
         Trials.from_mne(epochs)
     assert Trials.from_mne(epochs, channels=["Oz"]).unit == "µV"
 
@@ -253,5 +253,5 @@ def test_classes_of_moabbs_labels_are_sorted_unless_given():
 )
 def test_what_does_not_belong_together_is_an_error(change, message):
     x, y, metadata = change(*make().to_moabb())
-    with pytest.raises(checks.InputError, match=message):
+    with pytest.raises(InputError, match=message):
         Trials.from_moabb(x, y, metadata, make().ch_names, 100, class_names=make().class_names)

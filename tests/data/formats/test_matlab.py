@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from gbwatt.data import DataError, files, load
+from gbwatt.data import DataError, _reading, load
 from gbwatt.data.formats.matlab import expect_structure, mat_variables, read_mat
 
 
@@ -81,7 +81,7 @@ def test_cells_that_are_not_there_are_refused(tmp_path):
 
 
 def test_a_small_file_cannot_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "ALWAYS_ALLOWED", 1 << 22)
+    monkeypatch.setattr(_reading, "ALWAYS_ALLOWED", 1 << 22)
     file = tmp_path / "x.mat"
     scipy.io.savemat(file, {"x": np.zeros((1 << 22, 1))}, do_compression=True)
     monkeypatch.setattr(scipy.io, "loadmat", lambda *_, **__: pytest.fail("SciPy was asked to read it"))
@@ -102,7 +102,7 @@ def changed(file, at, value):
     ids=["other text", "no text", "other minor version", "text of version 7.3"],
 )
 def test_the_text_of_a_header_does_not_switch_off_the_limit(tmp_path, monkeypatch, at, value, suffix):
-    monkeypatch.setattr(files, "ALWAYS_ALLOWED", 1 << 22)
+    monkeypatch.setattr(_reading, "ALWAYS_ALLOWED", 1 << 22)
     file = tmp_path / f"x.{suffix}"
     scipy.io.savemat(file, {"x": np.zeros((1 << 22, 1))}, do_compression=True, appendmat=False)
     changed(file, at, value)

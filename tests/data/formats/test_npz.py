@@ -9,10 +9,10 @@ import zipfile
 import numpy as np
 import pytest
 
-from gbwatt.data import files
-from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data import _reading
 from gbwatt.data.formats import npz
 from gbwatt.data.formats.npz import read_npz, write_npz
+from gbwatt.errors import DataError, MissingFileError
 from tests.data.formats.test_interchange import assert_same, full
 from tests.data.test_trials import make
 
@@ -200,7 +200,7 @@ def test_missing_file_is_named(file):
 
 @pytest.mark.parametrize("name", ["X", "y", "subject", "group", "record"])
 def test_a_small_file_cannot_fill_the_memory(file, monkeypatch, name):
-    monkeypatch.setattr(files, "ALWAYS_ALLOWED", 1 << 22)
+    monkeypatch.setattr(_reading, "ALWAYS_ALLOWED", 1 << 22)
     save(file, **{name: None})
     with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED) as archive:
         stream = io.BytesIO()
@@ -213,7 +213,7 @@ def test_a_small_file_cannot_fill_the_memory(file, monkeypatch, name):
 
 
 def test_files_larger_than_the_memory_are_refused(file, monkeypatch):
-    monkeypatch.setattr(files, "_memory", lambda: 500)
+    monkeypatch.setattr(_reading, "_memory", lambda: 500)
     with pytest.raises(DataError, match=r"found arrays of .*; expected what fits into 500 bytes of memory"):
         read_npz(save(file))
 

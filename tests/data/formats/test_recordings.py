@@ -15,12 +15,11 @@ import pytest
 import scipy.io
 from typer.testing import CliRunner
 
-from gbwatt import checks
 from gbwatt.cli.app import app
-from gbwatt.data import Trials, files, load
-from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data import Trials, _reading, load
 from gbwatt.data.formats.edf import read_header as edf_header
 from gbwatt.data.formats.recordings import read_file
+from gbwatt.errors import DataError, MissingFileError, ParameterError
 from tests.data.formats.test_interchange import assert_same, full
 from tests.recordings import folder
 
@@ -269,12 +268,12 @@ def test_recording_without_eeg_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("tmin, tmax", [(1, 1), (2, 1), (np.nan, 1), (0, "1"), (0, 0.001)])
 def test_window_must_have_a_length(fif, tmin, tmax):
-    with pytest.raises(checks.ParameterError, match=r"tm(ax|in)="):
+    with pytest.raises(ParameterError, match=r"tm(ax|in)="):
         read_file(fif, tmin=tmin, tmax=tmax)
 
 
 def test_event_of_two_classes_is_an_error(fif):
-    with pytest.raises(checks.ParameterError, match="'T1' in two places"):
+    with pytest.raises(ParameterError, match="'T1' in two places"):
         read_file(fif, classes={"a": "T1", "b": ["T1", "T2"]}, tmin=0, tmax=1)
 
 
@@ -568,7 +567,7 @@ def test_samples_that_are_lost_in_a_fif_file_are_noticed(fif, flipped):
 
 
 def test_compressed_files_cannot_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "ALWAYS_ALLOWED", 1 << 22)
+    monkeypatch.setattr(_reading, "ALWAYS_ALLOWED", 1 << 22)
     with gzip.open(tmp_path / "m_raw.fif.gz", "wb") as stream:
         for _ in range(100):
             stream.write(bytes(1 << 20))

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 
-from gbwatt.data.files import cut
+from gbwatt.data._reading import cut
 from gbwatt.data.preprocessing import BandPass, Crop, Preprocessing
 from gbwatt.data.trials import Trials
 

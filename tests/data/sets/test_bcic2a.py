@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import scipy.io
 
-from gbwatt.data.catalogue import find_source
-from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data.datasets import find_source
 from gbwatt.data.sets import bcic2a
+from gbwatt.errors import DataError, MissingFileError
 from tests.data.sets.gdf import STEP, write_gdf
 
 SFREQ, BREAK = 250, 100

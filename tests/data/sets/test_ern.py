@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 import scipy.io
 
-from gbwatt.data.catalogue import find_source
-from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data.datasets import find_source
 from gbwatt.data.montage import montage_name
 from gbwatt.data.sets import ern
+from gbwatt.errors import DataError, MissingFileError
 from tests.data.sets.margins import error_of_cutting_first
 
 COUNTS = (60, 60, 60, 60, 100)

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import scipy.io
 
-from gbwatt import checks
-from gbwatt.data.catalogue import find_source
-from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data.datasets import find_source
 from gbwatt.data.montage import montage_name
 from gbwatt.data.sets import mamem
+from gbwatt.errors import DataError, MissingFileError, ParameterError
 from tests import recordings
 from tests.data.sets.margins import error_of_cutting_first
 
@@ -299,7 +298,7 @@ def test_raw_samples_that_are_not_finite_are_refused(tmp_path, raw_files, sessio
 
 
 def test_moabb_has_no_eleventh_subject_and_the_error_names_other_sources():
-    with pytest.raises(checks.ParameterError, match=r"subject=11.*'processed' or source='raw'"):
+    with pytest.raises(ParameterError, match=r"subject=11.*'processed' or source='raw'"):
         mamem.read_moabb([], 11)
 
 

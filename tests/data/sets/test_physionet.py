@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gbwatt.data.catalogue import find_source
-from gbwatt.data.files import DataError, MissingFileError
+from gbwatt.data.datasets import find_source
 from gbwatt.data.montage import montage_name
 from gbwatt.data.sets import bcic2a, physionet
+from gbwatt.errors import DataError, MissingFileError, TimingWarning
 from tests import recordings
 
 REST, IMAGERY = 4.2, 4.1  # seconds, in most of the real recordings
@@ -135,7 +135,7 @@ def test_other_sampling_rate_is_told_and_the_window_stays(tmp_path):
     files = [tmp_path / f"S088R{run:02d}.edf" for run in physionet.RUNS]
     for seed, file in enumerate(files):
         write_run(file, seed, sfreq=128, annotations=marks("12", rest=1.375, imagery=5.125))
-    with pytest.warns(physionet.TimingWarning, match=r"subject 88: recorded at 128 Hz, most others at 160 Hz"):
+    with pytest.warns(TimingWarning, match=r"subject 88: recorded at 128 Hz, most others at 160 Hz"):
         found = physionet.read_edf(files, 88)
     assert found.shape == (12, 64, 704)
     assert found.sfreq == 128
@@ -152,7 +152,7 @@ def test_other_sampling_rate_is_told_and_the_window_stays(tmp_path):
 def test_trial_shorter_than_the_window_is_left_out_and_told(written, tmp_path, annotations, seconds, left, shortest):
     file = tmp_path / "S001R04.edf"
     write_run(file, 0, annotations=annotations, seconds=seconds)
-    with pytest.warns(physionet.TimingWarning, match=rf"S001R04\.edf: 1 of 5 trials .* {shortest} s the shortest"):
+    with pytest.warns(TimingWarning, match=rf"S001R04\.edf: 1 of 5 trials .* {shortest} s the shortest"):
         found = physionet.read_edf([file, *written.files[1:]], 1)
     assert len(found.select(run="4")) == left
 
@@ -278,7 +278,7 @@ def real(subject: int):
 @pytest.mark.parametrize("subject", [1, 2, 3, 7, 49])
 def test_real_recordings_have_about_45_trials_a_task(subject):
     with warnings.catch_warnings():
-        warnings.simplefilter("error", physionet.TimingWarning)
+        warnings.simplefilter("error", TimingWarning)
         trials = real(subject)
     counts = Counter(trials.labels.tolist())
     assert counts["left fist"] + counts["right fist"] == 45
@@ -290,7 +290,7 @@ def test_real_recordings_have_about_45_trials_a_task(subject):
 
 
 def test_real_recordings_of_subject_88_are_noticed():
-    with pytest.warns(physionet.TimingWarning, match="subject 88: recorded at 128 Hz"):
+    with pytest.warns(TimingWarning, match="subject 88: recorded at 128 Hz"):
         trials = real(88)
     assert trials.shape == (114, 64, 704)
     assert physionet.PREPROCESSING(trials[:3]).shape == (3, 22, 438)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gbwatt import checks
+from gbwatt.clinical.corpora import build
 from gbwatt.data import MissingFileError, find_dataset, load
-from gbwatt.data.catalogue import subjects_here
-from gbwatt.data.corpora import build
-from tests.data.corpora.synthetic import write_tuab
+from gbwatt.data.datasets import subjects_here
+from gbwatt.errors import ParameterError
+from tests.clinical.corpora.synthetic import write_tuab
 
 
 @pytest.fixture
@@ -24,14 +24,14 @@ def test_a_corpus_is_found_by_its_cache(root):
 
 
 def test_it_is_not_loaded_as_a_whole(root):
-    with pytest.raises(checks.ParameterError, match=r"tuab is a corpus.*Corpus\.open\('.*tuab'\).*gbwatt finetune"):
+    with pytest.raises(ParameterError, match=r"tuab is a corpus.*Corpus\.open\('.*tuab'\).*gbwatt finetune"):
         load("tuab", root=root)
 
 
 def test_its_protocol_is_not_for_trials():
     protocol = find_dataset("tuev").protocol
     assert protocol.describe() == {"protocol": "OfficialEvaluation", "valid_fraction": 0.2}
-    with pytest.raises(checks.ParameterError, match=r"Corpus\.part"):
+    with pytest.raises(ParameterError, match=r"Corpus\.part"):
         protocol.splits(None)
 
 

@@ -8,8 +8,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from gbwatt.data.files import DataError, opening, require_file, warn_of
+from gbwatt.data._reading import opening, require_file, warn_of
 from gbwatt.data.formats.headers import Channel
+from gbwatt.errors import DataError
 
 #: Bytes of a sample, by the name of its format.
 SAMPLE_BYTES = {"INT_16": 2, "INT_32": 4, "IEEE_FLOAT_32": 4}

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt.data.files import DataError, require_file, warn_of
+from gbwatt.data._reading import require_file, warn_of
 from gbwatt.data.formats.headers import Channel, microvolts
+from gbwatt.errors import EDFError
 
 FIXED, PER_SIGNAL = 256, 256  # bytes
 BLOCK = 1 << 24  # bytes that are read at once
@@ -39,15 +40,6 @@ _WHOLE = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
 _CONTROL = re.compile(rb"[\x01-\x1f\x7f]")
 _ONSET = re.compile(rb"([+-][0-9]+(?:\.[0-9]*)?)\x14")
-
-
-class EDFError(DataError):
-    """An EDF or BDF file is damaged; ``kind`` is one of :data:`gbwatt.data.corpora.KINDS`, ``reason`` says what."""
-
-    def __init__(self, file: Path, kind: str, found: str, expected: str, remedy: str = "Copy it again.") -> None:
-        super().__init__(file, found, expected, remedy)
-        self.kind = kind
-        self.reason = f"found {found}; expected {expected}"
 
 
 @dataclass(frozen=True)

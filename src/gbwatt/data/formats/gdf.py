@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt.data.files import DataError, require_file
+from gbwatt.data._reading import require_file
 from gbwatt.data.formats.headers import Channel
+from gbwatt.errors import DataError
 
 Array = NDArray[Any]
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt import checks
-from gbwatt.data import fields
+from gbwatt._validation import check_one_of
+from gbwatt.data import _trial_fields
 from gbwatt.data.montage import montage_name
-from gbwatt.data.steps import Convert, Pick, Step
-from gbwatt.data.trials import UNITS, Trials
-from gbwatt.data.truth import Truth
+from gbwatt.data.preprocessing.steps import Convert, Pick, Step
+from gbwatt.data.trials import UNITS, Trials, Truth
+from gbwatt.errors import InputError, MismatchError, ParameterError, ShapeError
 
 if TYPE_CHECKING:
     import mne
@@ -47,7 +47,7 @@ def to_mne(trials: Trials) -> mne.EpochsArray:
     import mne
 
     if not len(trials):
-        raise checks.ParameterError("there are no trials; MNE has no epochs without any.")
+        raise ParameterError("there are no trials; MNE has no epochs without any.")
     n, n_chans, n_times = trials.shape
     epochs = mne.EpochsArray(
         trials.X.astype(np.float64) * UNITS.get(trials.unit, 1.0),
@@ -97,7 +97,7 @@ def from_mne(
     """
     kept = epochs.copy().drop_bad(verbose="ERROR")
     if not len(kept):
-        raise checks.ParameterError(f"none of the {len(epochs.drop_log)} epochs is left; all were rejected.")
+        raise ParameterError(f"none of the {len(epochs.drop_log)} epochs is left; all were rejected.")
     picks = _picks(kept, channels)
     unit, scale = _unit(kept, picks)
     names = {code: name for name, code in sorted(kept.event_id.items(), key=lambda item: item[1])}
@@ -154,17 +154,17 @@ def _picks(epochs: mne.BaseEpochs, channels: Sequence[str] | None) -> list[int]:
         picks = mne.pick_types(epochs.info, eeg=True).tolist()  # without those marked as bad
         if not picks:
             types = ", ".join(sorted(set(epochs.get_channel_types())))
-            raise checks.ParameterError(f"the epochs have no good EEG channel, only {types}; name some in channels.")
+            raise ParameterError(f"the epochs have no good EEG channel, only {types}; name some in channels.")
         return list(picks)
     for name in channels:
-        checks.one_of("channels", name, tuple(epochs.ch_names))
+        check_one_of("channels", name, tuple(epochs.ch_names))
     return [epochs.ch_names.index(name) for name in channels]
 
 
 def _unit(epochs: mne.BaseEpochs, picks: Sequence[int]) -> tuple[str, float]:
     without = [int(epochs.info["chs"][pick]["unit"]) == _no_unit() for pick in picks]
     if any(without) and not all(without):
-        raise checks.MismatchError("some channels are in volts and some have no unit; choose with channels=[...].")
+        raise MismatchError("some channels are in volts and some have no unit; choose with channels=[...].")
     return ("a.u.", 1.0) if any(without) else ("µV", 1e6)
 
 
@@ -204,8 +204,8 @@ def _checksum(record: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(record, sort_keys=True).encode())
 
 
-def _damaged_record(why: str) -> checks.ParameterError:
-    return checks.ParameterError(
+def _damaged_record(why: str) -> ParameterError:
+    return ParameterError(
         f"the record of these trials is damaged ({why}); a dict with dataset, steps and truths is needed. Write the "
         "file again."
     )
@@ -287,12 +287,12 @@ def to_record(trials: Trials) -> dict[str, Any]:
 def provenance(record: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of :class:`Trials` out of what :func:`to_record` gave, which may come from a damaged file."""
     try:
-        settled = fields.settled(record)
+        settled = _trial_fields.settled(record)
         found = {name: settled[name] for name in ("dataset", "steps") if name in settled}
         if "steps" in found:
             found["steps"] = [dict(step) for step in found["steps"]]
         truths = {int(subject): Truth.from_dict(truth) for subject, truth in settled.get("truths", {}).items()}
-    except checks.InputError:
+    except InputError:
         raise
     except Exception as error:  # whatever is not where it should be
         raise _damaged_record(f"{type(error).__name__}: {error}") from error
@@ -340,10 +340,10 @@ def from_moabb(
         Other fields of :class:`Trials`, such as ``tmin``, ``unit`` and ``dataset``.
     """
     if np.ndim(X) == 4:
-        raise checks.ShapeError(f"'X' {np.shape(X)} has a bank of filters on its last axis; take one: X[..., 0].")
+        raise ShapeError(f"'X' {np.shape(X)} has a bank of filters on its last axis; take one: X[..., 0].")
     missing = [name for name in ("subject", "session", "run") if name not in metadata]
     if missing:
-        raise checks.ParameterError(f"metadata has the columns {list(metadata)}; {missing[0]!r} is missing.")
+        raise ParameterError(f"metadata has the columns {list(metadata)}; {missing[0]!r} is missing.")
     names, codes = numbered(y, class_names)
     return Trials(
         X=X, y=codes, class_names=names, ch_names=tuple(ch_names), sfreq=sfreq, **{**_columns(metadata), **others}
@@ -355,6 +355,6 @@ def numbered(labels: Any, class_names: Sequence[str] | None = None) -> tuple[tup
     texts = np.asarray(labels).astype(str)
     names = tuple(np.unique(texts).tolist() if class_names is None else map(str, class_names))
     for name in np.unique(texts).tolist():
-        checks.one_of("y", name, names)
+        check_one_of("y", name, names)
     place = {name: number for number, name in enumerate(names)}
     return names, np.array([place[text] for text in texts.ravel().tolist()], dtype=np.int64).reshape(texts.shape)

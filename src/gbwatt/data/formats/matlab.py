@@ -18,7 +18,8 @@ import numpy as np
 import scipy.io
 from numpy.typing import NDArray
 
-from gbwatt.data.files import DataError, allowed_bytes, expect_expansion, opening
+from gbwatt.data._reading import allowed_bytes, expect_expansion, opening
+from gbwatt.errors import DataError
 
 Array = NDArray[Any]
 

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt import checks
-from gbwatt.data.files import MissingFileError
 from gbwatt.data.formats.interchange import from_moabb
 from gbwatt.data.trials import Trials
+from gbwatt.errors import MissingFileError, ParameterError
 
 Array = NDArray[Any]
 
@@ -51,7 +50,7 @@ def read_moabb(
     name = type(found).__name__ if not isinstance(dataset, str) else dataset
     if subject not in found.subject_list:
         known = ", ".join(map(str, found.subject_list))
-        raise checks.ParameterError(f"subject={subject!r} is not in {name}; MOABB has {known}.")
+        raise ParameterError(f"subject={subject!r} is not in {name}; MOABB has {known}.")
     paradigm = _paradigm(name, found, band, resample)
     return _trials(name, found, paradigm, _epochs(name, found, paradigm, subject))
 
@@ -75,15 +74,13 @@ def open_dataset(dataset: str, **options: Any) -> Any:
     if dataset not in known:
         close = difflib.get_close_matches(dataset, known, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise checks.ParameterError(f"dataset={dataset!r} is none of the {len(known)} of moabb.datasets.{hint}")
+        raise ParameterError(f"dataset={dataset!r} is none of the {len(known)} of moabb.datasets.{hint}")
     return known[dataset](**options)
 
 
 def _paradigm(name: str, dataset: Any, band: tuple[float | None, float | None] | None, resample: float | None) -> Any:
     if dataset.paradigm not in _PARADIGMS:
-        raise checks.ParameterError(
-            f"{name} is of the paradigm {dataset.paradigm!r}; {', '.join(_PARADIGMS)} can be read."
-        )
+        raise ParameterError(f"{name} is of the paradigm {dataset.paradigm!r}; {', '.join(_PARADIGMS)} can be read.")
     options: dict[str, Any] = {} if band is None else {"fmin": band[0], "fmax": band[1]}
     if resample is not None:
         options["resample"] = resample

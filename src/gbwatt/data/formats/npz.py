@@ -14,19 +14,10 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt import checks
-from gbwatt.data.files import (
-    DataError,
-    MissingFileError,
-    expect_expansion,
-    expect_finite,
-    expect_shape,
-    in_words,
-    require_file,
-    size,
-)
+from gbwatt.data._reading import expect_expansion, expect_finite, expect_shape, in_words, require_file, size
 from gbwatt.data.formats.interchange import numbered, provenance, to_record
 from gbwatt.data.trials import Trials
+from gbwatt.errors import DataError, InputError, MismatchError, MissingFileError
 
 Array = NDArray[Any]
 
@@ -80,7 +71,7 @@ def read_npz(file: str | Path) -> Trials:
     except DataError:
         raise
     except Exception as error:  # of a field, or whatever a damaged record leads to
-        what = str(error) if isinstance(error, checks.InputError) else f"{type(error).__name__}: {error}"
+        what = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
         raise DataError(file, f"what does not make trials: {what}", _FORM) from error
 
 
@@ -187,5 +178,5 @@ def _labels(content: Mapping[str, Array]) -> dict[str, Any]:
 def _whole(y: Array) -> Array:
     odd = y[y != np.round(y)]
     if odd.size:
-        raise checks.MismatchError(f"'y' has {odd[0]}; classes are whole numbers or names.")
+        raise MismatchError(f"'y' has {odd[0]}; classes are whole numbers or names.")
     return y.astype(np.int64)

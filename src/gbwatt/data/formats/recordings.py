@@ -16,19 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt import checks
-from gbwatt.characters import replace_unsafe
-from gbwatt.data.files import (
-    DataError,
-    DataWarning,
-    MNEDataWarning,
-    expect_expansion,
-    opening,
-    printable,
-    size,
-    warn_of,
-)
-from gbwatt.data.formats import brainvision, edf, fif, gdf
+from gbwatt._text import printable, replace_unsafe
+from gbwatt._validation import check_number
+from gbwatt.data._reading import MNEDataWarning, expect_expansion, opening, size, warn_of
+from gbwatt.data.formats import brainvision, edf, gdf, headers
 from gbwatt.data.formats.headers import (
     Channel,
     check_channels,
@@ -41,6 +32,7 @@ from gbwatt.data.formats.headers import (
 from gbwatt.data.formats.interchange import from_mne
 from gbwatt.data.formats.matlab import expect_structure, mat_variables, read_mat
 from gbwatt.data.trials import Trials
+from gbwatt.errors import DataError, DataWarning, InputError, ParameterError
 
 if TYPE_CHECKING:
     import mne
@@ -129,7 +121,7 @@ def inspect(file: Path) -> tuple[Channel, ...]:
     if suffix in (".vhdr", ".ahdr"):
         return brainvision.read_header(file).channels
     if suffix == ".fif" and file.is_file():
-        fif.expect_tags(file)
+        headers.expect_tags(file)
     if suffix == ".gz" and file.is_file():
         _expect_unpacked(file)
     return ()
@@ -422,7 +414,7 @@ def _wanted(file: Path, classes: Classes, counts: Mapping[str, int]) -> dict[str
     asked = [event for events in wanted.values() for event in events]
     twice = [event for event, n in Counter(asked).items() if n > 1]
     if twice:
-        raise checks.ParameterError(f"classes={classes!r} has the event {twice[0]!r} in two places.")
+        raise ParameterError(f"classes={classes!r} has the event {twice[0]!r} in two places.")
     absent = [event for event in asked if not counts.get(event)]
     if absent or not asked:
         expected = f"also {', '.join(absent)}" if absent else "some that begin trials"
@@ -523,11 +515,11 @@ def _report_overlap(file: Path, epochs: mne.Epochs) -> None:
 
 def _n_times(tmin: float, tmax: float, sfreq: float) -> int:
     """Number of samples in a window."""
-    checks.number("tmin", tmin)
-    checks.number("tmax", tmax)
+    check_number("tmin", tmin)
+    check_number("tmax", tmax)
     n_times = round((tmax - tmin) * sfreq)
     if n_times < 1:
-        raise checks.ParameterError(f"tmax={tmax} must be above tmin={tmin}, by a sample ({1 / sfreq:g} s) at least.")
+        raise ParameterError(f"tmax={tmax} must be above tmin={tmin}, by a sample ({1 / sfreq:g} s) at least.")
     return n_times
 
 
@@ -590,7 +582,7 @@ def _trials(file: Path, epochs: mne.BaseEpochs, channels: Sequence[str] | None, 
     try:
         return from_mne(epochs, channels=channels, **whose)
     except Exception as error:  # of what MNE read out of a damaged file, too
-        what = str(error) if isinstance(error, checks.InputError) else f"{type(error).__name__}: {error}"
+        what = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
         raise DataError(
             file, f"what does not make trials: {what}", "EEG channels, and trials that are not rejected"
         ) from error

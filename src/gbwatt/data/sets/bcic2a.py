@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt.data.catalogue import Dataset, Source
-from gbwatt.data.files import DataError, cut, expect_finite, expect_labels, expect_shape, opening
+from gbwatt.data._reading import cut, expect_finite, expect_labels, expect_shape, opening
+from gbwatt.data.datasets import Dataset, Source
 from gbwatt.data.formats.matlab import read_mat
 from gbwatt.data.formats.moabb import open_dataset, stimuli
 from gbwatt.data.formats.recordings import check_signals, inspect
 from gbwatt.data.preprocessing import BandPass, Crop, Preprocessing, Resample
 from gbwatt.data.splits import HeldOutSession
 from gbwatt.data.trials import Trials, concatenate
+from gbwatt.errors import DataError
 
 Array = NDArray[Any]
 

@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt.data.catalogue import Dataset, Source
-from gbwatt.data.files import DataError, cut, expect_finite, expect_labels, expect_shape, opening
+from gbwatt.data._reading import cut, expect_finite, expect_labels, expect_shape, opening
+from gbwatt.data.datasets import Dataset, Source
 from gbwatt.data.formats.matlab import read_mat
 from gbwatt.data.preprocessing import BandPass, Crop, Preprocessing, Resample
 from gbwatt.data.splits import BySession
 from gbwatt.data.trials import Trials
+from gbwatt.errors import DataError
 
 Array = NDArray[Any]
 

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt import checks
-from gbwatt.data.catalogue import Dataset, Source
-from gbwatt.data.files import DataError, cut, expect_finite, expect_labels, expect_shape
+from gbwatt.data._reading import cut, expect_finite, expect_labels, expect_shape
+from gbwatt.data.datasets import Dataset, Source
 from gbwatt.data.formats.matlab import read_mat
 from gbwatt.data.formats.moabb import open_dataset, stimuli
 from gbwatt.data.preprocessing import BandPass, Crop, Preprocessing, Resample
 from gbwatt.data.splits import BySession
 from gbwatt.data.trials import Trials, concatenate
+from gbwatt.errors import DataError, ParameterError
 
 Array = NDArray[Any]
 
@@ -240,7 +240,7 @@ def read_moabb(files: Sequence[Path], subject: int) -> Trials:
     """
     del files  # MOABB has its own
     if subject == 11:
-        raise checks.ParameterError(
+        raise ParameterError(
             "subject=11 is not in MOABB's MAMEM2, which looks for its files under another number; "
             "use source='processed' or source='raw'."
         )

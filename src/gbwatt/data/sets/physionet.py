@@ -18,14 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt.data.catalogue import Dataset, Source
-from gbwatt.data.files import DataError, DataWarning, cut, expect_finite, opening
+from gbwatt.data._reading import cut, expect_finite, opening
+from gbwatt.data.datasets import Dataset, Source
 from gbwatt.data.formats.moabb import open_dataset, stimuli
 from gbwatt.data.formats.recordings import check_signals, inspect
 from gbwatt.data.preprocessing import Pick, Preprocessing
 from gbwatt.data.sets import bcic2a
 from gbwatt.data.splits import LeaveOneRoundOut
 from gbwatt.data.trials import Trials, concatenate
+from gbwatt.errors import DataError, TimingWarning
 
 Array = NDArray[Any]
 
@@ -48,10 +49,6 @@ REST, FIRST, SECOND = "T0", "T1", "T2"
 
 #: Seconds after the cue that are cut out, and on either side what filters need.
 WINDOW, MARGIN = bcic2a.WINDOW, bcic2a.MARGIN
-
-
-class TimingWarning(DataWarning):
-    """A recording has another sampling rate, or shorter trials, than the data set says."""
 
 
 # ---- files

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from gbwatt import checks
-from gbwatt.data.catalogue import Dataset, Source
-from gbwatt.data.simulated.paradigm import Paradigm
+from gbwatt._validation import check_at_least, check_number, check_one_of
+from gbwatt.data.datasets import Dataset, Source
+from gbwatt.data.simulated.paradigms import Paradigm
 from gbwatt.data.simulated.recording import make
 from gbwatt.data.simulated.sets import ERN, MI, SETS, SSVEP
 from gbwatt.data.trials import Trials
+from gbwatt.errors import ParameterError
 
 __all__ = ["DATASETS", "ERN", "MI", "SETS", "SSVEP", "Paradigm", "simulate"]
 
@@ -43,15 +44,15 @@ def simulate(name: str, subject: int, *, difficulty: float = 0.5, seed: int = 0)
     >>> trials.shape, trials.truth.effects["10 Hz"][0].channels
     ((500, 8, 125), ('Oz',))
     """
-    checks.one_of("name", name, tuple(SETS))
+    check_one_of("name", name, tuple(SETS))
     paradigm = SETS[name]
     if subject not in paradigm.like.subjects:
         allowed = ", ".join(map(str, paradigm.like.subjects))
-        raise checks.ParameterError(f"subject={subject!r} is not in {name}; it has {allowed}.")
-    checks.number("difficulty", difficulty)
+        raise ParameterError(f"subject={subject!r} is not in {name}; it has {allowed}.")
+    check_number("difficulty", difficulty)
     if not 0 <= difficulty <= 1:
-        raise checks.ParameterError(f"difficulty={difficulty} must be from 0, easy, to 1, where there is no effect.")
-    checks.at_least("seed", seed, 0)
+        raise ParameterError(f"difficulty={difficulty} must be from 0, easy, to 1, where there is no effect.")
+    check_at_least("seed", seed, 0)
     return make(paradigm, subject, difficulty, seed)
 
 

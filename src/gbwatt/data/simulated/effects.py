@@ -9,8 +9,8 @@ import scipy.special
 from numpy.typing import NDArray
 
 from gbwatt.data.sets.mamem import FREQUENCIES
-from gbwatt.data.simulated.background import coloured, frequencies, in_time, peak
-from gbwatt.data.simulated.paradigm import Planted, Stimulation
+from gbwatt.data.simulated.paradigms import Planted, Stimulation
+from gbwatt.data.simulated.sources import coloured, frequencies, in_time, peak
 
 Array = NDArray[Any]
 

@@ -10,11 +10,10 @@ import scipy.fft
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
-from gbwatt.data.simulated import background
-from gbwatt.data.simulated.forward import head, unit
-from gbwatt.data.simulated.paradigm import Area, Paradigm, Person, Planted, Stimulation, draw_person
-from gbwatt.data.trials import Trials
-from gbwatt.data.truth import Effect, Truth
+from gbwatt.data.simulated import sources
+from gbwatt.data.simulated.paradigms import Area, Paradigm, Person, Planted, Stimulation, draw_person
+from gbwatt.data.simulated.sources import head, unit
+from gbwatt.data.trials import Effect, Trials, Truth
 
 Array = NDArray[Any]
 
@@ -90,12 +89,12 @@ def _leads(paradigm: Paradigm, n_sessions: int, rng: np.random.Generator) -> Arr
 
 def _places(paradigm: Paradigm, rng: np.random.Generator) -> list[tuple[Array, Array]]:
     """Positions and orientations of areas, alpha sources, eyes and background."""
-    alpha = [Area((name,), (), 0.7) for name in background.ALPHA_AREAS]
+    alpha = [Area((name,), (), 0.7) for name in sources.ALPHA_AREAS]
     return [
         _beneath(paradigm.areas, rng),
         _beneath(alpha, rng),
         _beneath([_EYES], rng),
-        background.cortex(rng, N_BACKGROUND),
+        sources.cortex(rng, N_BACKGROUND),
     ]
 
 
@@ -109,7 +108,7 @@ def _beneath(areas: Sequence[Area], rng: np.random.Generator) -> tuple[Array, Ar
 
 def _sizes(paradigm: Paradigm, leads: Array) -> list[tuple[slice, Array]]:
     """What the leads of each kind of source are to be divided by; the last electrode of ``leads`` is Fpz."""
-    eyes = len(paradigm.areas) + len(background.ALPHA_AREAS)
+    eyes = len(paradigm.areas) + len(sources.ALPHA_AREAS)
     average = leads.mean(axis=0)
     rest = leads[:, :-1, eyes + 1 :]
     return [
@@ -133,18 +132,18 @@ def _record(
 ) -> Array:
     """Samples (n * repeats, n_chans, n_times) in µV: all sources through their leads, noise, drift, and a band-pass."""
     n_times, n_chans = len(times), len(paradigm.ch_names)
-    f = background.frequencies(n_times, paradigm.sfreq)
-    gain = background.band_pass(f, paradigm.band).astype(np.float32)
-    sources = _sources(person, signals, times, f, streams)
-    n_sources = sources.shape[1]
-    spectra = leads[session, :, :n_sources].astype(np.float32) @ sources
-    level = _level(person, f, gain) * background.drift(streams[_DRIFT], session, 1, 0.12, 0.08)
-    shape = background.slope(f, person.slope)
+    f = sources.frequencies(n_times, paradigm.sfreq)
+    gain = sources.band_pass(f, paradigm.band).astype(np.float32)
+    spectra = _sources(person, signals, times, f, streams)
+    n_sources = spectra.shape[1]
+    spectra = leads[session, :, :n_sources].astype(np.float32) @ spectra
+    level = _level(person, f, gain) * sources.drift(streams[_DRIFT], session, 1, 0.12, 0.08)
+    shape = sources.slope(f, person.slope)
     rest = leads[session, :, n_sources:] * level[..., None]
-    spectra += background.ongoing(streams[_ONGOING], rest, shape, n_times)
+    spectra += sources.ongoing(streams[_ONGOING], rest, shape, n_times)
     spectra += _noise(len(paradigm.sessions), n_chans, session, times, len(f), streams[_ARTEFACTS])
-    spectra *= background.drift(streams[_DRIFT], session, n_chans, 0.06, 0.03).astype(np.float32)[..., None]
-    return _cut(paradigm, background.in_time(spectra * gain, n_times))
+    spectra *= sources.drift(streams[_DRIFT], session, n_chans, 0.06, 0.03).astype(np.float32)[..., None]
+    return _cut(paradigm, sources.in_time(spectra * gain, n_times))
 
 
 def _sources(person: Person, signals: Array, times: Array, f: Array, streams: Sequence[np.random.Generator]) -> Array:
@@ -152,9 +151,9 @@ def _sources(person: Person, signals: Array, times: Array, f: Array, streams: Se
     n = len(signals)
     return np.concatenate(
         [
-            background.in_frequency(signals),
-            background.alpha(streams[_ONGOING], person, n, f, len(times)),
-            background.in_frequency(background.blinks(streams[_ARTEFACTS], person, n, times)),
+            sources.in_frequency(signals),
+            sources.alpha(streams[_ONGOING], person, n, f, len(times)),
+            sources.in_frequency(sources.blinks(streams[_ARTEFACTS], person, n, times)),
         ],
         axis=1,
     )
@@ -162,7 +161,7 @@ def _sources(person: Person, signals: Array, times: Array, f: Array, streams: Se
 
 def _level(person: Person, f: Array, gain: Array) -> float:
     """Standard deviation of the background before the band-pass, for the one that it should have after it."""
-    shape = background.slope(f, person.slope)
+    shape = sources.slope(f, person.slope)
     return person.level * float(np.sqrt((shape**2).sum() / ((shape * gain) ** 2).sum()))
 
 
@@ -171,8 +170,8 @@ def _noise(
 ) -> Array:
     """Spectra (n, n_chans, n_freqs) of what does not come from the head: the mains, and each electrode's own noise."""
     pattern = (1 + 0.4 * rng.standard_normal((n_sessions, n_chans, 1))).astype(np.float32)
-    mains = background.in_frequency(background.hum(rng, len(session), times))
-    own = background.coloured(rng, (len(session), n_chans), np.ones(n_freqs), len(times))
+    mains = sources.in_frequency(sources.hum(rng, len(session), times))
+    own = sources.coloured(rng, (len(session), n_chans), np.ones(n_freqs), len(times))
     return np.asarray(pattern[session] * mains + np.float32(_SENSOR) * own)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gbwatt.data.sets import bcic2a, ern, mamem
 from gbwatt.data.simulated.effects import desynchronise, evoke, flicker
-from gbwatt.data.simulated.paradigm import Area, Paradigm
+from gbwatt.data.simulated.paradigms import Area, Paradigm
 
 Array = NDArray[Any]
 

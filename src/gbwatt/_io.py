@@ -1,0 +1,87 @@
+"""Files: atomic writes, JSON, and checksums of JSON records."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gbwatt.errors import ModelFileError
+
+#: Entry of a record with the checksum of all others.
+KEY = "sha256"
+
+
+def digest(record: Mapping[str, Any]) -> str:
+    """SHA-256 of a record as it is after JSON, without its own checksum; order and white space do not matter.
+
+    Examples
+    --------
+    >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1, "sha256": "..."})
+    True
+    """
+    rest = {key: value for key, value in record.items() if key != KEY}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def sealed(text: str) -> dict[str, Any]:
+    """The record of a JSON text, with its checksum.
+
+    Examples
+    --------
+    >>> sorted(sealed('{"a": 1}'))
+    ['a', 'sha256']
+    """
+    record: dict[str, Any] = json.loads(text)
+    return {**record, KEY: digest(record)}
+
+
+def is_intact(record: Mapping[str, Any]) -> bool:
+    """Whether the checksum of a record is right; one without a checksum, or nested too deeply, counts as damaged.
+
+    Examples
+    --------
+    >>> is_intact(sealed('{"a": 1}')), is_intact({"a": 1})
+    (True, False)
+    """
+    try:
+        return record.get(KEY) == digest(record)
+    except RecursionError:  # json reads a little deeper than it writes
+        return False
+
+
+def plain(value: Any) -> Any:
+    """A NumPy scalar or string as Python's own."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def to_json(value: Any) -> str:
+    """JSON text of what has an exact form in it; an error names what has none."""
+    try:
+        return json.dumps(value, indent=2, ensure_ascii=False, default=_no_json)
+    except (TypeError, ValueError, RecursionError) as error:  # a key that is no text, a circular reference
+        raise ModelFileError(f"this cannot be written as JSON: {error}.") from None
+
+
+def _no_json(value: Any) -> Any:
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        return value.item()
+    raise ModelFileError(
+        f"{value!r} ({type(value).__name__}) cannot be written as JSON; numbers, texts, lists and dicts can."
+    )
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that whoever reads it, at any moment, sees the old content or the new, complete."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,72 @@
+"""Former names of modules: importing one gives the module that has its content now, with a DeprecationWarning."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+#: Former public modules, each with the modules that have its names now.
+MOVED = {
+    "gbwatt.checks": ("gbwatt.errors", "gbwatt._validation"),
+    "gbwatt.training": ("gbwatt.decoding",),
+    "gbwatt.training.estimator": ("gbwatt.decoding.estimator",),
+    "gbwatt.training.classifier": ("gbwatt.decoding.estimator",),
+    "gbwatt.training.checkpoints": ("gbwatt.decoding.checkpoints", "gbwatt.errors"),
+    "gbwatt.training.labels": ("gbwatt.decoding.labels", "gbwatt.errors"),
+    "gbwatt.training.optim": ("gbwatt.nn.optim",),
+    "gbwatt.figures": ("gbwatt.plotting",),
+    "gbwatt.models.files": ("gbwatt.models.serialization", "gbwatt.errors"),
+    "gbwatt.models.foundation": ("gbwatt.clinical",),
+    "gbwatt.data.corpora": ("gbwatt.clinical.corpora",),
+    "gbwatt.data.steps": ("gbwatt.data.preprocessing.steps",),
+    "gbwatt.data.filters": ("gbwatt.data.preprocessing.filters",),
+    "gbwatt.data.sanity": ("gbwatt.data.baselines",),
+    "gbwatt.geometry.halves": ("gbwatt.geometry.symmetric",),
+}
+
+
+class _Forwarder(ModuleType):
+    """A module whose attributes are those of other modules."""
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__"):
+            for target in MOVED[self.__name__]:
+                found = getattr(import_module(target), name, None)
+                if found is not None:
+                    return found
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+
+class _MovedFinder(MetaPathFinder, Loader):
+    """Finds modules by their former names."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return a spec for a former name, None for any other."""
+        del path, target
+        if fullname not in MOVED:
+            return None
+        is_package = any(name.startswith(f"{fullname}.") for name in MOVED)
+        return ModuleSpec(fullname, self, is_package=is_package)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Create the forwarding module, with a warning that names the new place."""
+        new = " or ".join(name for name in MOVED[spec.name] if "._" not in name)
+        warnings.warn(f"{spec.name} was renamed; import from {new}.", DeprecationWarning, stacklevel=2)
+        return _Forwarder(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing to execute: attributes are looked up when they are used."""
+
+
+def install() -> None:
+    """Let Python find modules by their former names, once."""
+    if not any(isinstance(finder, _MovedFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _MovedFinder())  # before folders that an earlier version may have left

@@ -1,0 +1,257 @@
+"""Steps that filter along time: band-pass, notch, resampling, running standardisation; and the filters themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy  # its parts are imported when they are first used: scipy.signal takes most of a second
+from numpy.typing import NDArray
+
+from gbwatt._validation import check_at_least
+from gbwatt.data.preprocessing.steps import Step, not_negative, positive
+from gbwatt.data.trials import Frame
+from gbwatt.errors import ParameterError, ShapeError
+
+Array = NDArray[Any]
+
+#: Zero crossings of the resampling filter on either side, and its Kaiser window: ripple and aliases of about 1e-4.
+CROSSINGS, KAISER = 16, 8.0
+
+
+@dataclass(frozen=True)
+class BandPass(Step):
+    """Butterworth filter, forwards and backwards so that nothing is delayed.
+
+    Both passes together let half the amplitude through at ``low`` and ``high``, in Hz; either may be None.  Where a
+    trial ends the filter has to guess: cut trials with a margin of about ``2 / low`` seconds, and crop afterwards.
+    """
+
+    low: float | None
+    high: float | None
+    order: int = 4
+    name: ClassVar[str] = "band_pass"
+
+    def __post_init__(self) -> None:
+        if self.low is None and self.high is None:
+            raise ParameterError("low and high are both None; a band-pass needs one of them at least.")
+        edges = {key: positive(key, edge) for key in ("low", "high") if (edge := getattr(self, key)) is not None}
+        if len(edges) == 2 and edges["low"] >= edges["high"]:
+            raise ParameterError(f"low={self.low} must be below high={self.high}, in Hz.")
+        check_at_least("order", self.order, 1)
+        self._set(**edges, order=int(self.order))
+
+    def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
+        for name in ("low", "high"):
+            _below_nyquist(name, getattr(self, name) or 0.0, frame)
+        sections = butterworth(self.low, self.high, self.order, frame.sfreq)
+        return zero_phase(x, sections, padding=round(frame.sfreq / self.low) if self.low else 0), frame
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            edge = f"low-pass {self.high:g}" if self.low is None else f"high-pass {self.low:g}"
+        else:
+            edge = f"band-pass {self.low:g}-{self.high:g}"
+        return f"{edge} Hz (Butterworth {self.order}, zero-phase)"
+
+
+@dataclass(frozen=True)
+class Notch(Step):
+    """One frequency in Hz, or several, taken out, forwards and backwards.
+
+    Outside a range ``width`` Hz wide about each, more than half of the amplitude passes.
+    """
+
+    freq: float | tuple[float, ...]
+    width: float = 2.0
+    name: ClassVar[str] = "notch"
+
+    def __post_init__(self) -> None:
+        given = self.freq if isinstance(self.freq, Sequence) else (self.freq,)
+        freqs, width = tuple(positive("freq", freq) for freq in given), positive("width", self.width)
+        if not freqs or min(freqs) <= width / 2:
+            raise ParameterError(
+                f"freq={self.freq} must be one or more frequencies above width / 2 = {width / 2:g} Hz."
+            )
+        self._set(freq=freqs, width=width)
+
+    @property
+    def freqs(self) -> tuple[float, ...]:
+        """The frequencies, also if there is one."""
+        return self.freq if isinstance(self.freq, tuple) else (self.freq,)
+
+    def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
+        _below_nyquist("freq", max(self.freqs), frame)
+        sections = notches(self.freqs, self.width, frame.sfreq)
+        return zero_phase(x, sections, padding=round(frame.sfreq / self.width)), frame
+
+    def __str__(self) -> str:
+        return f"notch {', '.join(f'{f:g}' for f in self.freqs)} Hz ({self.width:g} Hz wide, zero-phase)"
+
+
+@dataclass(frozen=True)
+class Resample(Step):
+    """Another sampling rate in Hz, with what it cannot hold filtered out before; the first sample keeps its time.
+
+    A trial of ``n`` samples has ``round(n * new / old)`` afterwards.  The rates must be in a ratio of whole numbers up
+    to 1000.
+    """
+
+    sfreq: float
+    name: ClassVar[str] = "resample"
+
+    def __post_init__(self) -> None:
+        self._set(sfreq=positive("sfreq", self.sfreq))
+
+    def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
+        ratio = self._ratio(frame.sfreq)
+        after = replace(frame, sfreq=self.sfreq)
+        if not round(x.shape[-1] * ratio):
+            raise ShapeError(
+                f"{x.shape[-1]} samples at {frame.sfreq:g} Hz are less than one at {self.sfreq:g} Hz; "
+                "take longer windows."
+            )
+        return (x, after) if ratio == 1 else (resample(x, ratio.numerator, ratio.denominator), after)
+
+    def _ratio(self, sfreq: float) -> Fraction:
+        near = Fraction(self.sfreq / sfreq).limit_denominator(1000)
+        if near.numerator not in range(1, 1001) or abs(float(near) * sfreq / self.sfreq - 1) > 1e-9:
+            raise ParameterError(
+                f"sfreq={self.sfreq:.12g} and the {sfreq:.12g} Hz of the samples are not in a ratio of whole numbers "
+                f"up to 1000; take {float(near) * sfreq or sfreq / 1000:.12g} Hz, for instance."
+            )
+        return near
+
+    def __str__(self) -> str:
+        return f"resample to {self.sfreq:g} Hz"
+
+
+@dataclass(frozen=True)
+class ExponentialStandardise(Step):
+    """Each channel less its running mean, over its running standard deviation, in each trial by itself.
+
+    Both are exponential means of the samples so far: ``decay`` is the weight of the newest sample.  By default they
+    begin with the first sample, all weights being divided by their sum, so that a result depends on no later sample;
+    the first one is zero.  With ``start``, they begin with the mean and variance of the first ``start`` seconds:
+    steadier, but these seconds then see one another.
+
+    Deviations below ``eps``, in the unit of the samples, count as ``eps``; a flat channel gives zeros.
+    """
+
+    decay: float = 1e-3
+    eps: float = 1e-4
+    start: float = 0.0
+    name: ClassVar[str] = "exponential_standardise"
+
+    def __post_init__(self) -> None:
+        self._set(decay=positive("decay", self.decay), eps=positive("eps", self.eps))
+        if self.decay >= 1:
+            raise ParameterError(f"decay={self.decay} must be above 0 and below 1.")
+        self._set(start=not_negative("start", self.start))
+
+    def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
+        n_start, n_times = round(self.start * frame.sfreq), x.shape[-1]
+        if self.start and not 1 <= n_start <= n_times:
+            raise ParameterError(
+                f"start={self.start:g} s are {n_start} samples at {frame.sfreq:g} Hz; 1 to {n_times} are possible."
+            )
+        return running_standard(x, self.decay, self.eps, n_start), replace(frame, unit="a.u.")
+
+    def __str__(self) -> str:
+        start = f", from the first {self.start:g} s" if self.start else ""
+        return f"exponential standardisation (decay {self.decay:g}, deviation at least {self.eps:g}{start})"
+
+
+def _below_nyquist(name: str, freq: float, frame: Frame) -> None:
+    if freq >= frame.sfreq / 2:
+        raise ParameterError(
+            f"{name}={freq:g} Hz must be below {frame.sfreq / 2:g} Hz, half the sampling rate of {frame.sfreq:g} Hz."
+        )
+
+
+# ---- filters of samples (..., n_times) in float64
+
+
+@lru_cache(maxsize=32)
+def butterworth(low: float | None, high: float | None, order: int, sfreq: float) -> Array:
+    """Second-order sections (n, 6) of a band-pass, high-pass (``high`` None) or low-pass (``low`` None)."""
+    edges = [edge for edge in (low, high) if edge is not None]
+    kind = "bandpass" if len(edges) == 2 else "highpass" if high is None else "lowpass"
+    sections: Array = scipy.signal.butter(order, edges if len(edges) == 2 else edges[0], kind, fs=sfreq, output="sos")
+    return sections
+
+
+@lru_cache(maxsize=32)
+def notches(freqs: tuple[float, ...], width: float, sfreq: float) -> Array:
+    """Second-order sections (n, 6), each a notch that is ``width`` Hz wide where half the power passes."""
+    return np.array([np.concatenate(scipy.signal.iirnotch(freq, freq / width, fs=sfreq)) for freq in freqs])
+
+
+def zero_phase(x: Array, sections: Array, padding: int) -> Array:
+    """Samples (..., n_chans, n_times) filtered forwards and backwards.
+
+    Beyond either end they are continued by ``padding`` samples turned about the last one, by fewer where the window is
+    shorter, but by three times the length of the filter's recursion at least.
+    """
+    n_times, least = x.shape[-1], 3 * (2 * len(sections) + 1)
+    if n_times <= least:
+        raise ShapeError(
+            f"windows of {n_times} samples are too short for this filter, which needs {least + 1} at least: "
+            "take longer windows or a lower order, or filter before cutting."
+        )
+    length = min(max(padding, least), n_times - 1)
+    filtered = np.empty_like(x)
+    for place in np.ndindex(x.shape[:-2]):  # a trial fits into the cache: twice as fast as all at once
+        filtered[place] = scipy.signal.sosfiltfilt(sections, x[place], padlen=length)
+    return filtered
+
+
+@lru_cache(maxsize=32)
+def _interpolator(up: int, down: int) -> Array:
+    slower = max(up, down)
+    taps: Array = scipy.signal.firwin(2 * CROSSINGS * slower + 1, 1 / slower, window=("kaiser", KAISER))
+    for phase in range(up):  # each output sample is a weighted mean of input samples: a constant stays a constant
+        taps[phase::up] /= up * taps[phase::up].sum()
+    return taps
+
+
+def resample(x: Array, up: int, down: int) -> Array:
+    """Samples at ``up / down`` times the rate, the first at the same time; (..., round(n_times * up / down)).
+
+    A linear-phase filter cuts off at the lower of the two Nyquist frequencies (half the amplitude there, one in ten
+    thousand a sixth above).  Ends are continued by the samples turned about the last one, so that neither an offset nor
+    a drift rings.
+    """
+    n_times = round(x.shape[-1] * up / down)
+    if x.shape[-1] == 1:  # nothing to turn about it: SciPy's compiled code would divide by zero, and end the process
+        return np.repeat(x, n_times, axis=-1)
+    taps = _interpolator(up, down)
+    longer: Array = scipy.signal.resample_poly(x, up, down, axis=-1, window=taps, padtype="antireflect")
+    return longer[..., :n_times]
+
+
+def running_standard(x: Array, decay: float, eps: float, n_start: int = 0) -> Array:
+    """Samples less their running mean, over the running standard deviation, of which ``eps`` is the least value.
+
+    The running values start from the mean and variance of the first ``n_start`` samples; without these, they are means
+    of all samples so far, with weights that fall off by ``1 - decay`` from sample to sample.
+    """
+    block = x[..., :n_start]
+    mean, variance = (block.mean(-1, keepdims=True), block.var(-1, keepdims=True)) if n_start else (None, None)
+    centred = x - running_mean(x, decay, mean)
+    return centred / np.maximum(np.sqrt(running_mean(centred**2, decay, variance)), eps)
+
+
+def running_mean(x: Array, decay: float, start: Array | None = None) -> Array:
+    """The recursion m[t] = (1 - decay) m[t - 1] + decay x[t] from m[-1] = ``start``.
+
+    Without ``start`` the recursion begins at nothing, and is divided by the sum of its weights.
+    """
+    log_left = math.log1p(-decay) * np.arange(1, x.shape[-1] + 1)  # of the weight that the start still has
+    recursion: Array = scipy.signal.lfilter([decay], [1.0, decay - 1.0], x)
+    return recursion / -np.expm1(log_left) if start is None else recursion + np.exp(log_left) * start

@@ -1,0 +1,478 @@
+"""The compiled linear algebra of small matrices, where it could be built.
+
+The extension ``_jacobi`` is plain C and optional: without a compiler the package installs all the same and the callers
+of these functions take their torch path, with the same results.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gbwatt._validation import broadcast_shape, check_one_of
+from gbwatt.errors import MismatchError, ParameterError, ShapeError
+
+_jacobi: Any
+try:
+    from gbwatt.geometry._native import _jacobi
+except ImportError:  # no compiler when the package was installed: torch does the work
+    _jacobi = None
+
+MAX_SIZE = 64  # about where LAPACK, which blocks larger matrices better, catches up
+BLOCK = 16  # matrices that the kernel works on at a time
+_REAL = (torch.float32, torch.float64)
+
+#: Environment variable that forces the instruction set of the kernels, and its values.
+CAPABILITY = "GBWATT_CPU_CAPABILITY"
+LEVELS = ("default", "avx2")
+
+
+def force_level(kernel: Any) -> None:
+    """Let a kernel use the instruction set that ``GBWATT_CPU_CAPABILITY`` names; without it, it has chosen the best.
+
+    Raises
+    ------
+    ParameterError
+        If the name is unknown, or the processor lacks these instructions.
+    """
+    level = os.environ.get(CAPABILITY)
+    if not level:
+        return
+    check_one_of(CAPABILITY, level, LEVELS)
+    if kernel is None:
+        return
+    if level not in kernel.levels():
+        raise ParameterError(
+            f"{CAPABILITY}={level!r}, but this processor lacks these instructions; it has "
+            f"{', '.join(map(repr, kernel.levels()))}. Unset the variable to use the best of them."
+        )
+    kernel.set_level(level)
+
+
+force_level(_jacobi)
+
+
+def available() -> bool:
+    """Whether the compiled kernel was built with the package."""
+    return _jacobi is not None
+
+
+def supports(f: Tensor) -> bool:
+    """Whether the compiled kernel takes these matrices: small, real, dense, on the CPU."""
+    return (
+        _jacobi is not None
+        and f.is_cpu
+        and f.dtype in _REAL
+        and 0 < f.size(-1) <= MAX_SIZE
+        and not torch.compiler.is_compiling()
+    )
+
+
+# --------------------------------------------------------------------------------------- the boundary of the kernels
+
+
+def arrays(*tensors: Tensor | None) -> list[tuple[int, int]]:
+    """Address and number of bytes of contiguous arrays, as the kernels take them; zeros for None."""
+    try:
+        return [(0, 0) if x is None else (x.data_ptr(), x.nbytes) for x in tensors]
+    except RuntimeError as error:
+        raise MismatchError(
+            "an array has no memory that a kernel could read; dense tensors on the CPU are required."
+        ) from error
+
+
+def dense(name: str, x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """``x``, contiguous, if it is on the CPU and has this shape and dtype; an error otherwise."""
+    if x.shape != shape:
+        raise ShapeError(f"'{name}' has shape {tuple(x.shape)}, but {tuple(shape)} is required.")
+    if x.dtype is not dtype or not x.is_cpu:
+        raise MismatchError(
+            f"'{name}' is {x.dtype} on {x.device}, but {dtype} on the CPU is required; use {name}.to('cpu', {dtype})."
+        )
+    return _contiguous(name, x)
+
+
+def _contiguous(name: str, x: Tensor) -> Tensor:
+    try:
+        return x.resolve_neg().contiguous()
+    except RuntimeError as error:
+        raise MismatchError(f"'{name}' is {x.layout}, but a dense tensor is required.") from error
+
+
+def _matrices(name: str, x: Tensor, ndim: int = 2) -> Tensor:
+    """``x`` (..., k, k), contiguous, if the kernel takes it; an error otherwise."""
+    shape = x.shape
+    if len(shape) < ndim or not 0 < shape[-1] == shape[-2] <= MAX_SIZE:
+        raise ShapeError(
+            f"'{name}' has shape {tuple(shape)}, but (..., k, k) with k from 1 to {MAX_SIZE} and at least {ndim} axes "
+            "is required."
+        )
+    if x.dtype not in _REAL or not x.is_cpu:
+        raise MismatchError(f"'{name}' is {x.dtype} on {x.device}, but float32 or float64 on the CPU is required.")
+    return _contiguous(name, x)
+
+
+def _points(name: str, x: Tensor) -> Tensor:
+    """``x`` (..., m, k, k) with at least one point, contiguous."""
+    x = _matrices(name, x, 3)
+    if x.shape[-3] == 0:
+        raise ShapeError(f"'{name}' has shape {tuple(x.shape)}, but at least one point is required.")
+    return x
+
+
+def _groups(name: str, x: Tensor) -> Tensor:
+    """``x`` (r, m, k, k) with at least one point, contiguous."""
+    if x.ndim != 4:
+        raise ShapeError(f"'{name}' has shape {tuple(x.shape)}, but (r, m, k, k) is required.")
+    return _points(name, x)
+
+
+def _count(x: Tensor) -> int:
+    """How many matrices there are."""
+    return math.prod(x.shape[:-2])
+
+
+def _sizes(x: Tensor) -> tuple[int, int, int, int]:
+    """What jobs on matrices (..., k, k) have to know."""
+    shape = x.shape
+    return math.prod(shape[:-2]), shape[-1], x.element_size(), torch.get_num_threads()
+
+
+# -------------------------------------------------------------------------------------------------------------- jobs
+
+
+def svd(f: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """``f = u diag(s) vᵀ`` by one-sided Jacobi, for the matrices that :func:`supports` accepts.
+
+    Parameters
+    ----------
+    f : Tensor, shape (..., k, k)
+
+    Returns
+    -------
+    u, s, v, failed : Tensors of shape (..., k, k), (..., k), (..., k, k), (...)
+        ``failed`` marks singular or non-finite matrices, whose vectors are not to be trusted; it is None if there are
+        none.
+    """
+    f = _matrices("f", f)
+    u, s, v = torch.empty_like(f), f.new_empty(f.shape[:-1]), torch.empty_like(f)
+    failed = torch.empty(f.shape[:-2], dtype=torch.bool)
+    bad = _jacobi.svd(*arrays(f, u, s, v, failed), *_sizes(f))
+    return u, s, v, failed if bad else None
+
+
+def eigh(x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Eigenvalues and vectors of positive definite matrices (..., k, k), of which the lower half is read.
+
+    Returns
+    -------
+    values, u, failed : Tensors of shape (..., k), (..., k, k), (...)
+        ``failed`` marks those that are not positive definite; it is None if all are.
+    """
+    x = _matrices("x", x)
+    values, u, failed = x.new_empty(x.shape[:-1]), torch.empty_like(x), torch.empty(x.shape[:-2], dtype=torch.bool)
+    bad = _jacobi.eigen(*arrays(x, u, values, failed), *_sizes(x))
+    return values, u, failed if bad else None
+
+
+def symmetric(x: Tensor) -> bool:
+    """Whether all matrices (..., k, k) are finite, and symmetric to the last bit."""
+    x = _matrices("x", x)
+    return not _jacobi.symmetric(*arrays(x), *_sizes(x))
+
+
+def bimap(x: Tensor, w: Tensor) -> Tensor:
+    """``wᵀ x w`` for symmetric x (..., n, n) and w (n, k)."""
+    x, w = _map(x, w)
+    n, k = w.shape
+    out = x.new_empty(*x.shape[:-2], k, k)
+    _jacobi.map(*arrays(x, w, out), n, _count(x), k, x.element_size(), torch.get_num_threads())
+    return out
+
+
+def bimap_adjoint(x: Tensor, w: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Derivatives of :func:`bimap` in ``x`` and ``w``."""
+    x, w = _map(x, w)
+    n, k = w.shape
+    grad = dense("grad", grad, (*x.shape[:-2], k, k), x.dtype)
+    out, sums = torch.empty_like(x), x.new_empty(-(-_count(x) // BLOCK), n, k)
+    given = arrays(x, w, grad, out, sums)
+    _jacobi.map_adjoint(*given, n, _count(x), k, x.element_size(), torch.get_num_threads())
+    return out, sums.sum(0)
+
+
+def _map(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    x = _matrices("x", x)
+    if w.ndim != 2 or not 0 < w.shape[1] <= MAX_SIZE:
+        raise ShapeError(f"'w' has shape {tuple(w.shape)}, but (n, k) with k from 1 to {MAX_SIZE} is required.")
+    return x, dense("w", w, (x.shape[-1], w.shape[1]), x.dtype)
+
+
+def compose(u: Tensor, s: Tensor) -> Tensor:
+    """``u diag(s) uᵀ``, for u (..., k, k) and s (..., k): symmetric to the last bit."""
+    u = _matrices("u", u)
+    s = dense("s", s, u.shape[:-1], u.dtype)
+    out = torch.empty_like(u)
+    _jacobi.compose(*arrays(u, s, out), *_sizes(u))
+    return out
+
+
+#: Functions whose derivative the kernel knows: powers, and the logarithm of what is above the parameter.
+POWER, LOGARITHM = 0, 1
+
+
+def derive(u: Tensor, values: Tensor, grad: Tensor, function: int, parameter: float) -> Tensor:
+    """Derivative of a function of symmetric matrices with eigenvectors u (..., k, k) and values (..., k)."""
+    u = _matrices("u", u)
+    values, grad = dense("values", values, u.shape[:-1], u.dtype), dense("grad", grad, u.shape, u.dtype)
+    out = torch.empty_like(u)
+    _jacobi.derive(*arrays(u, values, grad, out), function, parameter, *_sizes(u))
+    return out
+
+
+class Deformed(NamedTuple):
+    """Values of :func:`chart` and :func:`unchart`, with the eigenvectors and eigenvalues that they were made of."""
+
+    value: Tensor
+    u: Tensor
+    eigenvalues: Tensor
+
+
+def chart(x: Tensor, c: Tensor, power: float, definite: bool) -> Deformed | None:
+    """``c⁻¹ u diag(λ^power)`` for symmetric ``x = u diag(λ) uᵀ`` (..., k, k) and lower triangular ``c`` (k, k).
+
+    None if a matrix is not positive definite, or, if ``definite``, not far enough from singular.
+    """
+    return _deform(_jacobi.chart, x, c, power, definite)
+
+
+def unchart(a: Tensor, c: Tensor, power: float, definite: bool) -> Deformed | None:
+    """``(c a aᵀ cᵀ)^power`` for ``a`` (..., k, k) and lower triangular ``c`` (k, k); None as for :func:`chart`."""
+    return _deform(_jacobi.unchart, a, c, power, definite)
+
+
+def _deform(job: Any, x: Tensor, c: Tensor, power: float, definite: bool) -> Deformed | None:
+    x = _matrices("x", x)
+    c = dense("c", c, x.shape[-2:], x.dtype)
+    value, u, eigenvalues = torch.empty_like(x), torch.empty_like(x), x.new_empty(x.shape[:-1])
+    failures = job(*arrays(x, c, u, eigenvalues, value), power, definite, *_sizes(x))
+    return None if failures else Deformed(value, u, eigenvalues)
+
+
+def chart_adjoint(_x: Tensor, found: Deformed, c: Tensor, power: float, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Derivatives in ``x``, ``c`` and the power of a function of :func:`chart` that is blind to turns of factors.
+
+    That in the power is one for each matrix, (...).
+    """
+    return _undeform(_jacobi.chart_adjoint, found.value, found, c, power, grad)
+
+
+def unchart_adjoint(a: Tensor, found: Deformed, c: Tensor, power: float, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Derivatives in ``a``, ``c`` and the power, one for each matrix, of what is made of :func:`unchart`."""
+    return _undeform(_jacobi.unchart_adjoint, a, found, c, power, grad)
+
+
+def _undeform(
+    job: Any, a: Tensor, found: Deformed, c: Tensor, power: float, grad: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    a = _matrices("a", a)
+    shape, dtype = a.shape, a.dtype
+    c, grad = dense("c", c, shape[-2:], dtype), dense("grad", grad, shape, dtype)
+    u, eigenvalues = dense("u", found.u, shape, dtype), dense("eigenvalues", found.eigenvalues, shape[:-1], dtype)
+    out, slopes = torch.empty_like(a), a.new_empty(shape[:-2])
+    sums = a.new_empty(-(-slopes.numel() // BLOCK), *c.shape)
+    job(*arrays(a, c, u, eigenvalues, grad, out, sums, slopes), power, *_sizes(a))
+    return out, sums.sum(0).tril(), slopes
+
+
+@lru_cache(maxsize=64)
+def _positions(shape: tuple[int, ...], batch: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Which of the matrices of a batch each of a larger one is; a tensor would depend on the mode it was made in."""
+    return np.broadcast_to(np.arange(math.prod(shape)).reshape(shape), batch).copy()
+
+
+def procrustes(a: Tensor, b: Tensor, derive: bool) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """``min |a - b q|²`` over orthogonal ``q``, for factors (..., k, k) whose batch axes broadcast.
+
+    Returns
+    -------
+    square, in_a, in_b, failed : Tensors of shape (...), (..., k, k), (..., k, k), (...)
+        Half the derivatives in ``a`` and ``b``, ``a - b q`` and ``b - a qᵀ``; None if not ``derive``.  ``failed`` is
+        None if nothing did.
+    """
+    a, batch = _matrices("a", a), broadcast_shape(a.shape[:-2], b.shape[:-2])
+    b = dense("b", b, (*b.shape[:-2], *a.shape[-2:]), a.dtype)
+    square, failed = a.new_empty(batch), torch.empty(batch, dtype=torch.bool)
+    in_a, in_b = (a.new_empty(*batch, *a.shape[-2:]) if derive else None for _ in range(2))
+    which = [torch.from_numpy(_positions(x.shape[:-2], batch)) for x in (a, b)]
+    given = arrays(a, b, *which, square, in_a, in_b, failed)
+    sizes = (failed.numel(), a.shape[-1], a.element_size(), torch.get_num_threads())
+    bad = _jacobi.procrustes(*given, _count(a), _count(b), *sizes)
+    return square, in_a, in_b, failed if bad else None
+
+
+def bures_start(b: Tensor) -> Tensor | None:
+    """A factor (..., k, k) of the mean of ``b_j b_jᵀ`` over points (..., m, k, k); None if one is singular."""
+    b = _points("b", b)
+    out = b.new_empty(*b.shape[:-3], *b.shape[-2:])
+    return None if _jacobi.bures_start(*arrays(b, out), b.shape[-3], *_sizes(out)) else out
+
+
+def bures_frames(n: Tensor, b: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+    """Frames ``nᵀ b_j = u diag(s) vᵀ`` of points, for ``n`` (..., k, k) and ``b`` (..., m, k, k).
+
+    If the points are turned by orthogonal matrices already, ``before``, ``v`` is that of what they were.
+
+    Returns
+    -------
+    u, v, turned, aligned : Tensors of shape (..., m, k, k)
+        ``turned`` are the points times ``v``, ``aligned`` the points times ``v uᵀ``.  None if a matrix was
+        singular or not finite.
+    """
+    b = _points("b", b)
+    shape, dtype = b.shape, b.dtype
+    n = dense("n", n, (*shape[:-3], *shape[-2:]), dtype)
+    before = None if before is None else dense("before", before, shape, dtype)
+    u, v, turned, aligned = (torch.empty_like(b) for _ in range(4))
+    given = arrays(n, b, before, u, v, turned, aligned)
+    return None if _jacobi.bures_frames(*given, shape[-3], *_sizes(b)) else (u, v, turned, aligned)
+
+
+def bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """``Σ_j w_j b_j q_j`` with the orthogonal ``q_j`` that bring ``b_j`` closest to ``n``.
+
+    Parameters
+    ----------
+    n, b, w : Tensors, shape (r, k, k), (r, m, k, k), (r, m)
+    tolerance : float
+        Cosine of two singular vectors of ``nᵀ b_j`` that counts as orthogonal, if above rounding.
+
+    Returns
+    -------
+    new, residual, turned, failed : Tensors of shape (r, k, k), (r,), (r, m, k, k), (r,)
+        ``turned`` are the points times their right singular vectors: a cheaper start of the next step.  ``failed`` is
+        None if nothing did.
+    """
+    n, b, w = _problems(n, b, w)
+    new, residual, failed = _results(n)
+    turned = torch.empty_like(b)
+    given = arrays(n, b, w, new, residual, turned, failed)
+    return new, residual, turned, failed if _jacobi.bures_step(*given, tolerance, b.shape[1], *_sizes(n)) else None
+
+
+def bures_walk(
+    n: Tensor, b: Tensor, w: Tensor, u: Tensor, tolerance: float, max_steps: int, base: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The fixed point of :func:`bures_step`, in the frames of a point close by.
+
+    Parameters
+    ----------
+    n, w : Tensors, shape (r, k, k), (r, m)
+        Where to start, and the weights.
+    b, u : Tensors, shape (i, m, k, k)
+        Points that as many rows in a row share, and orthogonal matrices for which ``uᵀ nᵀ b`` is nearly diagonal.
+    tolerance : float
+        Relative residual of the fixed point.
+    max_steps : int
+        Steps after which a problem is given up.
+    base : Tensor, shape (i, k, k), optional
+        What ``n`` is a step from.
+
+    Returns
+    -------
+    mean, residual, steps, converged : Tensors of shape (r, k, k), (r,), (r,), (r,)
+        Problems that are too far from the frames, or converge slowly, are given up, with the way they have come.
+    """
+    n, b, w, q = _shared_problems(n, b, w)
+    u = dense("u", u, b.shape, b.dtype)
+    base = None if base is None else dense("base", base, (len(b), *n.shape[1:]), b.dtype)
+    mean, residual, failed = _results(n)
+    steps = torch.zeros(len(n), dtype=torch.long)
+    given = arrays(n, b, w, u, base, mean, residual, steps, failed)
+    _jacobi.bures_walk(*given, tolerance, max_steps, q, b.shape[1], *_sizes(n))
+    return mean, residual, steps, ~failed
+
+
+def affine_slope(p: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """``Σ_j w_j log(pᵀ b_j b_jᵀ p)``, the step from ``n`` to the affine-invariant mean, for ``p = n⁻ᵀ``.
+
+    Parameters
+    ----------
+    p, b, w : Tensors, shape (r, k, k), (r, m, k, k), (r, m)
+
+    Returns
+    -------
+    slope, tau, failed : Tensors of shape (r, k, k), (r,), (r,)
+        ``tau`` is how much of it to go.  ``failed`` is None if nothing did.
+    """
+    p, b, w = _problems(p, b, w)
+    slope, tau, failed = _results(p)
+    given = arrays(p, b, w, slope, tau, failed)
+    return slope, tau, failed if _jacobi.affine_slope(*given, b.shape[1], *_sizes(p)) else None
+
+
+def bures_adjoint(
+    n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Derivatives in points and weights of the fixed point of :func:`bures_step`, from the derivative in it.
+
+    Parameters
+    ----------
+    n, b, w, grad : Tensors, shape (r, k, k), (i, m, k, k), (r, m), (r, k, k)
+    tolerance : float
+        Relative residual of the linear equation that is solved.
+
+    Returns
+    -------
+    grad_b, grad_w, failed : Tensors of shape (r, m, k, k), (r, m), (r,)
+        ``failed`` is None if nothing did.
+    """
+    return _adjoint(n, b, w, grad, POWER, tolerance)
+
+
+def affine_adjoint(
+    p: Tensor, b: Tensor, w: Tensor, right: Tensor, tolerance: float
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The same of means where :func:`affine_slope` is zero; ``right`` is the symmetric part of ``nᵀ grad / 2``."""
+    return _adjoint(p, b, w, right, LOGARITHM, tolerance)
+
+
+def _adjoint(
+    n: Tensor, b: Tensor, w: Tensor, grad: Tensor, function: int, tolerance: float
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    n, b, w, q = _shared_problems(n, b, w)
+    grad = dense("grad", grad, n.shape, n.dtype)
+    grad_b, grad_w = b.new_empty(*w.shape, *n.shape[-2:]), torch.empty_like(w)
+    failed = torch.empty(len(n), dtype=torch.bool)
+    given = arrays(n, b, w, grad, grad_b, grad_w, failed)
+    bad = _jacobi.adjoint(*given, function, tolerance, q, b.shape[1], *_sizes(n))
+    return grad_b, grad_w, failed if bad else None
+
+
+def _problems(n: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Iterates (r, k, k), points (r, m, k, k) and weights (r, m), contiguous."""
+    b = _groups("b", b)
+    rows, m, *square = b.shape
+    return dense("n", n, (rows, *square), b.dtype), b, dense("w", w, (rows, m), b.dtype)
+
+
+def _shared_problems(n: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Iterates (r, k, k), points (i, m, k, k) and weights (r, m), contiguous, and r / i."""
+    n, b = _matrices("n", n, 3), _groups("b", b)
+    rows, groups = len(n), len(b)
+    if rows and (groups == 0 or rows % groups):
+        raise ShapeError(
+            f"'n' has {rows} rows and 'b' {groups} groups of points, but the rows must be a multiple of the groups."
+        )
+    n, b = dense("n", n, (rows, *b.shape[2:]), b.dtype), dense("b", b, (groups, *b.shape[1:]), n.dtype)
+    return n, b, dense("w", w, (rows, b.shape[1]), n.dtype), rows // groups if rows else 1
+
+
+def _results(n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(n), n.new_empty(len(n)), torch.empty(len(n), dtype=torch.bool)

@@ -1,0 +1,181 @@
+"""Models of braindecode: EEGNet, ShallowConvNet, SCCNet and FBCNet.
+
+braindecode is imported when one of them is built, not before.  It needs torchaudio; ``python -m
+gbwatt.models.torchaudio_repair`` repairs one that was built for CUDA and does not load beside a torch without it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gbwatt.errors import PackageError, ParameterError
+from gbwatt.models.presets import CONVOLUTIONAL, Task
+from gbwatt.models.registry import register
+from gbwatt.models.signal import Signal, as_epochs
+
+INSTALL = "pip install 'gbwatt[braindecode]'"
+REPAIR = "python -m gbwatt.models.torchaudio_repair"
+_LONGEST_AS_MATRIX = 512  # samples; beyond them Fourier transforms are as fast
+
+
+def braindecode_models() -> Any:
+    """The module ``braindecode.models``, or an error that says what to install or to repair."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Montage name .* is deprecated")  # braindecode's, not the user's
+            return import_module("braindecode.models")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("braindecode", "torchaudio"):
+            raise
+        raise PackageError(f"{error.name} is not installed, and this model is braindecode's: {INSTALL}") from error
+    except (OSError, RuntimeError) as error:  # what torchaudio raises when its libraries do not load, or do not match
+        if "torchaudio" not in str(error).lower() and ".so" not in str(error):
+            raise
+        raise PackageError(
+            f"braindecode needs torchaudio, which cannot load its compiled libraries: {error}. Most likely torchaudio "
+            "was built for CUDA and torch was not. Install a torchaudio of the same build as torch; or set those "
+            f"libraries aside, which braindecode does without: {REPAIR}"
+        ) from error
+
+
+class BraindecodeModel(nn.Module):
+    """A network of braindecode with the input of the models here, (batch, n_chans, n_times) -> (batch, n_outputs).
+
+    Parameters
+    ----------
+    network : nn.Module
+    signal : Signal
+        What it was built for.
+    options : mapping
+        What else it was built with; part of ``config``.
+    """
+
+    def __init__(self, network: nn.Module, signal: Signal, options: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.network = network
+        self.config: dict[str, Any] = {**asdict(signal), **options}
+
+    @property
+    def final_layer(self) -> nn.Module:
+        """The classifier, a linear layer or what holds one."""
+        return self.network.get_submodule("final_layer")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of epochs (batch, n_chans, n_times), or (batch, 1, n_chans, n_times)."""
+        logits: Tensor = self.network(as_epochs(x, self.config["n_chans"], self.config["n_times"], self))
+        return logits
+
+
+class FilterMatrix(nn.Module):
+    """Filters that are not learnt, as the one matrix that they are.
+
+    (batch, n_chans, n_times) -> (batch, n_bands, n_chans, n_times).
+
+    Parameters
+    ----------
+    filters : nn.Module
+        Linear filters of each channel, with the same shapes.
+    n_chans, n_times : int
+    """
+
+    matrix: Tensor  # (n_times, n_bands, n_times)
+
+    def __init__(self, filters: nn.Module, n_chans: int, n_times: int) -> None:
+        super().__init__()
+        pulses = torch.eye(n_times, dtype=torch.float64)[:, None].expand(-1, n_chans, -1)
+        with torch.no_grad():
+            responses: Tensor = filters.double()(pulses)
+        self.register_buffer("matrix", responses[:, :, 0].to(torch.get_default_dtype()), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Filter (batch, n_chans, n_times)."""
+        bands: Tensor = (x @ self.matrix.flatten(1)).unflatten(-1, self.matrix.shape[1:])
+        return bands.transpose(-2, -3)
+
+
+def _build(name: str, signal: Signal, presets: Mapping[str, Any], options: Mapping[str, Any]) -> BraindecodeModel:
+    """Class ``name`` of braindecode with the presets of this module and the options of the caller."""
+    network_class = getattr(braindecode_models(), name)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Time dimension .* not divisible")  # FBCNet says that it pads
+        try:
+            network = network_class(**asdict(signal), **{**presets, **options})
+        except (ValueError, RuntimeError, ZeroDivisionError) as error:
+            raise ParameterError(
+                f"braindecode's {name} cannot be built for n_chans={signal.n_chans}, n_times={signal.n_times}, "
+                f"sfreq={signal.sfreq} and {dict(options)}; epochs may be too short for its kernels and pools. "
+                f"It says: {error}"
+            ) from error
+    return BraindecodeModel(network, signal, options)
+
+
+def _sfreq(signal: Signal, name: str) -> float:
+    if signal.sfreq is None:
+        raise ParameterError(f"{name} has filters in seconds or Hz: give sfreq, the sampling rate in Hz.")
+    return signal.sfreq
+
+
+#: EEGNet is not done learning after 180 epochs at 1e-3: 5e-3 had 70 instead of 58 % of the validation trials
+#: of three subjects of MAMEM-SSVEP-II.
+_EEGNET = {**CONVOLUTIONAL, "ssvep": replace(CONVOLUTIONAL["ssvep"], lr=5e-3)}
+#: ShallowConvNet and SCCNet have no such trouble with the paper's weight decay: 50 and 46 instead of 43 and 43 % of the
+#: validation trials of all subjects of MAMEM-SSVEP-II.
+_SHALLOW = {**CONVOLUTIONAL, "ssvep": replace(CONVOLUTIONAL["ssvep"], weight_decay=0.1)}
+
+
+@register("eegnet", "EEGNet-8,2 (Lawhern et al. 2018)", training=_EEGNET, extra="braindecode")
+def _eegnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
+    return _build("EEGNet", signal, {"final_layer_with_constraint": True}, options)
+
+
+@register("shallowconvnet", "ShallowConvNet (Schirrmeister et al. 2017)", training=_SHALLOW, extra="braindecode")
+def _shallow(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
+    # for 125 Hz: half the lengths that were made for 250 Hz
+    lengths = {"filter_time_length": 13, "pool_time_length": 35, "pool_time_stride": 7}
+    return _build("ShallowFBCSPNet", signal, lengths, options)
+
+
+@register(
+    "sccnet",
+    "SCCNet, spatial component-wise convolutions (Wei et al. 2019)",
+    training=_SHALLOW,
+    extra="braindecode",
+)
+def _sccnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
+    _sfreq(signal, "sccnet")
+    return _build("SCCNet", signal, {}, options)
+
+
+@register(
+    "fbcnet",
+    "FBCNet, a filter bank and spatial filters (Mane et al. 2021)",
+    training=CONVOLUTIONAL,
+    extra="braindecode",
+)
+def _fbcnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
+    model = _build("FBCNet", signal, {"n_bands": filter_bands(_sfreq(signal, "fbcnet"))}, options)
+    if signal.n_times <= _LONGEST_AS_MATRIX:  # a Fourier transform for each band takes half of every step otherwise
+        filters = model.network.get_submodule("spectral_filtering")
+        model.network.spectral_filtering = FilterMatrix(filters, signal.n_chans, signal.n_times)
+    return model
+
+
+def filter_bands(sfreq: float) -> list[tuple[float, float]]:
+    """Bands of 4 Hz from 4 to 40 Hz, those below half the sampling rate.
+
+    Examples
+    --------
+    >>> filter_bands(25.0)
+    [(4.0, 8.0), (8.0, 12.0)]
+    """
+    bands = [(float(low), low + 4.0) for low in range(4, 40, 4) if low + 4 < sfreq / 2]
+    if not bands:
+        raise ParameterError(f"sfreq={sfreq} leaves no band for fbcnet; more than 16 Hz is needed.")
+    return bands

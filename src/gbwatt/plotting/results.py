@@ -1,0 +1,289 @@
+"""Training and what came out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
+
+from gbwatt._validation import check_at_least, check_one_of
+from gbwatt.errors import ParameterError, ShapeError
+from gbwatt.plotting import inputs, style
+from gbwatt.plotting.inputs import Array
+from gbwatt.plotting.network import write_cells
+from gbwatt.plotting.style import DOUBLE, SINGLE, SMALL, picture
+
+_HOLLOW: dict[str, Any] = {"linestyle": "--", "markerfacecolor": "white", "linewidth": 0.9}
+_LOSSES = {"train_loss": "training", "valid_loss": "validation"}
+
+
+@picture
+def training_curves(history: Mapping[str, Sequence[float]], best_epoch: int) -> Figure:
+    """Loss and accuracy over epochs, with the epoch whose weights were kept.
+
+    Parameters
+    ----------
+    history : mapping
+        ``train_loss`` and, if there are, ``valid_loss`` and ``valid_accuracy`` (from 0 to 1), each a value per epoch.
+    best_epoch : int
+        Counted from 1.
+
+    Examples
+    --------
+    >>> history = {"train_loss": [1.4, 1.1], "valid_loss": [1.4, 1.2], "valid_accuracy": [0.3, 0.5]}
+    >>> [axes.get_ylabel() for axes in training_curves(history, best_epoch=2).axes]
+    ['loss (cross-entropy, nats)', 'validation accuracy (%)']
+    """
+    values = _history(history)
+    n = len(values["train_loss"])
+    check_at_least("best_epoch", best_epoch, 1)
+    if best_epoch > n:
+        raise ParameterError(f"best_epoch={best_epoch} must be one of the {n} epochs in 'history'.")
+    accuracy = values.pop("valid_accuracy", None)
+    figure = style.canvas(SINGLE if accuracy is None else DOUBLE, 2.4)
+    losses, *rest = figure.subplots(1, 1 if accuracy is None else 2, squeeze=False)[0]
+    for number, (name, y) in enumerate(values.items()):
+        _over_epochs(losses, y, number, _LOSSES[name])
+    losses.set(ylabel="loss (cross-entropy, nats)", ylim=(0, None))
+    for axes in rest:
+        _over_epochs(axes, 100 * np.asarray(accuracy), 1, "validation")
+        axes.set(ylabel="validation accuracy (%)", ylim=(0, 100))
+    for axes in (losses, *rest):
+        axes.axvline(best_epoch, color=style.GREY, linewidth=0.8, linestyle=":", label=f"best epoch, {best_epoch}")
+        axes.set(xlabel="epoch", xlim=(min(1, n - 1), n))
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
+    style.legend(figure, *losses.get_legend_handles_labels())
+    return figure
+
+
+def _history(history: Mapping[str, Sequence[float]]) -> dict[str, Array]:
+    allowed = (*_LOSSES, "valid_accuracy")
+    for name in history:
+        check_one_of("a name in 'history'", name, allowed)
+    if "train_loss" not in history:
+        raise ParameterError(f"'history' has {', '.join(history) or 'nothing'}; 'train_loss' is needed.")
+    values = {
+        name: inputs.numbers(f"history[{name!r}]", history[name], "n_epochs") for name in allowed if name in history
+    }
+    inputs.same_length(**{f"history[{name!r}]": (y, "epochs") for name, y in values.items()})
+    if "valid_accuracy" in values:
+        _fractions("history['valid_accuracy']", values["valid_accuracy"])
+    return values
+
+
+def _fractions(name: str, values: Array) -> Array:
+    if values.min() < 0 or values.max() > 1:
+        raise ParameterError(
+            f"'{name}' has values from {values.min():.3g} to {values.max():.3g}; scores from 0 to 1 are needed: divide "
+            "per cent by 100."
+        )
+    return values
+
+
+def _over_epochs(axes: Axes, y: Array, number: int, label: str) -> None:
+    looks = style.line(number) | {"linestyle": "-", "linewidth": 0.9, "markevery": max(1, len(y) // 12)}
+    axes.plot(np.arange(1, len(y) + 1), y, label=label, **looks)
+
+
+@picture
+def confusion(matrix: ArrayLike, class_names: Sequence[str]) -> Figure:
+    r"""Confusion matrix: counts, and the share of the true class in per cent, which is the colour.
+
+    Parameters
+    ----------
+    matrix : array (n_classes, n_classes)
+        Trials of the class of the row that were taken for the class of the column.
+    class_names : sequence of str
+
+    Examples
+    --------
+    >>> figure = confusion([[30, 10], [5, 15]], ["left", "right"])
+    >>> [text.get_text() for text in figure.axes[0].texts]
+    ['30\n75 %', '10\n25 %', '5\n25 %', '15\n75 %']
+    """
+    counts = inputs.numbers("matrix", matrix, "n_classes", "n_classes")
+    n = len(counts)
+    if counts.shape != (n, n) or counts.min() < 0:
+        raise ShapeError(
+            f"'matrix' {counts.shape}, from {counts.min():g}, does not fit; counts (n_classes, n_classes) are needed."
+        )
+    classes = inputs.names("class_names", class_names, n, "classes in 'matrix'")
+    share = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    word = style.widest((word for name in classes for word in name.split()), SMALL)
+    narrow, wide = ((width - 1.3) / (n + 1) for width in (SINGLE, DOUBLE))  # names are also on the left of the cells
+    fits = narrow > max(0.4, word + 0.05)
+    width, cell = (SINGLE, narrow) if fits else (DOUBLE, wide)
+    names = [style.wrapped(name, cell - 0.05, SMALL) for name in classes]
+    figure = style.canvas(width, 0.45 * n + 1.0)
+    axes = figure.subplots()
+    image = axes.imshow(share, cmap=style.SEQUENTIAL, vmin=0, vmax=100, aspect="auto", interpolation="none")
+    texts = [
+        [f"{count:g}\n{part:.0f} %" for count, part in zip(*rows, strict=True)]
+        for rows in zip(counts, share, strict=True)
+    ]
+    write_cells(axes, image, texts, SMALL)
+    axes.set_xticks(range(n), names)
+    axes.set_yticks(range(n), names)
+    axes.set(xlabel="predicted class", ylabel="true class")
+    axes.spines[:].set_visible(False)
+    figure.colorbar(image, ax=axes, label="share of the\ntrue class (%)", aspect=15, pad=0.02)
+    return figure
+
+
+@picture
+def subjects(
+    scores: Mapping[str, Mapping[Any, Sequence[float]]], chance: float | None = None, score: str = "accuracy"
+) -> Figure:
+    """Scores of each subject: a point for each seed and, where there are several, a bar for their mean.
+
+    The mean over subjects is in the legend.
+
+    Parameters
+    ----------
+    scores : mapping from label to mapping from subject to scores of its seeds
+        From 0 to 1.
+    chance : float, optional
+        What guessing gives, from 0 to 1.
+    score : str
+        What the scores are.
+
+    Examples
+    --------
+    >>> figure = subjects({"GBWAtt": {1: [0.8, 0.9], 2: [0.5, 0.6]}}, chance=0.25)
+    >>> [text.get_text() for text in figure.legends[0].get_texts()]
+    ['GBWAtt: mean 70.0 %', 'chance: 25.0 %']
+    """
+    inputs.filled("scores", scores)
+    everyone = list(dict.fromkeys(subject for of in scores.values() for subject in of))
+    inputs.filled("scores", everyone)
+    room = max(
+        len(everyone) * (0.2 + 0.09 * len(scores)), len(everyone) * (style.widest(map(str, everyone), SMALL) + 0.08)
+    )
+    figure = style.canvas(SINGLE if room < SINGLE - 0.6 else DOUBLE, 2.6 + 0.1 * len(scores))
+    axes = figure.subplots()
+    handles = []
+    for number, (label, of) in enumerate(scores.items()):
+        means = _columns_of_points(axes, of, everyone, number, len(scores), label)
+        looks = style.line(number) | {"linestyle": "-" if any(len(seeds) > 1 for seeds in of.values()) else "none"}
+        handles.append(Line2D([], [], label=f"{label}: mean {100 * np.mean(means):.1f} %", **looks))
+    if chance is not None:
+        level = 100 * float(_fractions("chance", inputs.flat("chance", chance))[0])
+        looks = {"color": style.GREY, "linewidth": 0.8, "linestyle": ":"}
+        axes.axhline(level, **looks)
+        handles.append(Line2D([], [], label=f"chance: {level:.1f} %", **looks))
+    _name_places(axes, list(map(str, everyone)), figure.get_figwidth() - 0.7)
+    axes.set(xlabel="subject", ylabel=f"{score} (%)", xlim=(-0.6, len(everyone) - 0.4))
+    style.legend(figure, handles, [str(handle.get_label()) for handle in handles])
+    return figure
+
+
+def _columns_of_points(
+    axes: Axes, of: Mapping[Any, Sequence[float]], everyone: list[Any], number: int, n: int, label: str
+) -> list[float]:
+    """Points and means of one label; the means, in the order of its subjects."""
+    inputs.filled(f"scores[{label!r}]", of)
+    step = 0.8 / n
+    looks, means = style.line(number), []
+    for subject, seeds in of.items():
+        name = f"scores[{label!r}][{subject!r}]"
+        y = 100 * _fractions(name, inputs.numbers(name, seeds, "n_seeds"))
+        x = everyone.index(subject) + step * (number - (n - 1) / 2)
+        several = len(y) > 1  # else a bar would hide the point
+        alpha, size = (0.45, 3) if several else (1.0, 4)
+        axes.plot(np.full(len(y), x), y, looks["marker"], color=looks["color"], alpha=alpha, markersize=size, mew=0)
+        if several:
+            axes.plot([x - 0.42 * step, x + 0.42 * step], [y.mean()] * 2, color=looks["color"], linewidth=1.6)
+        means.append(float(y.mean()) / 100)
+    return means
+
+
+def _name_places(axes: Axes, names: list[str], length: float) -> None:
+    """Names below the places 0, 1, …, upright where they are too wide for their place."""
+    width = style.widest(names, SMALL)
+    if len(names) * (width + 0.05) <= length:
+        axes.set_xticks(range(len(names)), names)
+    else:
+        style.name_ticks(axes.xaxis, names, length, width + 0.03)
+        axes.tick_params(axis="x", which="both", rotation=90)
+
+
+@picture
+def curves(
+    x: ArrayLike | Sequence[str],
+    series: Mapping[str, tuple[ArrayLike, ArrayLike, ArrayLike]],
+    paper: Mapping[str, ArrayLike] | None = None,
+    *,
+    xlabel: str,
+    ylabel: str,
+) -> Figure:
+    """Our results against a setting, with a band each, and the paper's beside them: dashed, with hollow markers.
+
+    Parameters
+    ----------
+    x : array (n,), or sequence of str
+        The setting, rising; or names of settings, which stand side by side in their order.
+    series : mapping from label to (mean (n,), low (n,), high (n,))
+        NaN where there is no result.
+    paper : mapping from label to array (n,), optional
+        What has the label of one of ours has its colour.
+    xlabel, ylabel : str
+        With units, in which values are drawn as they are.
+
+    Examples
+    --------
+    >>> ours = {"GBWAtt": ([62, 64], [61, 62], [63, 66])}
+    >>> figure = curves([0.5, 1.0], ours, {"GBWAtt": [66, 67]}, xlabel="θ", ylabel="accuracy (%)")
+    >>> [text.get_text() for text in figure.legends[0].get_texts()]
+    ['GBWAtt', 'dashed: the paper']
+    """
+    inputs.filled("series", series)
+    names = _names(x)
+    setting = np.arange(len(names)) if names else inputs.rising("x", inputs.numbers("x", x, "n"))
+    order = list(dict.fromkeys((*series, *(paper or {}))))
+    figure = style.canvas(SINGLE, 2.5 + 0.13 * len(order))
+    axes = figure.subplots()
+    for label, bands in series.items():
+        mean, low, high = (_along(setting, f"series[{label!r}][{i}]", band) for i, band in enumerate(bands))
+        looks = style.line(order.index(label)) | {"linestyle": "-"}
+        axes.fill_between(setting, low, high, color=looks["color"], alpha=0.15, linewidth=0)
+        alone = _alone(mean)
+        axes.vlines(setting[alone], low[alone], high[alone], color=looks["color"], alpha=0.4)
+        axes.plot(setting, mean, label=label, **looks)
+    for label, given in (paper or {}).items():
+        looks = style.line(order.index(label)) | _HOLLOW
+        name = f"_{label}" if label in series else label  # one entry for both
+        axes.plot(setting, _along(setting, f"paper[{label!r}]", given), label=name, **looks)
+    if paper:
+        axes.plot([], [], "o", color=style.GREY, **_HOLLOW, label="dashed: the paper")
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+    if names:
+        _name_places(axes, names, SINGLE - 0.7)
+        axes.set_xlim(-0.4, len(names) - 0.6)
+    else:
+        style.at(axes.xaxis, setting.tolist())
+    style.legend(figure, *axes.get_legend_handles_labels())
+    return figure
+
+
+def _names(x: object) -> list[str]:
+    """The names of settings; none if they are numbers."""
+    given = list(x) if isinstance(x, Sequence) and not isinstance(x, str) else []
+    return given if all(isinstance(one, str) for one in given) else []
+
+
+def _alone(values: Array) -> Array:
+    """Which values have no neighbour: a band has no width there."""
+    known = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
+    return np.asarray(known[1:-1] & ~known[:-2] & ~known[2:])
+
+
+def _along(x: Array, name: str, values: ArrayLike) -> Array:
+    y = inputs.numbers(name, values, "n", gaps=True)
+    inputs.same_length(x=(x, "values"), **{name: (y, "values")})
+    return y

@@ -1,0 +1,387 @@
+"""Style of all figures, and saving them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import matplotlib
+import matplotlib.style
+import numpy as np
+from matplotlib.backend_bases import FigureCanvasBase
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from gbwatt.errors import ParameterError
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.gridspec import GridSpecBase
+    from numpy.typing import NDArray
+
+
+#: Width in inches of one column of a paper, and of two.
+SINGLE, DOUBLE = 3.4, 7.0
+#: Sizes of text in points: in cells of a matrix, of ticks and legends, of labels and titles.
+TINY, SMALL, NORMAL = 6.0, 7.0, 8.0
+#: Height in inches that a line of small text takes, with the space to the next.
+LINE = 0.125
+
+#: Okabe and Ito's colours, without yellow, which is hard to see on white.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (8, 2)), (0, (4, 1, 1, 1, 1, 1)), (0, (2, 2)))
+SEQUENTIAL, DIVERGING = "cividis", "RdBu_r"
+GREY = "0.45"
+
+RC: dict[str, Any] = {
+    "font.family": ["DejaVu Sans"],  # comes with matplotlib: the same everywhere
+    "font.size": NORMAL,
+    "axes.titlesize": NORMAL,
+    "axes.labelsize": NORMAL,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
+    "legend.frameon": False,
+    "legend.handlelength": 2.6,  # long enough to show the dashes
+    "text.parse_math": False,  # a dollar in the name of a class is a dollar
+    "axes.formatter.limits": (-2, 4),  # smaller and larger numbers have their power of ten apart
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.minor.width": 0.4,
+    "ytick.minor.width": 0.4,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4.0,
+    "hatch.linewidth": 0.5,
+    "figure.constrained_layout.h_pad": 0.05,
+    "figure.constrained_layout.w_pad": 0.05,
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "gbwatt",
+    "pdf.fonttype": 42,
+}
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def styled(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that draws or writes with our settings on matplotlib's own defaults, whatever the user's are.
+
+    The user's are back afterwards.
+    """
+
+    @functools.wraps(function)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+        with matplotlib.style.context(RC, after_reset=True):
+            return function(*args, **kwargs)
+
+    return inside
+
+
+def picture(function: Callable[P, Figure]) -> Callable[P, Figure]:
+    """A function whose figure is :func:`styled` and has its final layout.
+
+    Left to itself, the layout would move a little with each drawing, and no two files would be the same.
+    """
+
+    @functools.wraps(function)
+    def settled(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        figure = function(*args, **kwargs)
+        for axes in figure.axes:  # else how many ticks there are depends on the settings when it is drawn
+            axes.tick_params(which="both", labelsize=SMALL)
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        return figure
+
+    return styled(settled)
+
+
+def canvas(width: float, height: float) -> Figure:
+    """An empty figure, in inches, that makes room for its labels."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+# -------------------------------------------------------------------------------------------------------------- colours
+
+
+def line(number: int) -> dict[str, Any]:
+    """Colour, marker and dashes of line ``number``; 49 lines differ in the pair of colour and marker.
+
+    Examples
+    --------
+    >>> line(1)["color"], line(1)["marker"], line(8)["marker"]
+    ('#D55E00', 's', '^')
+    """
+    turn, place = divmod(number, len(PALETTE))
+    other = (place + turn) % len(PALETTE)
+    return {"color": PALETTE[place], "marker": MARKERS[other], "linestyle": DASHES[other]}
+
+
+def luminance(color: Any) -> float:
+    """Relative luminance of a colour, from 0, black, to 1, white: how light it is in grey print (WCAG 2.1)."""
+    rgb = np.asarray(to_rgb(color))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
+
+
+def ink(background: Any) -> str:
+    """Black or white, whichever has more contrast on the background.
+
+    Examples
+    --------
+    >>> ink("white"), ink("navy")
+    ('black', 'white')
+    """
+    return "black" if luminance(background) > 0.179 else "white"
+
+
+def shades(values: NDArray[Any]) -> dict[str, Any]:
+    """Map and limits of colours: from 0 to the largest value or, where some are negative, as far to both sides of 0."""
+    most = float(np.abs(values).max()) or 1.0
+    if values.min() < 0:
+        return {"cmap": DIVERGING, "vmin": -most, "vmax": most}
+    return {"cmap": SEQUENTIAL, "vmin": 0.0, "vmax": most}
+
+
+# ----------------------------------------------------------------------------------------------------------------- text
+
+
+def text_width(text: str, size: float) -> float:
+    """Width in inches of one line of text."""
+    width, _, _ = text_to_path.get_text_width_height_descent(
+        text, FontProperties(family=RC["font.family"], size=size), ismath=False
+    )
+    return float(width) / 72
+
+
+def widest(texts: Iterable[str], size: float) -> float:
+    """Width in inches of the widest text."""
+    return max(text_width(text, size) for text in texts)
+
+
+def wrapped(text: str, width: float, size: float = NORMAL) -> str:
+    r"""Text in lines no wider than ``width`` inches; a word that is wider is cut with an ellipsis.
+
+    What is in parentheses, such as a unit, stays together where it can.
+
+    Examples
+    --------
+    >>> wrapped("right hand", 0.5), wrapped("deviation (% of it), mean", 0.9)
+    ('right\nhand', 'deviation\n(% of it), mean')
+    """
+    lines = [""]
+    for word in _words(text, width, size):
+        longer = f"{lines[-1]} {word}".strip()
+        if text_width(longer, size) <= width:
+            lines[-1] = longer
+        else:
+            lines += [_cut(word, width, size)]
+    return "\n".join(part for part in lines if part)
+
+
+def _words(text: str, width: float, size: float) -> list[str]:
+    groups: list[str] = re.findall(r"(?:\([^()]*\)|\S)+", text)  # with the comma or colon that follows
+    return [word for group in groups for word in ([group] if text_width(group, size) <= width else group.split())]
+
+
+def _cut(word: str, width: float, size: float) -> str:
+    if text_width(word, size) <= width:
+        return word
+    while word and text_width(word + "…", size) > width:
+        word = word[:-1]
+    return word + "…"
+
+
+def legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str]) -> None:
+    """One legend above all axes, in as many columns as there is room for."""
+    entry = widest(labels, SMALL) + 0.55  # with its line and the space to the next
+    columns = columns_of(len(labels), max(1, int((figure.get_figwidth() - 0.1) / entry)))
+    names = [wrapped(label, figure.get_figwidth() - 0.7, SMALL) for label in labels]
+    figure.legend(handles, names, loc="outside upper center", ncols=columns, columnspacing=1.2)
+
+
+# ----------------------------------------------------------------------------------------------------------------- axes
+
+
+def colour_bar(
+    figure: Figure, colours: ScalarMappable, beside: Sequence[Axes], label: str, length: float, shrink: float = 1.0
+) -> None:
+    """One scale of colours for all axes, about ``length`` inches long, with a label that is no longer."""
+    text = wrapped(label, shrink * length)
+    figure.colorbar(colours, ax=list(beside), label=text, aspect=12 * shrink * length, shrink=shrink, pad=0.02)
+
+
+def panels(grid: GridSpecBase, n: int) -> list[Axes]:
+    """Axes with common scales in the first n cells of a grid; all that have nothing below have ticks there."""
+    found: list[Axes] = list(grid.subplots(sharex=True, sharey=True, squeeze=False).flat)
+    for spare in found[n:]:
+        spare.remove()
+    for axes in found[max(n - grid.ncols, 0) : n]:
+        axes.tick_params(labelbottom=True)
+    return found[:n]
+
+
+def columns_of(n: int, most: int) -> int:
+    """Columns of a grid for n panels that is as even as it can be.
+
+    Examples
+    --------
+    >>> [columns_of(n, most=4) for n in (1, 4, 5, 6)]
+    [1, 4, 3, 3]
+    """
+    return math.ceil(n / math.ceil(n / most))
+
+
+def name_ticks(axis: Axis, names: Sequence[str], length: float, depth: float) -> None:
+    """A name for each of the places 0, 1, … of an axis of ``length`` inches.
+
+    Where they are too many for one row, every second name is ``depth`` inches further out, at the end of a longer tick;
+    where they are too many for two rows as well, names are left out evenly.
+    """
+    n = len(names)
+    step = max(1, math.ceil(n * LINE / length / 2))
+    shown = list(range(0, n, step))
+    two = len(shown) * LINE > length
+    near, far = (shown[::2], shown[1::2]) if two else (shown, [])
+    axis.set_ticks(near, [names[i] for i in near])
+    if far:
+        axis.set_ticks(far, [names[i] for i in far], minor=True)
+        axis.set_tick_params(which="minor", length=3.5 + 72 * depth, width=0.4, labelsize=SMALL, color="0.7")
+
+
+def count_ticks(axis: Axis, n: int, most: int = 10) -> None:
+    """Ticks 1, 2, … at the places 0, 1, … of an axis, or every second, fifth, tenth, … of them."""
+    step = next(s * 10**p for p in range(9) for s in (1, 2, 5) if n / (s * 10**p) <= most)
+    shown = range(n) if step == 1 else range(step - 1, n, step)
+    axis.set_ticks(list(shown), [str(i + 1) for i in shown])
+
+
+def log_ticks(axis: Axis) -> None:
+    """Powers of ten, written as text, for an axis with a logarithmic scale."""
+    axis.set_major_locator(LogLocator(10, numticks=7))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: power_of_ten(round(math.log10(value)))))
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
+
+
+def power_of_ten(exponent: int) -> str:
+    """Power of ten as text.
+
+    Examples
+    --------
+    >>> power_of_ten(-5)
+    '10⁻⁵'
+    """
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def at(axis: Axis, values: Sequence[float]) -> None:
+    """Ticks at these values, as long as they are few; matplotlib's own otherwise."""
+    if len(values) <= 8:
+        axis.set_major_locator(FixedLocator(list(values)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
+
+
+_VECTOR = (".svg", ".pdf")
+_NO_DATES: dict[str, dict[str, Any]] = {
+    ".svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    ".png": {"Software": None},
+}
+_DPI = 300
+
+
+@styled
+def save(figure: Figure, path: str | Path) -> tuple[Path, Path]:
+    """Write a figure as vectors, with its text as text, and beside it as PNG with 300 dots per inch.
+
+    Parameters
+    ----------
+    figure : Figure
+    path : path
+        Ends in ``.pdf`` for PDF; with ``.svg``, or any other end of a name, it is SVG.  The folder is made if need be.
+
+    Returns
+    -------
+    vectors, pixels : Path
+        The two files.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from gbwatt.plotting import metric_spectrum
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     [path.name for path in save(metric_spectrum([1.2, 1.0, 0.8]), f"{folder}/metric")]
+    ['metric.svg', 'metric.png']
+    """
+    path = Path(path).expanduser()
+    suffix = path.suffix.lower()
+    if suffix.lstrip(".") in {*FigureCanvasBase.get_supported_filetypes(), "gif"} - {"svg", "pdf"}:
+        raise ParameterError(
+            f"path={str(path)!r} ends in {path.suffix}; figures are written as .svg or .pdf, with a .png beside it."
+        )
+    stem = path.with_suffix("") if suffix in _VECTOR else path
+    vector = suffix if suffix in _VECTOR else ".svg"
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    vectors, pixels = (stem.with_name(stem.name + end) for end in (vector, ".png"))
+    for file in (vectors, pixels):
+        file.write_bytes(_bytes(figure, file.suffix))
+    return vectors, pixels
+
+
+@styled
+def to_svg(figure: Figure, title: str = "") -> str:
+    """A figure as an ``<svg>`` element for a page of HTML.
+
+    Identifiers start with a digest of the figure, so that many figures can be on one page; nothing in it reaches beyond
+    it.
+
+    Parameters
+    ----------
+    figure : Figure
+    title : str
+        What a screen reader says instead of the picture.
+
+    Examples
+    --------
+    >>> from gbwatt.plotting import metric_spectrum
+    >>> to_svg(metric_spectrum([1.2, 1.0, 0.8]), "The metric")[:38]
+    '<svg role="img" aria-label="The metric'
+    """
+    text = _bytes(figure, ".svg").decode()
+    text = text[text.index("<svg") :].strip()
+    prefix = f"f{hashlib.sha256(text.encode()).hexdigest()[:12]}-"
+    text = _renumbered(text, prefix)
+    text = text.replace('<style type="text/css">*{', f'<style type="text/css">#{prefix}1 *{{')  # the whole figure is 1
+    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" ' if title else '<svg role="img" ', 1)
+
+
+def _bytes(figure: Figure, suffix: str) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format=suffix[1:], dpi=_DPI, metadata=_NO_DATES[suffix])
+    content = file.getvalue()
+    return _renumbered(content.decode(), "i").encode() if suffix == ".svg" else content
+
+
+def _renumbered(svg: str, prefix: str) -> str:
+    """The same with identifiers 1, 2, …: matplotlib's are digests of numbers that depend on what was drawn before."""
+    tags, name = re.compile(r"<[^>]+>"), re.compile(r'(\sid="|url\(#|href="#)([^")]+)')
+    defined = [found[2] for tag in tags.findall(svg) for found in name.finditer(tag) if found[1].endswith('id="')]
+    new = {old: f"{prefix}{number}" for number, old in enumerate(defined, 1)}
+    return tags.sub(lambda tag: name.sub(lambda found: found[1] + new[found[2]], tag[0]), svg)
