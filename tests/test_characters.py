@@ -11,7 +11,7 @@ from gbwatt.data._trial_fields import plain_name
 from gbwatt.errors import InputError, ParameterError
 from gbwatt.experiments.config import from_mapping
 from gbwatt.experiments.table_formats import markdown, visible, visible_lines
-from gbwatt.report.html import clean
+from gbwatt.report.page import clean
 
 HIDDEN = ["\x00", "\x1b", "\x9b", "\u061c", "\u200b", "\u200e", "\u200f", "\u202e", "\u2060", "\u2066", "\ufeff"]
 HIDDEN += ["\ufff9", "\ufffe", "\uffff", "\ud800", "\U000e0041"]

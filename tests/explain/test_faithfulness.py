@@ -120,7 +120,7 @@ def test_cells_cover_every_sample_in_stretches_of_nearly_one_length(n_times, win
 
 
 def test_an_attribution_of_other_trials_is_refused(decoder, trials):
-    with pytest.raises(ShapeError, match="explain the same ones"):
+    with pytest.raises(ShapeError, match="pass the trials that it was computed for"):
         deletion(decoder, trials[:10], gradient(decoder, trials))
 
 

@@ -57,8 +57,8 @@ def test_signed_heatmaps_have_zero_in_the_middle():
         ({"class_names": ["left"]}, "'class_names' has 1 names for 2 classes"),
         ({"ch_names": ["C3"]}, "'ch_names' has 1 names for 3 channels"),
         ({"times": TIMES[:4]}, "'values' has 10 samples and 'times' 4 samples"),
-        ({"times": TIMES[::-1]}, "'times' must rise"),
-        ({"times": TIMES**2}, "'times' rises in steps from"),
+        ({"times": TIMES[::-1]}, "'times' must be strictly increasing"),
+        ({"times": TIMES**2}, "'times' has steps from"),
         ({"class_names": "ab"}, r"'class_names' is the text 'ab'; a list of names is needed"),
     ],
 )
@@ -90,7 +90,7 @@ def test_areas_of_deletion_and_insertion_are_those_below_the_lines():
     [
         ([0, 1], {}, "'curves' is empty"),
         ([0, 1], {"g": ([1, 0, 0], [0, 1])}, r"curves\['g'\]\[0\]' has 3 values and 'fractions' 2"),
-        ([1, 0], {"g": ([1, 0], [0, 1])}, "'fractions' must rise"),
+        ([1, 0], {"g": ([1, 0], [0, 1])}, "'fractions' must be strictly increasing"),
     ],
 )
 def test_deletion_and_insertion_refuse_what_does_not_fit(fractions, curves, message):

@@ -169,7 +169,7 @@ def test_another_shape_is_an_error_with_both_shapes(name):
 
 @pytest.mark.parametrize("name", sorted(WRONG))
 def test_text_instead_of_numbers_is_an_error(name):
-    with pytest.raises(MismatchError, match="is no array of numbers"):
+    with pytest.raises(MismatchError, match="is not an array of numbers"):
         WRONG[name](lambda shape: Undividable(np.full(shape, "many")))
 
 

@@ -45,7 +45,7 @@ def test_short_training_is_readable(epochs):
         (HISTORY | {"valid_loss": [1.0]}, 1, r"has 1 epochs and 'history\['train_loss'\]' 3 epochs"),
         (HISTORY, 4, "best_epoch=4 must be one of the 3 epochs"),
         (HISTORY, 0, "best_epoch=0"),
-        (HISTORY | {"valid_accuracy": [30, 50, 45]}, 1, "divide per cent by 100"),
+        (HISTORY | {"valid_accuracy": [30, 50, 45]}, 1, "divide percentages by 100"),
     ],
 )
 def test_training_curves_refuse_what_does_not_fit(history, best, message):
@@ -120,7 +120,7 @@ def test_long_names_of_subjects_are_upright():
     [
         ({}, "'scores' is empty"),
         ({"a": {}}, "is empty"),
-        ({"a": {1: [67.0]}}, r"'scores\['a'\]\[1\]' has values from 67 to 67; .* divide per cent by 100"),
+        ({"a": {1: [67.0]}}, r"'scores\['a'\]\[1\]' has values from 67 to 67; .* divide percentages by 100"),
     ],
 )
 def test_subjects_refuse_what_are_no_scores(scores, message):
@@ -183,9 +183,9 @@ def test_results_that_are_missing_leave_a_gap():
     "change, message",
     [
         ({"series": {}}, "'series' is empty"),
-        ({"x": [2, 1]}, "'x' must rise"),
+        ({"x": [2, 1]}, "'x' must be strictly increasing"),
         ({"x": ["a"]}, "has 2 values and 'x' 1"),
-        ({"x": ["a", 1]}, "'x' is no array of numbers"),
+        ({"x": ["a", 1]}, "'x' is not an array of numbers"),
         ({"paper": {"a": [1, 2, 3]}}, r"'paper\['a'\]' has 3 values and 'x' 2"),
         ({"series": {"a": ([5, np.inf], [4, 5], [6, 7])}}, r"'series\['a'\]\[0\]' .* infinite"),
     ],

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from gbwatt import plotting
+from gbwatt.data.montage import scalp_positions
 from gbwatt.data.sets import mamem
 from gbwatt.errors import InputError, ParameterError, ShapeError
-from gbwatt.plotting.scalp import positions
 from tests.plotting import examples
 
 NAMES = ["C3", "Cz", "C4", "Pz"]
 
 
 def test_electrodes_are_where_the_10_20_system_has_them():
-    place = positions(["Fpz", "Oz", "T7", "T8", "Cz", "C3", "C4"])
+    place = scalp_positions(["Fpz", "Oz", "T7", "T8", "Cz", "C3", "C4"])
     assert np.hypot(*place["Cz"]) < 0.05
     assert place["Fpz"] == pytest.approx((0, 0.8), abs=0.05)  # the ring is at about 0.8 of the radius
     assert place["Oz"] == pytest.approx((0, -0.8), abs=0.05)
@@ -26,12 +26,12 @@ def test_electrodes_are_where_the_10_20_system_has_them():
 
 
 def test_capitals_do_not_matter():
-    upper, usual = positions(["FCZ", "CPZ", "OZ"]), positions(["FCz", "CPz", "Oz"])
+    upper, usual = scalp_positions(["FCZ", "CPZ", "OZ"]), scalp_positions(["FCz", "CPz", "Oz"])
     np.testing.assert_array_equal(list(upper.values()), list(usual.values()))
 
 
 def test_names_are_known_however_they_are_written():
-    plain, padded = positions(["C3", "Cz", "FC5"]), positions(["C3..", "CZ ", "Fc5."])
+    plain, padded = scalp_positions(["C3", "Cz", "FC5"]), scalp_positions(["C3..", "CZ ", "Fc5."])
     assert np.array_equal([*plain.values()], [*padded.values()])
 
 
@@ -45,7 +45,7 @@ def test_channels_without_a_position_are_named_with_a_way_out():
 
 @pytest.mark.parametrize("names", [["C3", "Cz"], ["C3", "Cz", "C3"], ["C3", "Cz", "c3"]])
 def test_too_few_places_are_refused(names):
-    with pytest.raises(ParameterError, match=r"channels at 2 places; a map needs three or more"):
+    with pytest.raises(ParameterError, match=r"channels at 2 positions; a map needs three or more"):
         plotting.topomaps(np.ones((1, len(names))), ["a"], names)
 
 
@@ -69,7 +69,7 @@ def test_map_has_at_each_electrode_the_value_given():
     image = plotting.topomaps([values], ["a"], NAMES).axes[1].images[0]
     left, right, bottom, top = image.get_extent()
     n = len(image.get_array())
-    for (x, y), expected in zip(positions(NAMES).values(), values, strict=True):
+    for (x, y), expected in zip(scalp_positions(NAMES).values(), values, strict=True):
         row, column = int(n * (y - bottom) / (top - bottom)), int(n * (x - left) / (right - left))
         assert image.get_array()[row, column] == pytest.approx(expected, abs=1)
 
@@ -105,7 +105,7 @@ def test_strength_of_a_feature_counts_its_spectrum_too():
     [
         ({"spectra": np.ones((3, 5))}, "'spectra' has 3 features and 'patterns' 2 features"),
         ({"freqs": [1, 2]}, "'spectra' has 5 frequencies and 'freqs' 2 frequencies"),
-        ({"freqs": [5, 4, 3, 2, 1]}, "'freqs' must rise"),
+        ({"freqs": [5, 4, 3, 2, 1]}, "'freqs' must be strictly increasing"),
         ({"most": 0}, "most=0"),
     ],
 )
@@ -117,4 +117,4 @@ def test_patterns_refuse_what_does_not_belong_together(change, message):
 
 def test_sets_that_come_with_the_package_have_positions():
     for names in (examples.MI, examples.ERN, examples.SSVEP):
-        assert len(positions(names)) == len(names)
+        assert len(scalp_positions(names)) == len(names)

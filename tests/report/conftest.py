@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gbwatt.report import Figure, pictures
+from gbwatt.report import Figure, figures
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"/>'
 
@@ -13,7 +13,7 @@ SVG = '<svg xmlns="http://www.w3.org/2000/svg"/>'
 def _quick(request, monkeypatch):
     """Figures are made but not written out, unless a test asks for ``drawn``."""
     if "drawn" not in request.fixturenames:
-        monkeypatch.setattr(pictures, "figure", lambda _, caption: Figure(SVG, caption))
+        monkeypatch.setattr(figures, "figure_block", lambda _, caption: Figure(SVG, caption))
 
 
 @pytest.fixture(scope="module")

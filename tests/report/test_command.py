@@ -47,7 +47,7 @@ def write(source, output="report.html", experiments="experiments", force=False, 
 def test_a_store_becomes_a_page_and_its_path_and_size_are_said(here, capsys):
     page = write("results.sqlite")
     assert "6 runs of 3 models on real recordings." in read(page).text
-    assert "Made by gbwatt" in read(page).text
+    assert "Created by gbwatt" in read(page).text
     assert capsys.readouterr().out == f"report.html ({len(page.encode()) / 1e6:.1f} MB)\n"
 
 
@@ -94,12 +94,18 @@ def test_options_for_recordings_are_refused_for_results(name):
 @pytest.mark.parametrize("name", [name for name in RECORDINGS if name != "dataset"])
 def test_options_for_recordings_without_a_data_set_mean_that_of_training(here, monkeypatch, name):
     save_pretrained(create("gbwatt", n_chans=4, n_outputs=2, n_times=64, sfreq=100), "mine")
-    asked = []
-    monkeypatch.setattr("gbwatt.cli.report._explained", lambda page, _folder, given, _root: asked.append(given) or page)
+    opened = []
+
+    def stop(_folder, recordings, _reading):
+        opened.append(recordings)
+        raise ParameterError("opened")
+
+    monkeypatch.setattr("gbwatt.cli.report._open", stop)
     write("mine", experiments=None)
-    assert asked == []
-    write("mine", experiments=None, force=True, **{name: RECORDINGS[name]})
-    assert [one.dataset for one in asked] == [None]
+    assert opened == []
+    with pytest.raises(ParameterError, match="opened"):
+        write("mine", experiments=None, force=True, **{name: RECORDINGS[name]})
+    assert [recordings.get("dataset") for recordings in opened] == [None]
 
 
 def test_the_subject_of_a_report_of_a_model_has_an_effect(here):
@@ -122,7 +128,7 @@ def test_experiments_are_refused_before_a_model_is_read():
 @pytest.mark.usefixtures("here")
 def test_a_file_is_replaced_only_if_forced():
     Path("report.html").write_text("<!doctype html>mine")
-    with pytest.raises(ParameterError, match=r"report\.html' is there already; .* --force"):
+    with pytest.raises(ParameterError, match=r"report\.html' already exists; .* --force"):
         write("results.sqlite")
     assert Path("report.html").read_text() == "<!doctype html>mine"
     assert "mine" not in write("results.sqlite", force=True)
@@ -131,7 +137,7 @@ def test_a_file_is_replaced_only_if_forced():
 @pytest.mark.usefixtures("here")
 def test_even_forced_it_replaces_nothing_but_pages():
     before = Path("results.sqlite").read_bytes()
-    with pytest.raises(ParameterError, match=r"results\.sqlite' is something else than a report"):
+    with pytest.raises(ParameterError, match=r"results\.sqlite' is not a report"):
         report(Path("results.sqlite"), Path("results.sqlite"), Path("experiments"), True)
     assert Path("results.sqlite").read_bytes() == before
 
@@ -141,11 +147,11 @@ def test_even_forced_it_replaces_nothing_but_pages():
     ("arguments", "message"),
     [
         ({"source": "nothing.sqlite"}, "source='nothing.sqlite' does not exist"),
-        ({"source": "empty"}, "source='empty' is a folder without config.json"),
-        ({"source": "results.sqlite", "output": "no/report.html"}, "there is no folder 'no'; make it first"),
+        ({"source": "empty"}, "source='empty' has neither config.json"),
+        ({"source": "results.sqlite", "output": "no/report.html"}, "there is no folder 'no'; create it first"),
         ({"source": "results.sqlite", "output": "empty"}, "output='empty' is a folder; a file is needed"),
-        ({"source": "results.sqlite", "experiments": "none"}, "experiments='none' is no folder"),
-        ({"source": "none.sqlite"}, "source='none.sqlite' has no row"),
+        ({"source": "results.sqlite", "experiments": "none"}, "experiments='none' is not a folder"),
+        ({"source": "none.sqlite"}, "source='none.sqlite' has no rows"),
     ],
 )
 def test_what_is_wrong_is_named(arguments, message):

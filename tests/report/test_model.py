@@ -6,7 +6,7 @@ import pytest
 
 from gbwatt.decoding import EEGDecoder, GBWAttClassifier
 from gbwatt.errors import ModelFileError
-from gbwatt.models import create
+from gbwatt.models import create, serialization
 from gbwatt.models.serialization import WEIGHTS, save_pretrained
 from gbwatt.report import Code, Facts, Note, Page, Paragraph, Section, Table, render, report_of_model
 from tests.decoding.tiny import make_trials
@@ -56,10 +56,16 @@ def said(page):
 
 def test_a_model_alone_shows_what_its_folder_has(folder):
     page = report_of_model(folder)
-    assert [section.title for section in page.sections] == ["Summary", "Training", "Configuration", "Use it"]
-    assert "does not say which recordings" in page.lead
+    assert [section.title for section in page.sections] == ["Summary", "Training", "Configuration", "Usage"]
+    assert "do not record what it was trained on" in page.lead
     words = said(page)
-    for text in ("gbwatt", "left, <b>", "4 channels × 64 samples at 100 Hz", "weights of epoch 2", "multiplied by 0.5"):
+    for text in (
+        "gbwatt",
+        "left, <b>",
+        "4 channels × 64 samples at 100 Hz",
+        "weights of epoch 2",
+        "multiplies epochs by 0.5",
+    ):
         assert text in words
     assert beyond(render(page)) == []
     assert len(read(render(page)).pictures) == 1
@@ -71,7 +77,13 @@ def test_with_its_record_it_also_shows_the_test(folder):
     assert test.title == "Test"
     assert [type(block) for block in summary.blocks] == [Note, Facts]
     words = said(page)
-    for text in ("7 of 10 trials are right, 70.00 %", "39.68 to 89.22 %", "session E", "kappa 0.400", "scipy"):
+    for text in (
+        "7 of 10 trials are classified correctly, 70.00 %",
+        "39.68 to 89.22 %",
+        "session E",
+        "kappa 0.400",
+        "scipy",
+    ):
         assert text in words
     assert "AUC" not in words  # there is none
     (table,) = [block for block in test.blocks if isinstance(block, Table)]
@@ -80,7 +92,7 @@ def test_with_its_record_it_also_shows_the_test(folder):
 
 
 def commands(page):
-    """What "Use it" prints: commands, and Python."""
+    """What "Usage" prints: commands, and Python."""
     return [block.text for block in page.sections[-1].blocks if isinstance(block, Code)]
 
 
@@ -133,23 +145,30 @@ def test_a_training_that_diverged_has_no_curve_but_a_sentence(tmp_path):
     model = create("gbwatt", n_chans=4, n_outputs=2, n_times=64, sfreq=100)
     extra = {"training": {"best_epoch": 2}, "estimator": {"history": history}}
     save_pretrained(model, tmp_path, extra=extra)
-    assert "no numbers" in said(report_of_model(tmp_path))
+    assert "NaN or infinite" in said(report_of_model(tmp_path))
 
 
 def test_a_network_without_a_history_has_no_section_of_training(tmp_path):
     save_pretrained(create("gbwatt", n_chans=4, n_outputs=2, n_times=64, sfreq=100), tmp_path)
     page = report_of_model(tmp_path)
-    assert [section.title for section in page.sections] == ["Summary", "Configuration", "Use it"]
+    assert [section.title for section in page.sections] == ["Summary", "Configuration", "Usage"]
 
 
 def test_sections_of_a_caller_come_where_they_belong(folder):
     explained = Section("Explanations", (Paragraph("C3"),))
     page = report_of_model(folder).with_sections([explained], before="Configuration")
     assert isinstance(page, Page)
-    assert [s.title for s in page.sections] == ["Summary", "Training", "Explanations", "Configuration", "Use it"]
+    assert [s.title for s in page.sections] == ["Summary", "Training", "Explanations", "Configuration", "Usage"]
 
 
 def test_a_damaged_model_is_refused(folder):
     (folder / WEIGHTS).write_bytes(b"short")
     with pytest.raises(ModelFileError, match="truncated"):
         report_of_model(folder)
+
+
+def test_a_network_that_is_loaded_is_not_loaded_again(folder, monkeypatch):
+    module = serialization.load_pretrained(folder).model
+    wanted = render(report_of_model(folder, RECORD))
+    monkeypatch.setattr(serialization, "load_pretrained", None)
+    assert render(report_of_model(folder, RECORD, module=module)) == wanted

@@ -1,14 +1,13 @@
-"""Numbers in words; the examples of the functions say the rest."""
+"""Whole numbers as ranges."""
 
 from __future__ import annotations
 
-from gbwatt.report.text import ranges, span
+from gbwatt._text import number_ranges
 
 
-def test_nothing_is_said_of_nothing():
-    assert ranges([]) == ""
-    assert span([]) == ""
+def test_no_numbers_give_no_text():
+    assert number_ranges([]) == ""
 
 
 def test_two_neighbours_are_a_range():
-    assert ranges([4, 3]) == "3–4"
+    assert number_ranges([4, 3], "–") == "3–4"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import tomllib
+from pathlib import Path
 
 import pytest
 
+import gbwatt.report
 from gbwatt.errors import ParameterError
 from gbwatt.report import BigTable, Code, Column, Facts, Figure, Fold, Note, Page, Paragraph, Section, Table, render
-from gbwatt.report.html import clean, element
+from gbwatt.report.page import clean
 
 from .reading import beyond, read
 
@@ -123,8 +126,19 @@ def test_characters_that_no_page_can_have_are_marked():
     render(whole("\x00\ud83d")).encode()
 
 
-def test_an_attribute_cannot_be_left():
-    assert element("img", alt='" onload="x') == '<img alt="&quot; onload=&quot;x">'
+def test_a_quote_does_not_end_an_attribute():
+    (image,) = read(render(Page("a", (Section("b", (Figure(SVG, '" onload="x'),)),)))).all("img")
+    assert image["alt"] == '" onload="x'
+    assert "onload" not in image
+
+
+def test_templates_are_part_of_the_package():
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    patterns = declared["tool"]["setuptools"]["package-data"]["gbwatt.report"]
+    package = Path(gbwatt.report.__file__).parent
+    others = {file for file in package.rglob("*") if file.is_file() and file.suffix not in (".py", ".pyc")}
+    assert others
+    assert others == {file for pattern in patterns for file in package.glob(pattern)}
 
 
 def test_sections_are_added_at_the_end_or_before_another():

@@ -18,7 +18,7 @@ from gbwatt.experiments.row_io import read_csv
 from gbwatt.experiments.runs import Row, Run
 from gbwatt.experiments.tables import make_table
 from gbwatt.report import BigTable, Code, Facts, Figure, Fold, Note, Page, Paragraph, Table, render, report_of_rows
-from gbwatt.report.runs import TRACEBACKS, all_runs
+from gbwatt.report.run_tables import MAX_TRACEBACKS, all_runs
 
 from . import results
 from .reading import beyond, read
@@ -51,7 +51,15 @@ def said(page):
 
 def test_a_report_has_a_section_for_everything(page):
     titles = [section.title for section in page.sections]
-    assert titles == ["Summary", "Data", "Main table", "A closer look", "All runs", "Configuration", "Repeat it"]
+    assert titles == [
+        "Summary",
+        "Data",
+        "Main table",
+        "Best results in detail",
+        "All runs",
+        "Configuration",
+        "Reproduce",
+    ]
 
 
 def test_real_results_make_a_page_that_loads_nothing_and_is_the_same_every_time(drawn):
@@ -125,7 +133,7 @@ def test_data_are_described_as_rows_recorded_them(main):
 def test_lines_without_a_run_are_named_and_not_left_out_silently(main):
     rows = [row for row in results.rows(main) if row.run["model"] != "matt"]
     (fold,) = blocks(section(report_of_rows(rows, [main]), "Main table"), Fold)
-    assert fold.summary == "1 line without a run, with 12 of the missing runs"
+    assert fold.summary == "1 line without results, 12 missing runs"
     assert fold.blocks[0].text == "MAtt on mamem-ssvep-ii"
 
 
@@ -144,7 +152,7 @@ def test_a_varied_experiment_is_drawn_over_its_values_beside_the_paper():
     noise = results.experiment(results.NOISE)
     page = report_of_rows(results.rows(noise), [noise])
     score, conditions = blocks(section(page, "Noise in test"), Figure)
-    assert "the paper prints" in score.caption
+    assert "numbers from the paper" in score.caption
     assert "condition number above 10⁴" in conditions.caption
     assert [table.title for table in section(page, "Noise in test").blocks[0].tables] == [
         "Scores",
@@ -197,7 +205,7 @@ def test_an_experiment_with_one_value_of_what_it_varies_is_only_begun():
     noise = results.experiment(results.NOISE)
     rows = [row for row in results.rows(noise) if row.run["noise"] == 0.4]
     page = report_of_rows(rows, [noise])
-    assert blocks(section(page, "Begun"), Table)[0].lines == (("Noise in test", "σ² = 0.4", "24", "2"),)
+    assert blocks(section(page, "Started experiments"), Table)[0].lines == (("Noise in test", "σ² = 0.4", "24", "2"),)
     assert "Noise in test" not in [section.title for section in page.sections]
 
 
@@ -224,7 +232,7 @@ def test_failed_runs_are_shown_with_their_tracebacks_and_those_alike_once(main):
     folds = blocks(section(page, "Failed runs"), Fold)
     assert [fold.summary for fold in folds] == ["3 runs: ValueError: <b>no</b>", "1 run: MemoryError"]
     assert [block.text for block in folds[0].blocks][1] == "Traceback:\n  <module>\nValueError: <b>no</b>"
-    assert dict(blocks(section(page, "Summary"), Facts)[0].pairs)["Runs"] == "36, of which 4 failed"
+    assert dict(blocks(section(page, "Summary"), Facts)[0].pairs)["Runs"] == "36, 4 failed"
     assert "<b>" not in render(page)
 
 
@@ -232,8 +240,8 @@ def test_a_page_has_only_so_many_different_tracebacks_and_says_so(main):
     bad = [results.failed(run, f"Error {i}") for i, run in enumerate(results.runs(main, seeds=range(4)))]
     page = report_of_rows(bad, [main])
     found = section(page, "Failed runs")
-    assert len(blocks(found, Fold)) == TRACEBACKS
-    assert blocks(found, Paragraph)[-1].text.startswith(f"{len(bad) - TRACEBACKS} more runs failed")
+    assert len(blocks(found, Fold)) == MAX_TRACEBACKS
+    assert blocks(found, Paragraph)[-1].text.startswith(f"{len(bad) - MAX_TRACEBACKS} more runs failed")
 
 
 def test_versions_warnings_and_options_are_there(main):
@@ -245,10 +253,10 @@ def test_versions_warnings_and_options_are_there(main):
 
 
 def test_commands_repeat_the_runs_in_a_new_store(page):
-    repeat, again = blocks(section(page, "Repeat it"), Code)
+    repeat, again = blocks(section(page, "Reproduce"), Code)
     assert repeat.text.splitlines() == [
-        "gbwatt benchmark main --dataset mamem-ssvep-ii --subjects 1-6 --seeds 2 --store again.sqlite",
-        "gbwatt report again.sqlite -o again.html",
+        "gbwatt benchmark main --dataset mamem-ssvep-ii --subjects 1-6 --seeds 2 --store reproduced.sqlite",
+        "gbwatt report reproduced.sqlite -o reproduced.html",
     ]
     assert again.text == "gbwatt report results.sqlite -o report.html"
 
@@ -256,7 +264,7 @@ def test_commands_repeat_the_runs_in_a_new_store(page):
 @pytest.mark.parametrize("seeds", [[0], [0, 1, 2], [5], [1, 2], [0, 2]])
 def test_the_command_has_the_seeds_of_the_runs(main, seeds):
     page = report_of_rows(results.rows(main, subjects=[1], seeds=seeds), [main])
-    words = shlex.split(blocks(section(page, "Repeat it"), Code)[0].text.splitlines()[0])
+    words = shlex.split(blocks(section(page, "Reproduce"), Code)[0].text.splitlines()[0])
     given = words[words.index("--seeds") + 1]
     assert not given.endswith(",")
     assert seed_numbers(given) == seeds
@@ -266,7 +274,7 @@ def test_what_the_commands_do_more_or_less_than_was_done_is_said(main):
     rows = results.rows(main)
     other = [results.done(Run("mamem-ssvep-ii", 1, "gbwatt", 0, "", options={"theta": 3}), 0.5)]
     plain, more, less = (
-        blocks(section(report_of_rows(some, [main]), "Repeat it"), Paragraph)[0].text
+        blocks(section(report_of_rows(some, [main]), "Reproduce"), Paragraph)[0].text
         for some in (rows, rows[1:], [*rows, *other])
     )
     assert ("missing here" in plain, "in none of these tables" in plain) == (False, False)
@@ -275,7 +283,7 @@ def test_what_the_commands_do_more_or_less_than_was_done_is_said(main):
 
 
 def test_runs_of_no_experiment_have_no_command(main):
-    (again,) = blocks(section(report_of_rows(results.rows(main), []), "Repeat it"), Code)
+    (again,) = blocks(section(report_of_rows(results.rows(main), []), "Reproduce"), Code)
     assert again.text.startswith("gbwatt report results.sqlite")
 
 
@@ -302,7 +310,7 @@ def test_scores_and_histories_that_are_no_numbers_do_not_stop_a_report(main):
 
 def test_rows_with_scores_only_are_enough(main):
     bare = [replace_all(row) for row in results.rows(main)]
-    assert "do not say with which versions" in said(report_of_rows(bare, [main]))
+    assert "do not record versions" in said(report_of_rows(bare, [main]))
 
 
 def replace_all(row):
@@ -316,7 +324,7 @@ def test_nothing_is_no_report(main):
 
 def test_a_row_that_does_not_say_what_its_run_was_is_named(main):
     row = results.rows(main)[0]
-    with pytest.raises(ParameterError, match=f"row {row.key}: its run .* is not one of this version"):
+    with pytest.raises(ParameterError, match=f"row {row.key}: its run .* was not written by this version"):
         report_of_rows([row._replace(run={"dataset": "mamem-ssvep-ii"})], [main])
 
 

@@ -1,4 +1,4 @@
-"""``gbwatt explain``: what a saved model looks at, as pictures and in words."""
+"""``gbwatt explain``: figures and findings that explain a saved model."""
 
 from __future__ import annotations
 
@@ -26,50 +26,53 @@ from gbwatt.cli.options import (
 from gbwatt.errors import ParameterError
 
 if TYPE_CHECKING:
-    from gbwatt.report.explanation import Picture
+    from gbwatt.report.explanation_figures import NamedFigure
 
 CAPTIONS = "captions.md"
 
 
 def explain(
-    folder: Annotated[Path, typer.Argument(help="Folder of a model that `gbwatt train` saved.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of a model saved by `gbwatt train`.")],
     dataset: TestedDataset = None,
     subject: TestedSubject = None,
     split: TestedSplit = None,
     method: Annotated[
-        str, typer.Option(help="gradient, gradient-times-input, integrated-gradients or smooth-gradient.")
+        str,
+        typer.Option(
+            help="Attribution method: gradient, gradient-times-input, integrated-gradients or smooth-gradient."
+        ),
     ] = "gradient",
     root: Root = None,
     source: SourceName = None,
     read: Reading = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures.")] = Path("explanation"),
-    force: Annotated[bool, typer.Option("--force", help="Replace pictures that are there.")] = False,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the figures.")] = Path("explanation"),
+    force: Annotated[bool, typer.Option("--force", help="Replace existing figures.")] = False,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw what a model looks at in the test trials of a subject: SVG and PNG, each with a caption."""
+    """Explain a model on test trials: print findings, and write figures with captions as SVG and PNG."""
     _require_free(output, force)
     require_writable(output)
     from gbwatt.decoding.evaluation import Asked, open_tested
-    from gbwatt.explain import METHODS
-    from gbwatt.report.explanation import Explanation
+    from gbwatt.explain import METHODS, Explanation
+    from gbwatt.report.explanation_figures import explanation_figures
 
     check_one_of("method", method, tuple(METHODS))
     use_threads(threads)
     tested = open_tested(folder, Asked(dataset, subject, split, reading(source, read)), root)
     explanation = Explanation(tested.decoder, tested.trials, method)
-    said = [*filter(None, [tested.warning]), *explanation.findings()]
-    drawn = list(explanation.pictures())
-    what = f"{tested.decoder.model} in {folder}, on {tested.what}, by {method}"
-    files = _save(drawn, output, what, said)
+    findings = [*filter(None, [tested.warning]), *explanation.findings()]
+    figures = list(explanation_figures(explanation))
+    title = f"{tested.decoder.model} in {folder}, on {tested.what}, by {method}"
+    files = _save(figures, output, title, findings)
     if as_json:
         about = {"model": tested.decoder.model, "dataset": tested.dataset, "split": tested.split}
-        print_json({**about, **explanation.numbers, "findings": said, "files": files})
+        print_json({**about, **explanation.numbers, "findings": findings, "files": files})
         return
     console = Console(soft_wrap=True)
-    for text in (f"{what}:", *said):
+    for text in (f"{title}:", *findings):
         console.print(text, highlight=False, markup=False)
-    console.print(f"{len(drawn)} pictures, and {CAPTIONS}, in {output}", highlight=False, markup=False)
+    console.print(f"{len(figures)} figures and {CAPTIONS} written to {output}", highlight=False, markup=False)
 
 
 def _require_free(output: Path, force: bool) -> None:
@@ -77,19 +80,19 @@ def _require_free(output: Path, force: bool) -> None:
         raise ParameterError(f"output={str(output)!r} is a file; a folder is needed: choose another with -o.")
     if output.is_dir() and any(output.iterdir()) and not force:
         raise ParameterError(
-            f"output={str(output)!r} has files; choose another with -o, or replace pictures of the same name with "
+            f"output={str(output)!r} is not empty; choose another with -o, or replace figures of the same name with "
             "--force."
         )
 
 
-def _save(drawn: list[Picture], output: Path, what: str, said: list[str]) -> list[str]:
-    """Write pictures, and a page of their captions."""
+def _save(figures: list[NamedFigure], output: Path, title: str, findings: list[str]) -> list[str]:
+    """Write figures, and a Markdown file with findings and captions."""
     from gbwatt.plotting import save
 
     files: list[str] = []
-    lines = [f"# Explanation of {what}", "", *(f"- {text}" for text in said)]
-    for picture in drawn:
-        files += [str(path) for path in save(picture.figure, output / picture.name)]
-        lines += ["", f"![{picture.name}]({picture.name}.svg)", "", picture.caption]
+    lines = [f"# Explanation of {title}", "", *(f"- {text}" for text in findings)]
+    for name, figure, caption in figures:
+        files += [str(path) for path in save(figure, output / name)]
+        lines += ["", f"![{name}]({name}.svg)", "", caption]
     (output / CAPTIONS).write_text("\n".join(lines) + "\n", encoding="utf-8")
     return [*files, str(output / CAPTIONS)]

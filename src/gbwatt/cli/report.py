@@ -1,4 +1,4 @@
-"""``gbwatt report``: one page, complete in itself, of results or of a trained model."""
+"""``gbwatt report``: a self-contained HTML page about results or a trained model."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from gbwatt.cli.options import (
 from gbwatt.errors import ParameterError
 
 if TYPE_CHECKING:
-    from gbwatt.decoding.evaluation import Asked
+    from gbwatt.decoding.evaluation import Tested
     from gbwatt.experiments.config import Experiment
     from gbwatt.experiments.runs import Row
     from gbwatt.report import Page
 
-_HTML = b"<!doctype html>"  # how reports begin
+_HTML = b"<!doctype html>"  # start of a report
 
 
 def report(
     source: Annotated[
-        Path, typer.Argument(help="A store, a CSV file of results or a folder of them, or the folder of a model.")
+        Path, typer.Argument(help="A store, a CSV file of results or a folder of such files, or the folder of a model.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
     experiments: Annotated[
         Path | None,
-        typer.Option(help="Folder of experiments whose tables are shown; default: ./experiments and gbwatt's own."),
+        typer.Option(help="Folder of experiments to show tables of; default: ./experiments and those of gbwatt."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing report.")] = False,
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="Recordings on which a model is explained. Without it and the options below, only the saved metadata "
-            "are reported; with one of these, the recordings of training are used."
+            help="Recordings to explain a model on. Default: those of training if one of the options below is given; "
+            "otherwise only the saved metadata are reported."
         ),
     ] = None,
     subject: TestedSubject = None,
@@ -58,53 +58,47 @@ def report(
     read: Reading = None,
     threads: Threads = None,
 ) -> None:
-    """Write a report that can be sent: one HTML file, which loads nothing and works offline."""
+    """Write a report of results or of a model: one HTML file that works offline."""
     require_free(output, force)
+    if not source.exists():
+        raise ParameterError(
+            f"source={str(source)!r} does not exist; a store, a CSV file of results or the folder of a model is needed."
+        )
     recordings = {"dataset": dataset, "subject": subject, "split": split, "root": root, "source": form, "read": read}
-    given = {name: value for name, value in recordings.items() if value not in (None, [])}
-    if source.exists():
-        _require_model(source, given)
+    recordings = {name: value for name, value in recordings.items() if value not in (None, [])}
     use_threads(threads)
-    page = _page(source, experiments)
-    if given:
-        from gbwatt.decoding.evaluation import Asked
-
-        page = _explained(page, source, Asked(dataset, subject, split, reading(form, read)), root)
+    if _is_model(source):
+        _require_config(source)
+        if experiments is not None:
+            raise ParameterError(f"--experiments {experiments} is for results, but {source} is a model; leave it out.")
+        page = _page_of_model(source, recordings, reading(form, read))
+    else:
+        for name, value in recordings.items():
+            raise ParameterError(f"--{name} {value} is for a model, but {source} has results; leave it out.")
+        page = _page_of_results(source, experiments)
     now = datetime.now(UTC).isoformat(sep=" ", timespec="minutes").removesuffix("+00:00")
-    size = _write(replace(page, created=f"Made by gbwatt {gbwatt.__version__} on {now} UTC."), output)
+    size = _write(replace(page, created=f"Created by gbwatt {gbwatt.__version__} on {now} UTC."), output)
     typer.echo(f"{output} ({size / 1e6:.1f} MB)")
 
 
-def _require_model(source: Path, recordings: dict[str, Any]) -> None:
-    """Refuse options for recordings, which have no effect on the report of results."""
-    if recordings and not _is_model(source):
-        name, value = next(iter(recordings.items()))
-        raise ParameterError(f"--{name} {value} is for a model, but {source} has results; leave it out.")
-
-
-def _is_model(source: Path) -> bool:
-    return source.is_dir() and not _tables(source)
-
-
 def require_free(output: Path, force: bool) -> None:
-    """Refuse to write where there is something else, or no folder; before any work is done."""
+    """Raise an error, before any work is done, if the output would replace something or cannot be written."""
     if output.is_dir():
         raise ParameterError(f"output={str(output)!r} is a folder; a file is needed: {output / 'report.html'}.")
     if not output.parent.is_dir():
-        raise ParameterError(f"output={str(output)!r}: there is no folder {str(output.parent)!r}; make it first.")
+        raise ParameterError(f"output={str(output)!r}: there is no folder {str(output.parent)!r}; create it first.")
     if output.exists() and not force:
         raise ParameterError(
-            f"output={str(output)!r} is there already; choose another with -o, or replace it with --force."
+            f"output={str(output)!r} already exists; choose another with -o, or replace it with --force."
         )
     require_writable(output.parent)
-    if output.exists() and not _is_page(output):
+    if output.exists() and not _is_html(output):
         raise ParameterError(
-            f"output={str(output)!r} is something else than a report, and --force replaces reports only; choose "
-            "another with -o."
+            f"output={str(output)!r} is not a report, and --force replaces reports only; choose another with -o."
         )
 
 
-def _is_page(file: Path) -> bool:
+def _is_html(file: Path) -> bool:
     with file.open("rb") as content:
         return content.read(len(_HTML)).lower() in (_HTML, b"")
 
@@ -118,42 +112,11 @@ def _write(page: Page, output: Path) -> int:
     return len(content)
 
 
-# --------------------------------------------------------------------------------------------------------------- source
+# ---- models
 
 
-def _page(source: Path, folder: Path | None) -> Page:
-    """The page of whatever is there."""
-    if not source.exists():
-        raise ParameterError(
-            f"source={str(source)!r} does not exist; a store, a CSV file of results or the folder of a model is needed."
-        )
-    if _is_model(source):
-        _require_config(source)
-        if folder is not None:
-            raise ParameterError(f"--experiments {folder} is for results, but {source} is a model; leave it out.")
-        return _of_model(source)
-    from gbwatt.report import report_of_rows
-
-    rows = _rows(source)
-    if not rows:
-        raise ParameterError(f"source={str(source)!r} has no row: there is nothing to report yet.")
-    given = None if folder is None else str(folder)
-    return report_of_rows(rows, _experiments(folder), source=str(source), folder=given)
-
-
-def _explained(page: Page, folder: Path, asked: Asked, root: Path | None) -> Page:
-    """The page of a model with what it looks at in test trials, before its configuration."""
-    from gbwatt.decoding.evaluation import open_tested
-    from gbwatt.report import Note, Paragraph, Section
-    from gbwatt.report.explanation import Explanation
-    from gbwatt.report.pictures import figure
-
-    tested = open_tested(folder, asked, root)
-    notes = [Note(tested.warning)] if tested.warning else []
-    explanation = Explanation(tested.decoder, tested.trials)
-    said = [Paragraph(text) for text in (f"On {tested.what}.", *explanation.findings())]
-    drawn = [figure(picture.figure, picture.caption) for picture in explanation.pictures()]
-    return page.with_sections([Section("What it looks at", (*notes, *said, *drawn))], before="Configuration")
+def _is_model(source: Path) -> bool:
+    return source.is_dir() and not _tables(source)
 
 
 def _require_config(folder: Path) -> None:
@@ -161,16 +124,48 @@ def _require_config(folder: Path) -> None:
 
     if not (folder / CONFIG).exists():
         raise ParameterError(
-            f"source={str(folder)!r} is a folder without {CONFIG}, so no model, and has no CSV files of results; give "
-            "one of these, or a store."
+            f"source={str(folder)!r} has neither {CONFIG}, which a model has, nor CSV files of results; give the "
+            "folder of a model, a store, or CSV files."
         )
 
 
-def _of_model(folder: Path) -> Page:
+def _page_of_model(folder: Path, recordings: dict[str, Any], how: dict[str, Any]) -> Page:
+    """Report a model; with options for recordings, also its explanation."""
     from gbwatt.decoding import training_record
     from gbwatt.report import report_of_model
 
-    return report_of_model(folder, training_record.read(folder))
+    record = training_record.read(folder)
+    if not recordings:
+        return report_of_model(folder, record)
+    from gbwatt.explain import Explanation
+    from gbwatt.report.model_report import explanation_section
+
+    tested = _open(folder, recordings, how)
+    explanation = Explanation(tested.decoder, tested.trials)
+    page = report_of_model(folder, record, module=explanation.inputs.module)
+    section = explanation_section(explanation, tested.what, tested.warning)
+    return page.with_sections([section], before="Configuration")
+
+
+def _open(folder: Path, recordings: dict[str, Any], how: dict[str, Any]) -> Tested:
+    """The model and its trials."""
+    from gbwatt.decoding.evaluation import Asked, open_tested
+
+    dataset, subject, split, root = (recordings.get(name) for name in ("dataset", "subject", "split", "root"))
+    return open_tested(folder, Asked(dataset, subject, split, how), root)
+
+
+# ---- results
+
+
+def _page_of_results(source: Path, folder: Path | None) -> Page:
+    from gbwatt.report import report_of_rows
+
+    rows = _rows(source)
+    if not rows:
+        raise ParameterError(f"source={str(source)!r} has no rows: there is nothing to report yet.")
+    name = None if folder is None else str(folder)
+    return report_of_rows(rows, _experiments(folder), source=str(source), folder=name)
 
 
 def _tables(folder: Path) -> list[Path]:
@@ -178,14 +173,14 @@ def _tables(folder: Path) -> list[Path]:
 
 
 def _rows(source: Path) -> list[Row]:
-    """All rows of a store, of a file, or of the files of a folder, where what is done counts more than what failed."""
+    """Rows of a store, of a CSV file, or of the CSV files of a folder, where finished runs replace failed ones."""
     from gbwatt.experiments.store import Store, read_csv
 
     if source.suffix.lower() == ".csv":
         return read_csv(source)
     if not source.is_dir():
-        with Store(source, create=False) as kept:
-            return kept.rows()
+        with Store(source, create=False) as store:
+            return store.rows()
     with TemporaryDirectory() as scratch, Store(Path(scratch) / "results.sqlite") as merged:
         for file in _tables(source):
             merged.import_csv(file)
@@ -193,15 +188,15 @@ def _rows(source: Path) -> list[Row]:
 
 
 def _experiments(folder: Path | None) -> list[Experiment]:
-    """All experiments of a folder, or all known ones; those of the paper's tables first, in their order."""
+    """Experiments of a folder, or all known ones; those of the paper first, in its order."""
     from gbwatt.experiments import claims
     from gbwatt.experiments.config import read
 
     if folder is not None and not folder.is_dir():
         raise ParameterError(
-            f"experiments={str(folder)!r} is no folder; give that of the experiments whose tables shall be shown."
+            f"experiments={str(folder)!r} is not a folder; give the folder of experiments whose tables are to be shown."
         )
     files = experiment_files().values() if folder is None else sorted(folder.glob("*.yaml"))
-    found = [read(file) for file in files]
-    order = {name: place for place, name in enumerate(claims.EXPERIMENTS)}
-    return sorted(found, key=lambda one: order.get(one.name, len(order)))
+    experiments = [read(file) for file in files]
+    order = {name: index for index, name in enumerate(claims.EXPERIMENTS)}
+    return sorted(experiments, key=lambda experiment: order.get(experiment.name, len(order)))

@@ -173,11 +173,12 @@ class Source(NamedTuple):
         if name == CLAIMS:
             raise ParameterError(f"figure: {CLAIMS} has no figure, only a table.")
         from gbwatt.experiments.config import read
-        from gbwatt.report.pictures import of_study
-        from gbwatt.report.study import studies
+        from gbwatt.report.experiment_results import results_by_experiment
+        from gbwatt.report.figures import experiment_figures
 
         experiment = read(experiment_file(name), self.overrides)
-        found = [one for study in studies(self.rows, [experiment]) for one in of_study(study)]
+        results = results_by_experiment(self.rows, [experiment])
+        found = [figure for one in results for figure in experiment_figures(one)]
         return [(experiment.title, one.svg, one.caption) for one in found]
 
     def _claims(self, reference: str | None) -> Table:

@@ -235,7 +235,7 @@ def interruption(job: Job, record: dict[str, Any]) -> str:
 
 def next_command(job: Job, folder: Path, verb: str = "evaluate") -> str:
     """The command that opens the model again, on the recordings of the training."""
-    from gbwatt.report.commands import recording_options
+    from gbwatt.report.model_report import recording_options
 
     trained = {"dataset": job.dataset, "subject": job.subject, "split": job.number, "reading": job.reading}
     root = [] if job.root is None else ["--root", str(job.root)]

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbwatt.errors import ParameterError, UnknownPositionError
+
 
 def montage_name() -> str:
     """What the MNE-Python that is installed calls the 10-05 montage on the Colin 27 head."""
@@ -66,3 +76,84 @@ def older_name(name: str) -> str:
     'F7-T3'
     """
     return "-".join(OLDER.get(part, part) for part in name.split("-"))
+
+
+# ---- positions on the scalp
+
+_RING = 0.8  # radius of the ring through Fpz, T7, Oz and T8, relative to that of the head
+
+
+def scalp_positions(ch_names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Position (2,) of each electrode on a head of radius 1 seen from above: x to the right, y to the nose.
+
+    The azimuthal equidistant projection preserves distances from the vertex.  Case and trailing dots of names are
+    ignored.
+
+    Parameters
+    ----------
+    ch_names : sequence of str
+        Names of the 10-05 system, three or more.
+
+    Returns
+    -------
+    dict
+        Positions by name, in the given order.
+
+    Raises
+    ------
+    UnknownPositionError
+        If the position of a name is unknown.
+    ParameterError
+        If there are fewer than three electrodes, or two at the same position.
+
+    Examples
+    --------
+    >>> [name for name, (x, y) in scalp_positions(["C3", "C4", "Oz"]).items() if x < -0.1]
+    ['C3']
+    """
+    known = _flat_montage()
+    unknown = [name for name in ch_names if electrode_name(name).casefold() not in known]
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:8])) + (", …" if len(unknown) > 8 else "")
+        raise UnknownPositionError(
+            f"'ch_names' has {len(unknown)} of {len(ch_names)} channels with unknown positions: {shown}. Use names of "
+            "the 10-05 system (Fz, C3, Oz), leave these channels out, or draw channel_bars()."
+        )
+    positions = {name: known[electrode_name(name).casefold()] for name in ch_names}
+    distinct = {tuple(np.round(position, 6)) for position in positions.values()}
+    if len(distinct) < len(ch_names) or len(ch_names) < 3:
+        raise ParameterError(
+            f"'ch_names' has {len(ch_names)} channels at {len(distinct)} positions; a map needs three or more, all "
+            "different. Leave out duplicates, or draw channel_bars()."
+        )
+    return positions
+
+
+@lru_cache(maxsize=1)
+def _flat_montage() -> dict[str, NDArray[Any]]:
+    """Positions (2,) of all electrodes of the 10-05 system, by their names in lower case."""
+    import mne
+
+    with mne.utils.use_log_level("ERROR"):
+        montage = mne.channels.make_standard_montage(montage_name())
+        info: Any = mne.create_info(montage.ch_names, 1.0, "eeg").set_montage(montage)  # in head coordinates
+    positions = {channel["ch_name"].casefold(): channel["loc"][:3] for channel in info["chs"]}
+    centre, axes = _head_axes(*(positions[name] for name in ("fpz", "oz", "t7", "t8")))
+    return {name: _flattened(axes @ (position - centre)) for name, position in positions.items()}
+
+
+def _head_axes(
+    front: NDArray[Any], back: NDArray[Any], left: NDArray[Any], right: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Centre (3,) of the ring of electrodes, and axes (3, 3) in its plane and normal to it: right, front, up."""
+    y = (front - back) / np.linalg.norm(front - back)
+    x = (right - left) - (right - left) @ y * y
+    x /= np.linalg.norm(x)
+    return (front + back + left + right) / 4, np.stack([x, y, np.cross(x, y)])
+
+
+def _flattened(position: NDArray[Any]) -> NDArray[Any]:
+    """Project a position (3,) to a point (2,) whose distance from 0 is the angle from the vertex."""
+    x, y, z = position
+    across = math.hypot(x, y)
+    return np.array([x, y]) / (across or 1.0) * math.atan2(across, z) / (math.pi / 2) * _RING

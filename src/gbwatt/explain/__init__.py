@@ -1,8 +1,11 @@
-"""Explanations of trained decoders as numbers: functions of (model, trials, target).
+"""Explanations of trained decoders: functions of (model, trials, target) that return numbers.
 
-What matters in an epoch (:mod:`~gbwatt.explain.attribution`), what filters find (:mod:`~gbwatt.explain.patterns`), what
-happens inside the network (:mod:`~gbwatt.explain.internals`), and whether to believe it
-(:mod:`~gbwatt.explain.faithfulness`, :mod:`~gbwatt.explain.randomization`, :mod:`~gbwatt.explain.localization`).
+- :mod:`~gbwatt.explain.attribution`: which samples of which channels matter
+- :mod:`~gbwatt.explain.patterns`: what the spatial and temporal filters extract
+- :mod:`~gbwatt.explain.internals`: attention, eigenvalues, metric and features
+- :mod:`~gbwatt.explain.faithfulness`, :mod:`~gbwatt.explain.randomization`, :mod:`~gbwatt.explain.localization`:
+  whether an attribution is trustworthy
+- :mod:`~gbwatt.explain.explanation`: all of these for one decoder
 """
 
 from gbwatt.explain.attribution import (
@@ -13,19 +16,27 @@ from gbwatt.explain.attribution import (
     integrated_gradients,
     smooth_gradient,
 )
+from gbwatt.explain.explanation import Explanation
 from gbwatt.explain.faithfulness import Curve, deletion, insertion
-from gbwatt.explain.internals import Inside, LearntMetric, embed, learnt_metric, look_inside
-from gbwatt.explain.localization import Found, Share, localisation
+from gbwatt.explain.internals import Internals, LearntMetric, embed, learnt_metric, look_inside
+from gbwatt.explain.localization import LocalisationResult, Share, localisation
 from gbwatt.explain.patterns import Patterns, Spectra, feature_patterns, spatial_patterns, temporal_spectra
 from gbwatt.explain.randomization import Randomisation, randomisation, randomised
+
+#: Former names.
+Found = LocalisationResult
+Inside = Internals
 
 __all__ = [
     "METHODS",
     "Attribution",
     "Curve",
+    "Explanation",
     "Found",
     "Inside",
+    "Internals",
     "LearntMetric",
+    "LocalisationResult",
     "Patterns",
     "Randomisation",
     "Share",

@@ -1,4 +1,4 @@
-"""Attributions: gradients of the logits with respect to the samples, and their relatives."""
+"""Attributions: gradients of the logits with respect to the samples, and methods derived from them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from torch import Tensor
 
 from gbwatt._validation import check_at_least, check_number
 from gbwatt.errors import MismatchError, ParameterError
-from gbwatt.explain.inputs import Array, Model, Question, Summarised, Target, ask
+from gbwatt.explain.inputs import Array, Model, ModelInputs, ShortRepr, Target, prepare
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Attribution(Summarised):
-    """What mattered in each trial, with its sign.
+class Attribution(ShortRepr):
+    """Signed importance of each sample in each trial.
 
     Attributes
     ----------
     values : array (n, n_chans, n_times)
+        Importance of each sample for the logit of the trial's class.
     labels : array (n,)
-        Class that each trial was explained as, a place in ``class_names``.
+        Class that each trial was explained for, as an index into ``class_names``.
     class_names, ch_names : tuple of str
+        Names of classes and channels.
     sfreq : float
-        In Hz; 1 where it is not known, so that times are samples.
+        Sampling rate in Hz; 1 if it is unknown, so that times are sample numbers.
     tmin : float
         Time of the first sample in seconds.
     method : str
@@ -45,58 +47,74 @@ class Attribution(Summarised):
 
     @property
     def times(self) -> Array:
-        """Seconds after the event (n_times,)."""
+        """Time of each sample in seconds (n_times,)."""
         return self.tmin + np.arange(self.values.shape[2]) / self.sfreq
 
     def by_class(self) -> Array:
         """Mean magnitude over the trials of each class (n_classes, n_chans, n_times).
 
-        NaN for a class without any: :attr:`present` has only the others, for pictures say.
+        NaN for classes without trials; :attr:`present` leaves them out.
         """
         return mean_by_class(abs(self.values), self.labels, len(self.class_names))
 
     def channels(self) -> Array:
-        """Mean magnitude over trials and time (n_classes, n_chans); NaN for a class without trials."""
+        """Mean magnitude over trials and time (n_classes, n_chans); NaN for classes without trials."""
         return np.asarray(self.by_class().mean(axis=2))
 
     @property
     def present(self) -> Attribution:
-        """The same without the names of classes that no trial was explained as.
+        """The same attribution without the classes that have no trials.
 
         Examples
         --------
-        >>> found = Attribution(np.ones((2, 1, 5)), np.array([0, 2]), ("left", "feet", "right"), ("Cz",), 1.0, 0.0, "")
-        >>> found.present.class_names, found.present.labels.tolist(), found.present.channels().tolist()
+        >>> values, names = np.ones((2, 1, 5)), ("left", "feet", "right")
+        >>> present = Attribution(values, np.array([0, 2]), names, ("Cz",), 1.0, 0.0, "gradient").present
+        >>> present.class_names, present.labels.tolist(), present.channels().tolist()
         (('left', 'right'), [0, 1], [[1.0], [1.0]])
         """
-        there, labels = np.unique(self.labels, return_inverse=True)
-        return replace(self, labels=labels, class_names=tuple(self.class_names[place] for place in there))
+        classes, labels = np.unique(self.labels, return_inverse=True)
+        return replace(self, labels=labels, class_names=tuple(self.class_names[index] for index in classes))
 
 
 def require_attribution(attribution: object) -> None:
-    """Refuse what has no names, such as the bare values."""
+    """Raise an error for anything but an Attribution, such as its array of values."""
     if not isinstance(attribution, Attribution):
         raise MismatchError(
             f"'attribution' is a {type(attribution).__name__}; an Attribution is needed, as gradient(model, trials) "
-            "and the other methods return it: not its values alone."
+            "and the other methods return it, not its values alone."
         )
 
 
 def mean_by_class(values: Array, labels: Array, n_classes: int) -> Array:
-    """Means (n_classes, ...) of values (n, ...) over the rows of each class; NaN for a class without any."""
-    found = np.full((n_classes, *values.shape[1:]), np.nan)
+    """Means (n_classes, ...) of values (n, ...) over the rows of each class; NaN for classes without rows."""
+    means = np.full((n_classes, *values.shape[1:]), np.nan)
     for label in np.unique(labels):
-        found[label] = values[labels == label].mean(axis=0)
-    return found
+        means[label] = values[labels == label].mean(axis=0)
+    return means
 
 
 # ---- methods
 
 
 def gradient(model: Model, trials: Any, target: Target = "true") -> Attribution:
-    r"""Gradient :math:`∂ z_c / ∂ x` of a class's logit by the epoch [1]_, the paper's explanation of a decoder.
+    r"""Gradient :math:`∂ z_c / ∂ x` of a class's logit with respect to the epoch [1]_.
 
-    The paper shows its magnitude, which is what :meth:`Attribution.by_class` averages.
+    This is the explanation that the paper uses.  It shows the magnitude, averaged as in :meth:`Attribution.by_class`.
+
+    Parameters
+    ----------
+    model : EEGDecoder or nn.Module
+        A fitted estimator, or a network from (batch, n_chans, n_times) to logits.
+    trials : Trials, mne.Epochs or array (n, n_chans, n_times)
+        Epochs to explain, in the unit of the recording.
+    target : "true", "predicted", str, int or array (n,)
+        Class that each trial is explained for: its true class, the predicted class, one class for all trials, or a
+        class for each trial.
+
+    Returns
+    -------
+    Attribution
+        Its values are in logits per unit of the recording.
 
     References
     ----------
@@ -106,53 +124,88 @@ def gradient(model: Model, trials: Any, target: Target = "true") -> Attribution:
     --------
     >>> from torch import nn
     >>> network = nn.Sequential(nn.Flatten(), nn.Linear(2 * 50, 3))
-    >>> found = gradient(network, np.ones((4, 2, 50)), "predicted")
-    >>> found.values.shape, found.channels().shape, found.ch_names
+    >>> attribution = gradient(network, np.ones((4, 2, 50)), "predicted")
+    >>> attribution.values.shape, attribution.channels().shape, attribution.ch_names
     ((4, 2, 50), (3, 2), ('0', '1'))
     """
-    question = ask(model, trials)
-    labels = question.labels(target)
-    return _attribution(question, labels, question.gradients(labels), "gradient")
+    inputs = prepare(model, trials)
+    labels = inputs.labels(target)
+    return _attribution(inputs, labels, inputs.gradients(labels), "gradient")
 
 
 def gradient_times_input(model: Model, trials: Any, target: Target = "true") -> Attribution:
-    r"""Gradient times epoch, :math:`x ∂ z_c / ∂ x`: what a sample adds to the logit, to first order.
+    r"""Gradient times epoch, :math:`x ∂ z_c / ∂ x`: the contribution of a sample to the logit, to first order.
 
-    Where the logits do not depend on the scale of an epoch, as nearly in a GBWAtt, the values of a trial sum to zero.
-    """
-    question = ask(model, trials)
-    labels = question.labels(target)
-    return _attribution(question, labels, question.x * question.gradients(labels), "gradient-times-input")
-
-
-def integrated_gradients(model: Model, trials: Any, target: Target = "true", *, steps: int = 32) -> Attribution:
-    r"""Integrated gradients :math:`x \int_0^1 ∂ z_c(a x) / ∂ x \, da` from silence to the epoch [1]_.
-
-    Complete: the values of a trial sum to :math:`z_c(x) - z_c(0)`, or, where the logits jump at silence, to
-    :math:`z_c(x) - \lim_{a → 0} z_c(a x)`.  Covariances of trace one do jump, in windows that no offset reaches; there
-    the logits do not depend on :math:`a` at all, and the values are proportional to gradient times input.  A trained
-    GBWAtt is close to that: its logits hardly depend on the scale of an epoch, so that the two methods give nearly the
-    same maps.
+    If the logits do not depend on the scale of an epoch, as is nearly true for GBWAtt, the values of a trial sum to
+    zero.
 
     Parameters
     ----------
     model, trials, target
-        See :mod:`gbwatt.explain.attribution`.
+        As for :func:`gradient`.
+
+    Returns
+    -------
+    Attribution
+        Its values are in logits.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> network = nn.Sequential(nn.Flatten(), nn.Linear(2 * 50, 3))
+    >>> bool(gradient_times_input(network, np.zeros((4, 2, 50)), "predicted").values.any())
+    False
+    """
+    inputs = prepare(model, trials)
+    labels = inputs.labels(target)
+    return _attribution(inputs, labels, inputs.x * inputs.gradients(labels), "gradient-times-input")
+
+
+def integrated_gradients(model: Model, trials: Any, target: Target = "true", *, steps: int = 32) -> Attribution:
+    r"""Integrated gradients :math:`x \int_0^1 ∂ z_c(a x) / ∂ x \, da` from the zero epoch to the epoch [1]_.
+
+    Parameters
+    ----------
+    model, trials, target
+        As for :func:`gradient`.
     steps : int
-        Nodes of the Gauss-Legendre quadrature: it has none at silence, where there is no gradient.
+        Number of nodes of the Gauss-Legendre quadrature.  None of them is at zero, where there may be no gradient.
+
+    Returns
+    -------
+    Attribution
+        Its values are in logits.
+
+    Notes
+    -----
+    The method is complete: the values of a trial sum to :math:`z_c(x) - z_c(0)` or, if the logits are discontinuous at
+    zero, to :math:`z_c(x) - \lim_{a → 0} z_c(a x)`.  Covariances normalised to trace one are discontinuous at zero
+    unless an offset is added.  Then the logits do not depend on :math:`a`, and the values are proportional to gradient
+    times input.  The logits of a trained GBWAtt hardly depend on the scale of an epoch, so that both methods give
+    nearly the same maps.
 
     References
     ----------
     .. [1] M. Sundararajan, A. Taly, Q. Yan, "Axiomatic attribution for deep networks", ICML 2017.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> network, epochs = nn.Sequential(nn.Flatten(), nn.Linear(2 * 50, 3, bias=False)), np.ones((4, 2, 50))
+    >>> values = integrated_gradients(network, epochs, target=0).values
+    >>> with torch.no_grad():
+    ...     logits = network(torch.ones(4, 2, 50))[:, 0].numpy()
+    >>> bool(np.allclose(values.sum(axis=(1, 2)), logits, atol=1e-5))
+    True
     """
     check_at_least("steps", steps, 1)
-    question = ask(model, trials)
-    labels = question.labels(target)
+    inputs = prepare(model, trials)
+    labels = inputs.labels(target)
     nodes, weights = np.polynomial.legendre.leggauss(steps)
-    total = np.zeros(question.x.shape)
+    total = np.zeros(inputs.x.shape)
     for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
-        total += weight * question.gradients(labels, partial(torch.mul, other=float(node)))
-    return _attribution(question, labels, question.x * total, "integrated-gradients")
+        total += weight * inputs.gradients(labels, partial(torch.mul, other=float(node)))
+    return _attribution(inputs, labels, inputs.x * total, "integrated-gradients")
 
 
 def smooth_gradient(
@@ -163,26 +216,39 @@ def smooth_gradient(
     Parameters
     ----------
     model, trials, target
-        See :mod:`gbwatt.explain.attribution`.  The predicted class is that of the epoch without noise.
+        As for :func:`gradient`.  The predicted class is that of the epoch without noise.
     noise : float
-        Standard deviation of the noise, as a share of the epoch's own.
+        Standard deviation of the noise, relative to that of the epoch.
     samples : int
-        Copies of each epoch.
+        Number of noisy copies of each epoch.
     seed : int
+        Random seed of the noise.
+
+    Returns
+    -------
+    Attribution
+        Its values are in logits per unit of the recording.
 
     References
     ----------
     .. [1] D. Smilkov et al., "SmoothGrad: removing noise by adding noise", 2017, arXiv:1706.03825.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> network = nn.Sequential(nn.Flatten(), nn.Linear(2 * 50, 3))
+    >>> smooth_gradient(network, np.ones((4, 2, 50)), "predicted", samples=3).method
+    'smooth-gradient'
     """
     check_number("noise", noise)
     if noise < 0:
-        raise ParameterError(f"noise={noise} must be 0 or more, a share of the epoch's standard deviation.")
+        raise ParameterError(f"noise={noise} must be 0 or more, relative to the epoch's standard deviation.")
     check_at_least("samples", samples, 1)
     check_at_least("seed", seed, 0)
-    question, rng = ask(model, trials), np.random.default_rng(seed)
-    labels = question.labels(target)
-    total = sum(question.gradients(labels, lambda x: _noisy(x, noise, rng)) for _ in range(samples))
-    return _attribution(question, labels, np.asarray(total) / samples, "smooth-gradient")
+    inputs, rng = prepare(model, trials), np.random.default_rng(seed)
+    labels = inputs.labels(target)
+    total = sum(inputs.gradients(labels, lambda x: _noisy(x, noise, rng)) for _ in range(samples))
+    return _attribution(inputs, labels, np.asarray(total) / samples, "smooth-gradient")
 
 
 def _noisy(x: Tensor, noise: float, rng: np.random.Generator) -> Tensor:
@@ -190,14 +256,13 @@ def _noisy(x: Tensor, noise: float, rng: np.random.Generator) -> Tensor:
     return x + noise * x.std((1, 2), keepdim=True) * drawn
 
 
-def _attribution(question: Question, labels: Array, values: Array, method: str) -> Attribution:
-    q = question
-    return Attribution(values, labels, q.class_names, q.ch_names, q.sfreq, q.tmin, method)
+def _attribution(inputs: ModelInputs, labels: Array, values: Array, method: str) -> Attribution:
+    return Attribution(values, labels, inputs.class_names, inputs.ch_names, inputs.sfreq, inputs.tmin, method)
 
 
 Method = Callable[..., Attribution]
 
-#: Methods whose values are the epoch times something, in parts of the logit; those of the others are per unit of it.
+#: Methods that multiply by the epoch, so that their values are in logits; those of the others are in logits per unit.
 CONTRIBUTIONS = ("gradient-times-input", "integrated-gradients")
 
 #: The methods by name.

@@ -1,4 +1,4 @@
-"""What an explanation is asked about: a network, the epochs it is given, and a class for each of them."""
+"""Check a model and trials, and prepare them for explanation."""
 
 from __future__ import annotations
 
@@ -23,50 +23,51 @@ from gbwatt.errors import InputError, MismatchError, ParameterError, ShapeError
 Array = NDArray[Any]
 Model = EEGDecoder | nn.Module
 
-#: "true", "predicted", a class by name or number, or the name or number of a class for each trial.
+#: "true", "predicted", the name or number of a class, or the name or number of a class for each trial.
 Target = str | int | Array
 
-BATCH = 64  # trials that are in memory as a graph at once
+BATCH = 64  # trials per forward or backward pass
+_MAX_SHOWN = 8  # entries of an array or tuple in a repr
 
 
-_FEW = 8  # entries that are written out
-
-
-class Summarised:
-    """A dataclass that shows the shapes of its arrays; give it ``repr=False``."""
+class ShortRepr:
+    """Mixin for dataclasses: a repr with the shapes of arrays instead of their values; needs ``repr=False``."""
 
     def __repr__(self) -> str:
-        shown = (f"{field.name}={_shown(getattr(self, field.name))}" for field in fields(self))  # type: ignore[arg-type]
+        shown = (f"{field.name}={_short(getattr(self, field.name))}" for field in fields(self))  # type: ignore[arg-type]
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def _shown(value: Any) -> str:
+def _short(value: Any) -> str:
     if isinstance(value, np.ndarray):
-        few = value.ndim == 1 and value.size <= _FEW
+        few = value.ndim == 1 and value.size <= _MAX_SHOWN
         return f"[{', '.join(f'{x:.4g}' for x in value)}]" if few else f"array {value.shape}"
     if isinstance(value, tuple):
-        return f"({', '.join(map(repr, value[:_FEW]))}{', …' if len(value) > _FEW else ''})"
+        return f"({', '.join(map(repr, value[:_MAX_SHOWN]))}{', …' if len(value) > _MAX_SHOWN else ''})"
     text = repr(value)
-    return f"{type(value).__name__}(…)" if isinstance(value, Summarised) or "\n" in text else text
+    return f"{type(value).__name__}(…)" if isinstance(value, ShortRepr) or "\n" in text else text
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Question(Summarised):
-    """A network and epochs for it, with their names.
+class ModelInputs(ShortRepr):
+    """A network and the epochs it is explained on.
 
     Attributes
     ----------
     module : nn.Module
+        The network.
     x : array (n, n_chans, n_times)
         Epochs in the unit of the recording.
     scale : float
-        What the network wants them multiplied by.
+        Factor by which epochs are multiplied before they enter the network.
     y : array (n,) or None
-        True classes, as places in ``class_names``; -1 for one that the network does not know.
+        True classes, as indices into ``class_names``; -1 for a class that the network does not know.
     class_names, ch_names : tuple of str
+        Names of classes and channels.
     sfreq, tmin : float
-    given : str
-        What the epochs were given as, for messages.
+        Sampling rate in Hz, and time of the first sample in seconds.
+    source : str
+        What the epochs were passed as, for error messages.
     """
 
     module: nn.Module
@@ -77,13 +78,13 @@ class Question(Summarised):
     ch_names: tuple[str, ...]
     sfreq: float
     tmin: float
-    given: str
+    source: str
 
     def __len__(self) -> int:
         return len(self.x)
 
     def batches(self, x: Array | None = None) -> Iterator[tuple[slice, Tensor]]:
-        """Rows, and what the network sees of them (batch, n_chans, n_times); of other epochs, if they are given."""
+        """Iterate over batches of ``x`` (default: the epochs): rows, and scaled tensors (batch, n_chans, n_times)."""
         x = self.x if x is None else x
         like = _parameter(self.module)
         for start in range(0, len(x), BATCH):
@@ -91,100 +92,109 @@ class Question(Summarised):
             yield rows, (torch.from_numpy(np.array(x[rows], order="C")) * self.scale).to(like.device, like.dtype)
 
     def logits(self, x: Array | None = None) -> Array:
-        """Logits (n, n_classes) of the epochs, or of others in the same unit."""
+        """Logits (n, n_classes) of the epochs, or of other epochs ``x`` in the same unit."""
         with evaluating(self.module), torch.no_grad():
-            return np.concatenate([numbers(self.module(batch)) for _, batch in self.batches(x)])
+            return np.concatenate([to_numpy(self.module(batch)) for _, batch in self.batches(x)])
 
     def labels(self, target: Target) -> Array:
-        """Class (n,) that each trial is explained as."""
+        """Index of the class (n,) that each trial is explained for."""
         if isinstance(target, str) and target == "true":
-            return self._true()
+            return self._true_labels()
         if isinstance(target, str) and target == "predicted":
             return np.asarray(self.logits().argmax(1))
         if isinstance(target, str):
             check_one_of("target", target, ("true", "predicted", *self.class_names))
             return np.full(len(self), self.class_names.index(target))
-        return self._for_each(np.asarray(target))
+        return self._given_labels(np.asarray(target))
 
-    def _true(self) -> Array:
+    def _true_labels(self) -> Array:
         if self.y is None:
             raise ParameterError(
-                f"target='true' needs the class of each trial, which 'trials', {self.given}, does not tell; give "
+                f"target='true' needs the class of each trial, but 'trials', {self.source}, has no labels; pass "
                 "Trials, the names or numbers of the classes as target, or target='predicted'."
             )
         unknown = np.flatnonzero(self.y < 0)
         if unknown.size:
             raise ParameterError(
-                f"target='true', but trial {unknown[0]} is of a class that the model was not trained on; it knows "
-                f"{', '.join(map(repr, self.class_names))}. Select trials of these."
+                f"target='true', but the class of trial {unknown[0]} was not in the training data; the model knows "
+                f"{', '.join(map(repr, self.class_names))}. Select trials of these classes."
             )
-        return self.y.copy()  # those of Trials are read-only, which torch warns of
+        return self.y.copy()  # the labels of Trials are read-only, which torch warns about
 
-    def _for_each(self, target: Array) -> Array:
-        """Classes (n,) of names or numbers of classes."""
-        place = {name: number for number, name in enumerate(self.class_names)}
+    def _given_labels(self, target: Array) -> Array:
+        """Class indices (n,) from names or numbers of classes."""
+        index = {name: number for number, name in enumerate(self.class_names)}
         if target.dtype.kind in "UO":
-            target = np.array([place.get(name, name) for name in target.ravel().tolist()]).reshape(target.shape)
-        known = target.dtype.kind in "iu" and target.shape in ((), (len(self),))
-        if not known or not np.isin(target, list(place.values())).all():
+            target = np.array([index.get(name, name) for name in target.ravel().tolist()]).reshape(target.shape)
+        valid = target.dtype.kind in "iu" and target.shape in ((), (len(self),))
+        if not valid or not np.isin(target, list(index.values())).all():
             raise ParameterError(
-                f"target={_some(target)} must be 'true', 'predicted', a class "
-                f"({', '.join(map(repr, self.class_names))}), or numbers from 0 to {len(place) - 1}: one, or one for "
+                f"target={_shortened(target)} must be 'true', 'predicted', a class "
+                f"({', '.join(map(repr, self.class_names))}), or numbers from 0 to {len(index) - 1}: one, or one for "
                 f"each of {len(self)} trials."
             )
         return np.broadcast_to(target, len(self)).astype(int)
 
-    def gradients(self, labels: Array, seen: Callable[[Tensor], Tensor] | None = None) -> Array:
+    def gradients(self, labels: Array, transform: Callable[[Tensor], Tensor] | None = None) -> Array:
         """Gradient (n, n_chans, n_times) of the logit of each trial's class, per unit of the recording.
 
-        It is taken at the epochs, or at what ``seen`` makes of a batch of them.  Parameters are left without gradients.
+        It is evaluated at the epochs, or at ``transform(batch)``.  Parameters do not accumulate gradients.
         """
         out = np.empty(self.x.shape)
         with evaluating(self.module), torch.inference_mode(False), torch.enable_grad():
             for rows, batch in self.batches():
-                x = (batch if seen is None else seen(batch)).detach().requires_grad_()
-                wanted = torch.from_numpy(labels[rows]).to(x.device)
-                logit = self.module(x).gather(1, wanted[:, None]).sum()  # trials do not see each other
-                out[rows] = numbers(self._gradient(logit, x))
+                x = (batch if transform is None else transform(batch)).detach().requires_grad_()
+                classes = torch.from_numpy(labels[rows]).to(x.device)
+                logit = self.module(x).gather(1, classes[:, None]).sum()  # trials are independent of each other
+                out[rows] = to_numpy(self._gradient(logit, x))
         return np.asarray(out * self.scale)
 
     def _gradient(self, logit: Tensor, x: Tensor) -> Tensor:
-        found = torch.autograd.grad(logit, x, allow_unused=True)[0] if logit.requires_grad else None
-        if found is None:
+        gradient = torch.autograd.grad(logit, x, allow_unused=True)[0] if logit.requires_grad else None
+        if gradient is None:
             raise ParameterError(
-                f"'model', a {type(self.module).__name__}, has logits without a gradient by the epoch; look in its "
-                "forward for torch.no_grad, detach or a detour through NumPy."
+                f"'model', a {type(self.module).__name__}, has logits without a gradient with respect to the epoch; "
+                "check its forward for torch.no_grad, detach or a conversion to NumPy."
             )
-        return found
+        return gradient
 
 
-def _some(target: Array) -> str:
-    """A target in few words."""
+def _shortened(target: Array) -> str:
     text = repr(target.tolist())
     return text if len(text) < 80 else f"{text[:60]}… {target.shape}"
 
 
-def ask(model: Model, trials: Any) -> Question:
-    """Check that a model can be asked about trials, and how.
+def prepare(model: Model, trials: Any) -> ModelInputs:
+    """Check a model and trials, and bring them into the form that explanations use.
 
     Parameters
     ----------
     model : EEGDecoder or nn.Module
-        A fitted estimator, then trials are checked and scaled as it does when it predicts; or a network from
+        A fitted estimator, which checks and scales trials as in prediction; or a network from
         (batch, n_chans, n_times) to logits.
     trials : Trials, mne.Epochs or array (n, n_chans, n_times)
-        The channels of an array are numbered, unless the estimator knows their names.  The true classes of Epochs are
-        the names of their events, if the estimator has classes of these names.
+        Channels of an array are numbered, unless the estimator knows their names.  The true classes of Epochs are the
+        names of their events, if the estimator has classes with these names.
+
+    Returns
+    -------
+    ModelInputs
+        The network, the epochs and their metadata.
+
+    Raises
+    ------
+    MismatchError
+        If the model is of another type, or the trials do not match it.
     """
     if isinstance(model, EEGDecoder):
-        return _of_decoder(model, trials)
+        return _from_decoder(model, trials)
     if isinstance(model, nn.Module):
-        return _of_module(model, trials)
+        return _from_module(model, trials)
     raise MismatchError(f"'model' is a {type(model).__name__}; an EEGDecoder or a torch module is needed.")
 
 
 def network(model: Model) -> nn.Module:
-    """The network of a fitted estimator, or itself."""
+    """The network of a fitted estimator; a network is returned unchanged."""
     if isinstance(model, nn.Module):
         return model
     check_is_fitted(model, "net_")
@@ -193,7 +203,7 @@ def network(model: Model) -> nn.Module:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Every part of a network in evaluation mode, and back in its own afterwards."""
+    """Put a network into evaluation mode, and restore the mode of each submodule afterwards."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -206,48 +216,48 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 # ---- reading
 
 
-def _of_decoder(decoder: EEGDecoder, trials: Any) -> Question:
-    module, x, known = network(decoder), inputs.read_epochs(trials, "trials"), Recorded.of(trials)
-    scale, frame = decoder.scale_, known
+def _from_decoder(decoder: EEGDecoder, trials: Any) -> ModelInputs:
+    module, x, metadata = network(decoder), inputs.read_epochs(trials, "trials"), Recorded.of(trials)
+    scale, axes = decoder.scale_, metadata
     if decoder.recorded_ is not None:
-        decoder.recorded_.require(known, "trials")
-        scale *= decoder.recorded_.scale_of(known, "trials")
-        frame = known or decoder.recorded_
+        decoder.recorded_.require(metadata, "trials")
+        scale *= decoder.recorded_.scale_of(metadata, "trials")
+        axes = metadata or decoder.recorded_
     inputs.same_signal(x, (decoder.signal_.n_chans, decoder.signal_.n_times), "trials")
-    ch_names, sfreq = _axes(frame, x.shape[1], decoder.signal_.sfreq)
-    y = _classes(decoder, trials, len(x))
-    return Question(module, x, scale, y, decoder.class_names_, ch_names, sfreq, _tmin(trials), _kind(trials))
+    ch_names, sfreq = _axes(axes, x.shape[1], decoder.signal_.sfreq)
+    y = _true_classes(decoder, trials, len(x))
+    return ModelInputs(module, x, scale, y, decoder.class_names_, ch_names, sfreq, _tmin(trials), _source(trials))
 
 
-def _classes(decoder: EEGDecoder, trials: Any, n: int) -> Array | None:
-    """Place of each trial's class among those of the decoder, -1 if it has none; None if the trials do not tell."""
+def _true_classes(decoder: EEGDecoder, trials: Any, n: int) -> Array | None:
+    """Index of each trial's class among those of the decoder, -1 if it has none; None if trials have no labels."""
     if own_labels(trials) is None:
         return None
     labels = Labels.of(trials, None, n, "trials")
-    places = labels.places(decoder.classes_, decoder._names, "trials", some=True)
-    if isinstance(trials, Trials) and (places < 0).all():
-        labels.places(decoder.classes_, decoder._names, "trials")  # raises: these are other classes
-    return places
+    indices = labels.places(decoder.classes_, decoder._names, "trials", some=True)
+    if isinstance(trials, Trials) and (indices < 0).all():
+        labels.places(decoder.classes_, decoder._names, "trials")  # raises: no class in common
+    return indices
 
 
-def _of_module(module: nn.Module, trials: Any) -> Question:
-    x, known = inputs.read_epochs(trials, "trials"), Recorded.of(trials)
-    ch_names, sfreq = _axes(known, x.shape[1], None)
+def _from_module(module: nn.Module, trials: Any) -> ModelInputs:
+    x, metadata = inputs.read_epochs(trials, "trials"), Recorded.of(trials)
+    ch_names, sfreq = _axes(metadata, x.shape[1], None)
     y, names = (trials.y, trials.class_names) if isinstance(trials, Trials) else (None, ())
-    question = Question(module, x, 1.0, y, names, ch_names, sfreq, _tmin(trials), _kind(trials))
-    n_outputs = _outputs(question)
+    prepared = ModelInputs(module, x, 1.0, y, names, ch_names, sfreq, _tmin(trials), _source(trials))
+    n_outputs = _count_outputs(prepared)
     if names and len(names) != n_outputs:
         raise MismatchError(
             f"'trials' have {len(names)} classes, {list(names)}, but the model has {n_outputs} outputs; select the "
-            "classes that it was trained on, or give the bare array."
+            "classes that it was trained on, or pass the array of epochs alone."
         )
     names = names or tuple(str(number) for number in range(n_outputs))
-    return replace(question, class_names=names)
+    return replace(prepared, class_names=names)
 
 
-def _outputs(question: Question) -> int:
-    """How many classes a network has; what it cannot do with one epoch, it cannot do with more."""
-    module, (_, one) = question.module, next(question.batches(question.x[:1]))
+def _count_outputs(prepared: ModelInputs) -> int:
+    """Number of classes of a network, from its output for one epoch."""
+    module, (_, one) = prepared.module, next(prepared.batches(prepared.x[:1]))
     try:
         with evaluating(module), torch.no_grad():
             out = module(one)
@@ -255,8 +265,8 @@ def _outputs(question: Question) -> int:
         raise
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         raise MismatchError(
-            f"'trials' {question.x.shape} are not what 'model', a {type(module).__name__}, was made for: on an epoch "
-            f"{tuple(one.shape)} it says {error}. Give the channels and samples that it was trained on."
+            f"'trials' {prepared.x.shape} do not fit 'model', a {type(module).__name__}: an epoch {tuple(one.shape)} "
+            f"raises {error}. Pass the channels and samples that it was trained on."
         ) from error
     if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != 1:
         got = tuple(out.shape) if isinstance(out, Tensor) else f"a {type(out).__name__}"
@@ -267,10 +277,10 @@ def _outputs(question: Question) -> int:
     return out.shape[1]
 
 
-def _axes(known: Recorded | None, n_chans: int, sfreq: float | None) -> tuple[tuple[str, ...], float]:
-    """Names of channels, and a sampling rate: one, so that times are samples, where nobody knows."""
-    if known is not None:
-        return known.ch_names, known.sfreq
+def _axes(metadata: Recorded | None, n_chans: int, sfreq: float | None) -> tuple[tuple[str, ...], float]:
+    """Names of channels, and the sampling rate; 1 Hz if it is unknown, so that times are sample numbers."""
+    if metadata is not None:
+        return metadata.ch_names, metadata.sfreq
     return tuple(str(number) for number in range(n_chans)), 1.0 if sfreq is None else sfreq
 
 
@@ -278,8 +288,8 @@ def _tmin(trials: Any) -> float:
     return float(getattr(trials, "tmin", 0.0))
 
 
-def _kind(trials: Any) -> str:
-    """What was given, with its article."""
+def _source(trials: Any) -> str:
+    """The type of the trials, with its article."""
     if isinstance(trials, np.ndarray):
         return "an array"
     name = type(trials).__name__
@@ -287,10 +297,10 @@ def _kind(trials: Any) -> str:
 
 
 def _parameter(module: nn.Module) -> Tensor:
-    """A parameter, whose dtype and device the input must have."""
+    """A parameter, for the dtype and device of the input."""
     return next((p for p in module.parameters() if p.is_floating_point()), torch.zeros(()))
 
 
-def numbers(x: Tensor) -> Array:
-    """A tensor as an array of float64."""
+def to_numpy(x: Tensor) -> Array:
+    """Convert a tensor to a float64 array."""
     return x.detach().double().cpu().numpy()

@@ -1,4 +1,4 @@
-"""Whether an attribution finds what was planted into simulated recordings: where, when, and in which band."""
+"""Localisation compares an attribution with the effects planted in simulated recordings."""
 
 from __future__ import annotations
 
@@ -13,40 +13,50 @@ from gbwatt.errors import MismatchError
 from gbwatt.explain.attribution import Attribution, require_attribution
 from gbwatt.explain.inputs import Array
 
-TOP = 0.25  # share of channels among which what was planted should be
+TOP = 0.25  # fraction of channels in which planted electrodes are expected
 
 
 @dataclass(frozen=True)
 class Share:
-    """Part of an attribution that lies where something was planted, beside that of one which is flat."""
+    """Share of an attribution in a planted window or band.
+
+    Attributes
+    ----------
+    found : float
+        Share of the attribution.
+    expected : float
+        Share of a flat attribution: the relative width of the window or band.
+    """
 
     found: float
     expected: float
 
 
 @dataclass(frozen=True)
-class Found:
-    """How well the attribution to a class agrees with what was planted for it.
+class LocalisationResult:
+    """Agreement of the attribution for a class with the effects planted for it.
 
     Attributes
     ----------
     class_name : str
+        Name of the class.
     planted : tuple of str
         Electrodes where the effects of the class are strongest.
     ranks : tuple of int
-        Of these electrodes among all by mean magnitude, from 1, the largest.
+        Rank of each of these electrodes by mean magnitude; 1 is the largest.
     n_channels : int
+        Number of channels.
     level : float
         Mean magnitude over the planted electrodes, divided by the 75th percentile of all channels.
     roc_auc : float
-        How well the mean magnitude tells channels at which an effect has half its size or more from the others: area
-        under the ROC curve; NaN if there are only channels of one kind.
+        Area under the ROC curve of the mean magnitude as a score for channels where an effect has at least half its
+        maximum; NaN if all or no channels are such.
     window : Share or None
-        Of the magnitude, inside the time of deflections.
+        Share of the magnitude within the time windows of deflections.
     band : Share or None
-        Of the power of the signed attribution (Fourier transform along time), in the bands of oscillations and
-        desynchronisations.  Random weights give more than a flat spectrum has, too, where the epochs do: the gradient
-        of a covariance contains the epoch.
+        Share of the power of the signed attribution (Fourier transform along time) within the bands of oscillations
+        and desynchronisations.  It may exceed that of a flat spectrum for random weights, too: the gradient of a
+        covariance contains the epoch.
     """
 
     class_name: str
@@ -70,42 +80,60 @@ class Found:
 
     @property
     def found(self) -> bool:
-        """Whether the planted group stands out: its best electrode in the top quarter, and its mean above it."""
+        """Whether the best planted electrode is in the top quarter, and the mean of all above its lower end."""
         return self.best_in_top and self.level > 1
 
 
-def localisation(attribution: Attribution, truth: Truth) -> tuple[Found, ...]:
-    """Compare an attribution with the truth, for each class that can be compared.
-
-    A class for which nothing was planted is told by the absence of what was planted for the other, if there are two:
-    then that is expected of it too.  Otherwise, and if no trial was explained as a class, it is left out.
+def localisation(attribution: Attribution, truth: Truth) -> tuple[LocalisationResult, ...]:
+    """Compare an attribution with the effects planted in simulated trials.
 
     Parameters
     ----------
     attribution : Attribution
-        Of signed values, as all methods give.
+        Attribution of simulated trials, by any method.
     truth : Truth
         ``trials.truth`` of simulated trials of one subject.
+
+    Returns
+    -------
+    tuple of LocalisationResult
+        One for each class with trials and with effects.  If one of two classes has no effects, it is compared with
+        those of the other, whose absence characterises it.
+
+    Raises
+    ------
+    MismatchError
+        If attribution and truth have different channels or classes.
+
+    Examples
+    --------
+    >>> from gbwatt.data import load
+    >>> from gbwatt.explain import gradient
+    >>> from gbwatt.models import GBWAtt
+    >>> trials = load("simulated-ssvep", subject=1)[:50]
+    >>> network = GBWAtt.for_task("ssvep")
+    >>> [result.planted for result in localisation(gradient(network, trials), trials.truth)][:2]
+    [('Oz',), ('Oz',)]
     """
     require_attribution(attribution)
     if not isinstance(truth, Truth):
         raise MismatchError(
             f"'truth' is {'None' if truth is None else f'a {type(truth).__name__}'}; trials.truth of simulated trials "
-            "of one subject is needed. Of other recordings nobody knows it: ask deletion, insertion and randomisation."
+            "of one subject is needed. For other recordings use deletion, insertion and randomisation."
         )
     if attribution.ch_names != truth.ch_names:
         raise MismatchError(
             f"'attribution' has the channels {list(attribution.ch_names)}, but 'truth' {list(truth.ch_names)}; explain "
-            "simulated trials as they are."
+            "simulated trials with all channels in their order."
         )
-    found = [
-        _compared(attribution, number, _effects(truth, name)) for number, name in enumerate(attribution.class_names)
+    results = [
+        _compare(attribution, number, _effects(truth, name)) for number, name in enumerate(attribution.class_names)
     ]
-    return tuple(one for one in found if one is not None)
+    return tuple(result for result in results if result is not None)
 
 
 def _effects(truth: Truth, name: str) -> tuple[Effect, ...]:
-    """What a decoder can tell the class by."""
+    """Effects that distinguish the class from the others."""
     if name not in truth.effects:
         raise MismatchError(f"'truth' has no class {name!r}; it has {', '.join(map(repr, truth.effects))}.")
     own = truth.effects[name]
@@ -114,20 +142,20 @@ def _effects(truth: Truth, name: str) -> tuple[Effect, ...]:
     return tuple(effect for effects in truth.effects.values() for effect in effects)
 
 
-def _compared(attribution: Attribution, number: int, effects: tuple[Effect, ...]) -> Found | None:
+def _compare(attribution: Attribution, number: int, effects: tuple[Effect, ...]) -> LocalisationResult | None:
     values = attribution.values[attribution.labels == number]
     if not effects or not len(values):
         return None
     channels = abs(values).mean(axis=(0, 2))
     planted = tuple(dict.fromkeys(name for effect in effects for name in effect.channels))
-    places = [attribution.ch_names.index(name) for name in planted]
+    indices = [attribution.ch_names.index(name) for name in planted]
     rank = (-channels).argsort().argsort() + 1
-    return Found(
+    return LocalisationResult(
         class_name=attribution.class_names[number],
         planted=planted,
-        ranks=tuple(int(rank[place]) for place in places),
+        ranks=tuple(int(rank[index]) for index in indices),
         n_channels=len(channels),
-        level=float(channels[places].mean() / np.percentile(channels, 100 * (1 - TOP))),
+        level=float(channels[indices].mean() / np.percentile(channels, 100 * (1 - TOP))),
         roc_auc=_roc_auc(channels, effects),
         window=_in_window(values, attribution.times, effects),
         band=_in_band(values, attribution.sfreq, effects),
@@ -150,9 +178,9 @@ def _in_band(values: Array, sfreq: float, effects: Sequence[Effect]) -> Share | 
     return _share(power, np.fft.rfftfreq(values.shape[2], 1 / sfreq), bands)
 
 
-def _share(amount: Array, places: Array, intervals: Sequence[tuple[float, float]]) -> Share | None:
-    """Part of the amount that lies in any of the intervals."""
+def _share(amount: Array, axis: Array, intervals: Sequence[tuple[float, float]]) -> Share | None:
+    """Share of an amount along an axis that lies in any of the intervals."""
     if not intervals:
         return None
-    inside = np.any([(places >= low) & (places <= high) for low, high in intervals], axis=0)
+    inside = np.any([(axis >= low) & (axis <= high) for low, high in intervals], axis=0)
     return Share(float(amount[inside].sum() / amount.sum()), float(inside.mean()))

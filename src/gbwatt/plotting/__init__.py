@@ -1,13 +1,19 @@
-"""Pictures for papers and pages: functions of arrays and names that return a matplotlib figure.
+"""Figures for papers and reports: functions of arrays and names that return a matplotlib figure.
 
-They know nothing of models or results, and leave matplotlib's settings and pyplot alone.
+They neither change matplotlib's settings nor use pyplot.
 """
 
 from gbwatt.errors import UnknownPositionError
-from gbwatt.plotting.explanations import channel_bars, deletion_insertion, heatmaps
-from gbwatt.plotting.network import attention_maps, condition_histograms, embedding, metric_spectrum, spectra
+from gbwatt.plotting.channels import channel_bars, heatmaps, patterns, topomaps
+from gbwatt.plotting.network import (
+    attention_maps,
+    condition_histograms,
+    deletion_insertion,
+    embedding,
+    metric_spectrum,
+    spectra,
+)
 from gbwatt.plotting.results import confusion, curves, subjects, training_curves
-from gbwatt.plotting.scalp import patterns, topomaps
 from gbwatt.plotting.style import save, to_svg
 
 __all__ = [

@@ -1,39 +1,44 @@
-"""What happens inside the network: attention, conditioning, eigenvalues, the learnt metric, the embedding."""
+"""Figures of a network: attention, condition numbers, eigenvalues, metric, features, deletion and insertion."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpecBase
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from gbwatt.errors import ParameterError, ShapeError, WeightsError
-from gbwatt.plotting import inputs, style
-from gbwatt.plotting.inputs import Array
-from gbwatt.plotting.style import DOUBLE, SINGLE, TINY, picture
+from gbwatt.plotting import _checks, style
+from gbwatt.plotting._checks import Array
+from gbwatt.plotting.style import DOUBLE, SINGLE, SMALL, styled_figure, write_cells
 
 _NUMBERS = 7  # matrices up to this size have numbers in their cells
-_EVEN = 0.01  # weights that are all as close to 1/m are shown by how far they are from it alone
-_ILL = 4  # log10 of the condition number from which on a matrix is ill-conditioned in the paper
+_UNIFORM = 0.01  # if all weights are this close to 1/m, only deviations are shown
+_ILL = 4  # log10 of the condition number above which the paper calls a matrix ill-conditioned
 
 
-@picture
+@styled_figure
 def attention_maps(weights: ArrayLike, class_names: Sequence[str]) -> Figure:
-    """Attention for each class, and below how far it is from even: 100 (m w - 1) per cent of 1/m.
+    """Draw the attention weights w of each class, and below their deviation from 1/m: 100 (m w - 1) % of 1/m.
 
-    Where no weight is a percent point from 1/m, the weights would all look alike, and there is the second half alone.
+    If all weights are within a percentage point of 1/m, only the deviation is drawn.
 
     Parameters
     ----------
     weights : array (n_classes, m, m)
-        A row for each query; rows sum to one.
+        One row for each query; rows sum to one.
     class_names : sequence of str
+        Names of the classes.
+
+    Returns
+    -------
+    Figure
+        One or two panels for each class.
 
     Examples
     --------
@@ -43,7 +48,7 @@ def attention_maps(weights: ArrayLike, class_names: Sequence[str]) -> Figure:
     """
     array = _attention(weights)
     n, m, _ = array.shape
-    classes = inputs.names("class_names", class_names, n, "classes in 'weights'")
+    classes = _checks.names("class_names", class_names, n, "classes in 'weights'")
     cell = 0.29 if m <= _NUMBERS else 0.1
     columns = style.columns_of(n, max(1, int((DOUBLE - 0.9) / max(1.0, cell * m))))
     width = SINGLE if n == 1 or (n == 2 and m <= 3) else DOUBLE
@@ -53,7 +58,7 @@ def attention_maps(weights: ArrayLike, class_names: Sequence[str]) -> Figure:
     if not nearly_equal(array):
         halves.insert(0, (100 * array, "attention weight (%)", "{:.1f}"))
     height = rows * (side + 0.25) + 0.4
-    heights = [height, 0.15, height][-2 * len(halves) + 1 :]  # apart, or what is below one would be the other's title
+    heights = [height, 0.15, height][-2 * len(halves) + 1 :]  # a gap, so that labels and titles do not meet
     figure = style.canvas(width, sum(heights))
     grid = figure.add_gridspec(len(heights), 1, height_ratios=heights)
     for place, (values, label, form) in enumerate(halves):
@@ -62,24 +67,24 @@ def attention_maps(weights: ArrayLike, class_names: Sequence[str]) -> Figure:
 
 
 def nearly_equal(weights: Array) -> bool:
-    """Whether all weights (..., m) are within a percent point of 1/m.
+    """Whether all weights (..., m) are within a percentage point of 1/m.
 
     Examples
     --------
     >>> nearly_equal(np.array([0.505, 0.495])), nearly_equal(np.array([0.6, 0.4]))
     (True, False)
     """
-    return bool(np.abs(weights - 1 / weights.shape[-1]).max() <= _EVEN)
+    return bool(np.abs(weights - 1 / weights.shape[-1]).max() <= _UNIFORM)
 
 
 def _attention(weights: ArrayLike) -> Array:
-    array = inputs.numbers("weights", weights, "n_classes", "m", "m")
+    array = _checks.numbers("weights", weights, "n_classes", "m", "m")
     if array.shape[1] != array.shape[2]:
-        raise ShapeError(f"'weights' {array.shape} does not fit; (n_classes, m, m) is needed, a row per query.")
+        raise ShapeError(f"'weights' {array.shape} does not fit; (n_classes, m, m) is needed, one row per query.")
     if array.min() < 0 or np.abs(array.sum(-1) - 1).max() > 1e-3:
         raise WeightsError(
-            f"'weights' {array.shape} is negative or has rows that do not sum to one: from {array.min():.3g}, sums "
-            f"from {array.sum(-1).min():.3g} to {array.sum(-1).max():.3g}. Rows are queries, after the softmax."
+            f"'weights' {array.shape} has negative values or rows that do not sum to one: minimum {array.min():.3g}, "
+            f"sums from {array.sum(-1).min():.3g} to {array.sum(-1).max():.3g}. Pass weights after the softmax."
         )
     return array
 
@@ -87,7 +92,7 @@ def _attention(weights: ArrayLike) -> Array:
 def _matrices(
     figure: Figure, cells: GridSpecBase, values: Array, names: Sequence[str], side: float, form: str, label: str
 ) -> None:
-    """One half of :func:`attention_maps`."""
+    """Draw one half of :func:`attention_maps`."""
     n, m, _ = values.shape
     grid = style.panels(cells, n)
     for axes, matrix, name in zip(grid, values, names, strict=True):
@@ -106,22 +111,21 @@ def _matrices(
     style.colour_bar(figure, image, grid, label, cells.nrows * side)
 
 
-def write_cells(axes: Axes, image: ScalarMappable, texts: Sequence[Sequence[str]], size: float = TINY) -> None:
-    """Text in each cell of a matrix, black or white, whichever its colour leaves readable."""
-    colours = image.to_rgba(np.asarray(image.get_array()))
-    for (i, j), _ in np.ndenumerate(colours[..., 0]):
-        ink = style.ink(colours[i, j, :3])
-        axes.text(j, i, texts[i][j], ha="center", va="center", fontsize=size, color=ink)
-
-
-@picture
+@styled_figure
 def condition_histograms(before: ArrayLike, after: ArrayLike) -> Figure:
-    """Condition numbers before attention and after it, with the share of ill-conditioned matrices, κ > 10⁴.
+    """Draw histograms of condition numbers before and after attention, with the share of ill-conditioned matrices.
+
+    A matrix is called ill-conditioned if κ > 10⁴.
 
     Parameters
     ----------
     before, after : arrays of any shape
         Condition numbers.
+
+    Returns
+    -------
+    Figure
+        Two histograms on a logarithmic axis.
 
     Examples
     --------
@@ -129,9 +133,9 @@ def condition_histograms(before: ArrayLike, after: ArrayLike) -> Figure:
     >>> [text.get_text() for text in figure.legends[0].get_texts()]
     ['before attention: 75.0 % above 10⁴', 'after attention: 25.0 % above 10⁴', 'κ = 10⁴']
     """
-    remedy = "A condition number is 1 or more, and negative for a matrix that is not positive definite."
+    remedy = "Negative condition numbers come from matrices that are not positive definite."
     logs = [
-        np.log10(inputs.positive(name, inputs.flat(name, values), remedy))
+        np.log10(_checks.positive(name, _checks.flat(name, values), remedy))
         for name, values in (("before", before), ("after", after))
     ]
     low, high, ill = _range_of_logs(np.concatenate(logs))
@@ -158,7 +162,7 @@ def condition_histograms(before: ArrayLike, after: ArrayLike) -> Figure:
 
 
 def _range_of_logs(logs: Array) -> tuple[float, float, bool]:
-    """Limits that fit the data, and whether what is ill-conditioned is within, or nearer than a decade."""
+    """Limits of the axis, and whether the limit of ill-conditioning is within a decade of the data."""
     low, high = float(logs.min()), float(logs.max())
     near = low - 1 <= _ILL <= high + 1
     low, high = (min(low, _ILL), max(high, _ILL)) if near else (low, high)
@@ -166,15 +170,21 @@ def _range_of_logs(logs: Array) -> tuple[float, float, bool]:
     return (low - margin if low < 0 else max(0.0, low - margin)), high + margin, near
 
 
-@picture
+@styled_figure
 def spectra(before: ArrayLike, after: ArrayLike) -> Figure:
-    """Eigenvalues before attention and after it, largest first: median, quartiles, and 5 to 95 % of the matrices.
+    """Draw eigenvalues before and after attention, largest first: median, quartiles, and 5th to 95th percentile.
 
     Parameters
     ----------
     before : array (n, k)
+        Positive eigenvalues of each matrix before attention, in any order.
     after : array (n', k')
-        Positive eigenvalues of each matrix, in any order.
+        The same after attention.
+
+    Returns
+    -------
+    Figure
+        Eigenvalues on a logarithmic axis.
 
     Examples
     --------
@@ -186,17 +196,15 @@ def spectra(before: ArrayLike, after: ArrayLike) -> Figure:
     axes = figure.subplots()
     most = 0
     for number, (name, values) in enumerate((("before", before), ("after", after))):
-        array = inputs.numbers(name, values, "n_matrices", "k")
-        inputs.positive(
-            name, array, "Eigenvalues of SPD matrices are; raise rounded ones to the smallest positive one."
-        )
+        array = _checks.numbers(name, values, "n_matrices", "k")
+        _checks.positive(name, array, "Clip eigenvalues that rounding made zero or negative.")
         quantiles = np.quantile(-np.sort(-array, axis=1), (0.05, 0.25, 0.5, 0.75, 0.95), axis=0)
         index, looks = np.arange(1, array.shape[1] + 1), style.line(number)
         for low, high, alpha in ((0, 4, 0.15), (1, 3, 0.25)):
             axes.fill_between(index, quantiles[low], quantiles[high], color=looks["color"], alpha=alpha, linewidth=0)
         axes.plot(index, quantiles[2], label=f"{name} attention", **looks)
         most = max(most, len(index))
-    axes.set(xlabel="number of the eigenvalue", ylabel="eigenvalue", yscale="log", xlim=(0.5, most + 0.5))
+    axes.set(xlabel="index of the eigenvalue", ylabel="eigenvalue", yscale="log", xlim=(0.5, most + 0.5))
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
     _whole_decades(axes)
     style.legend(figure, *axes.get_legend_handles_labels())
@@ -204,27 +212,33 @@ def spectra(before: ArrayLike, after: ArrayLike) -> Figure:
 
 
 def _whole_decades(axes: Axes) -> None:
-    """Limits of a logarithmic axis at powers of ten, so that there are two ticks at least."""
+    """Set limits of a logarithmic axis at powers of ten, so that there are at least two ticks."""
     low, high = axes.dataLim.intervaly
     axes.set_ylim(10.0 ** math.floor(math.log10(low)), 10.0 ** math.ceil(math.log10(high) + 1e-9))
     style.log_ticks(axes.yaxis)
 
 
-@picture
+@styled_figure
 def metric_spectrum(eigenvalues: ArrayLike) -> Figure:
-    """Eigenvalues of the metric's M, largest first, beside the identity from which it starts.
+    """Draw the eigenvalues of the matrix M of the metric, largest first, with its initial value, the identity.
 
     Parameters
     ----------
     eigenvalues : array (k,)
+        Positive eigenvalues, in any order.
+
+    Returns
+    -------
+    Figure
+        Eigenvalues, on a logarithmic axis if they differ by a factor of 20 or more.
 
     Examples
     --------
     >>> metric_spectrum([0.5, 2.0]).axes[0].get_title()
     'condition number 4'
     """
-    values = inputs.numbers("eigenvalues", eigenvalues, "k")
-    inputs.positive("eigenvalues", values, "M is positive definite: look for a step of learning that was too large.")
+    values = _checks.numbers("eigenvalues", eigenvalues, "k")
+    _checks.positive("eigenvalues", values, "M is positive definite; a smaller learning rate may help.")
     values = -np.sort(-values)
     index = np.arange(1, len(values) + 1)
     figure = style.canvas(SINGLE, 2.2)
@@ -232,7 +246,7 @@ def metric_spectrum(eigenvalues: ArrayLike) -> Figure:
     axes.axhline(1, color=style.GREY, linestyle="--", linewidth=0.8, label="M = I")
     axes.vlines(index, 1, values, color=style.PALETTE[0], linewidth=1)
     axes.plot(index, values, "o", color=style.PALETTE[0], label="M, learnt")
-    axes.set(xlabel="number of the eigenvalue", ylabel="eigenvalue of M", xlim=(0.5, len(values) + 0.5))
+    axes.set(xlabel="index of the eigenvalue", ylabel="eigenvalue of M", xlim=(0.5, len(values) + 0.5))
     axes.set_title(f"condition number {values[0] / values[-1]:.3g}")
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
     if values[0] / values[-1] >= 20:
@@ -242,18 +256,25 @@ def metric_spectrum(eigenvalues: ArrayLike) -> Figure:
     return figure
 
 
-@picture
+@styled_figure
 def embedding(points: ArrayLike, labels: Sequence[int], class_names: Sequence[str], method: str) -> Figure:
-    """Trials as points of the plane, a colour and a marker for each class.
+    """Draw trials as points in the plane, with a colour and a marker for each class.
 
     Parameters
     ----------
     points : array (n, 2)
+        Coordinates.
     labels : sequence of int
         Index of the class of each point.
     class_names : sequence of str
+        Names of the classes.
     method : str
-        What made two numbers out of many; it names the axes.
+        Method of dimension reduction, for the axis labels.
+
+    Returns
+    -------
+    Figure
+        A scatter plot.
 
     Examples
     --------
@@ -261,16 +282,16 @@ def embedding(points: ArrayLike, labels: Sequence[int], class_names: Sequence[st
     >>> figure.axes[0].get_xlabel()
     'PCA 1 (a.u.)'
     """
-    array = inputs.numbers("points", points, "n", "2")
+    array = _checks.numbers("points", points, "n", "2")
     if array.shape[1] != 2:
         raise ShapeError(f"'points' {array.shape} does not fit; (n, 2) is needed.")
-    which = inputs.numbers("labels", labels, "n")
-    inputs.same_length(points=(array, "points"), labels=(which, "labels"))
-    inputs.filled("class_names", class_names)
+    which = _checks.numbers("labels", labels, "n")
+    _checks.same_length(points=(array, "points"), labels=(which, "labels"))
+    _checks.not_empty("class_names", class_names)
     if not np.isin(which, range(len(class_names))).all():
         raise ParameterError(
-            f"'labels' has values from {which.min():g} to {which.max():g}; they are places in 'class_names', whole "
-            f"numbers from 0 to {len(class_names) - 1}."
+            f"'labels' has values from {which.min():g} to {which.max():g}; they must be indices into "
+            f"'class_names', whole numbers from 0 to {len(class_names) - 1}."
         )
     figure = style.canvas(SINGLE, 3.4)
     axes = figure.subplots()
@@ -282,3 +303,58 @@ def embedding(points: ArrayLike, labels: Sequence[int], class_names: Sequence[st
     axes.locator_params(nbins=5)
     style.legend(figure, *axes.get_legend_handles_labels())
     return figure
+
+
+@styled_figure
+def deletion_insertion(
+    fractions: ArrayLike,
+    curves: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    ylabel: str = "probability of the class",
+) -> Figure:
+    """Draw deletion and insertion curves: a score while the most important inputs are deleted or inserted.
+
+    The legend gives the area under each curve.  For a good explanation it is small for deletion, large for insertion.
+
+    Parameters
+    ----------
+    fractions : array (n,)
+        Fractions of the input that were deleted or inserted, increasing from 0 to 1.
+    curves : mapping from str to (deletion (n,), insertion (n,))
+        Curves for each ranking of the inputs.
+    ylabel : str
+        Quantity and unit of the curves.
+
+    Returns
+    -------
+    Figure
+        A panel for deletion, and one for insertion.
+
+    Examples
+    --------
+    >>> figure = deletion_insertion([0, 0.5, 1], {"gradient": ([1, 0.2, 0], [0, 0.8, 1])})
+    >>> [axes.get_title() for axes in figure.axes]
+    ['deletion', 'insertion']
+    """
+    x = _checks.increasing("fractions", _checks.numbers("fractions", fractions, "n"))
+    _checks.not_empty("curves", curves)
+    figure = style.canvas(DOUBLE, 2.7 + 0.15 * len(curves))
+    grid = style.panels(figure.add_gridspec(1, 2), 2)
+    for place, (axes, title) in enumerate(zip(grid, ("deletion", "insertion"), strict=True)):
+        for number, (name, pair) in enumerate(curves.items()):
+            y = _checks.numbers(f"curves[{name!r}][{place}]", pair[place], "n")
+            _checks.same_length(fractions=(x, "values"), **{f"curves[{name!r}][{place}]": (y, "values")})
+            area = _mean_height(x, y)
+            looks = style.line(number) | {"markevery": max(1, len(x) // 10)}
+            axes.plot(100 * x, y, label=f"{style.wrapped(name, 1.8, SMALL)}: area {area:.2f}", **looks)
+        axes.set_title(title)
+        axes.set_xlabel(f"input {'deleted' if place == 0 else 'inserted'}, most important first (%)")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22))
+    grid[0].set_ylabel(style.wrapped(ylabel, 1.8))
+    return figure
+
+
+def _mean_height(x: Array, y: Array) -> float:
+    """Area under a piecewise linear curve, divided by its width."""
+    if len(x) == 1:
+        return float(y[0])
+    return float(np.diff(x) @ (y[1:] + y[:-1]) / 2 / (x[-1] - x[0]))

@@ -1,4 +1,4 @@
-"""Training and what came out of it."""
+"""Figures of training and of scores."""
 
 from __future__ import annotations
 
@@ -14,25 +14,29 @@ from numpy.typing import ArrayLike
 
 from gbwatt._validation import check_at_least, check_one_of
 from gbwatt.errors import ParameterError, ShapeError
-from gbwatt.plotting import inputs, style
-from gbwatt.plotting.inputs import Array
-from gbwatt.plotting.network import write_cells
-from gbwatt.plotting.style import DOUBLE, SINGLE, SMALL, picture
+from gbwatt.plotting import _checks, style
+from gbwatt.plotting._checks import Array
+from gbwatt.plotting.style import DOUBLE, SINGLE, SMALL, styled_figure, write_cells
 
 _HOLLOW: dict[str, Any] = {"linestyle": "--", "markerfacecolor": "white", "linewidth": 0.9}
 _LOSSES = {"train_loss": "training", "valid_loss": "validation"}
 
 
-@picture
+@styled_figure
 def training_curves(history: Mapping[str, Sequence[float]], best_epoch: int) -> Figure:
-    """Loss and accuracy over epochs, with the epoch whose weights were kept.
+    """Draw loss and accuracy over epochs, and mark the epoch whose weights were kept.
 
     Parameters
     ----------
     history : mapping
-        ``train_loss`` and, if there are, ``valid_loss`` and ``valid_accuracy`` (from 0 to 1), each a value per epoch.
+        ``train_loss`` and, optionally, ``valid_loss`` and ``valid_accuracy`` (from 0 to 1), one value per epoch each.
     best_epoch : int
-        Counted from 1.
+        Number of the epoch whose weights were kept, counted from 1.
+
+    Returns
+    -------
+    Figure
+        A panel for the losses and, with validation, one for the accuracy.
 
     Examples
     --------
@@ -69,20 +73,11 @@ def _history(history: Mapping[str, Sequence[float]]) -> dict[str, Array]:
     if "train_loss" not in history:
         raise ParameterError(f"'history' has {', '.join(history) or 'nothing'}; 'train_loss' is needed.")
     values = {
-        name: inputs.numbers(f"history[{name!r}]", history[name], "n_epochs") for name in allowed if name in history
+        name: _checks.numbers(f"history[{name!r}]", history[name], "n_epochs") for name in allowed if name in history
     }
-    inputs.same_length(**{f"history[{name!r}]": (y, "epochs") for name, y in values.items()})
+    _checks.same_length(**{f"history[{name!r}]": (y, "epochs") for name, y in values.items()})
     if "valid_accuracy" in values:
-        _fractions("history['valid_accuracy']", values["valid_accuracy"])
-    return values
-
-
-def _fractions(name: str, values: Array) -> Array:
-    if values.min() < 0 or values.max() > 1:
-        raise ParameterError(
-            f"'{name}' has values from {values.min():.3g} to {values.max():.3g}; scores from 0 to 1 are needed: divide "
-            "per cent by 100."
-        )
+        _checks.fractions("history['valid_accuracy']", values["valid_accuracy"])
     return values
 
 
@@ -91,15 +86,21 @@ def _over_epochs(axes: Axes, y: Array, number: int, label: str) -> None:
     axes.plot(np.arange(1, len(y) + 1), y, label=label, **looks)
 
 
-@picture
+@styled_figure
 def confusion(matrix: ArrayLike, class_names: Sequence[str]) -> Figure:
-    r"""Confusion matrix: counts, and the share of the true class in per cent, which is the colour.
+    r"""Draw a confusion matrix: counts, and the share of the true class in percent as the colour.
 
     Parameters
     ----------
     matrix : array (n_classes, n_classes)
-        Trials of the class of the row that were taken for the class of the column.
+        Number of trials of the class of the row that were classified as the class of the column.
     class_names : sequence of str
+        Names of the classes.
+
+    Returns
+    -------
+    Figure
+        One cell for each pair of classes.
 
     Examples
     --------
@@ -107,16 +108,16 @@ def confusion(matrix: ArrayLike, class_names: Sequence[str]) -> Figure:
     >>> [text.get_text() for text in figure.axes[0].texts]
     ['30\n75 %', '10\n25 %', '5\n25 %', '15\n75 %']
     """
-    counts = inputs.numbers("matrix", matrix, "n_classes", "n_classes")
+    counts = _checks.numbers("matrix", matrix, "n_classes", "n_classes")
     n = len(counts)
     if counts.shape != (n, n) or counts.min() < 0:
         raise ShapeError(
             f"'matrix' {counts.shape}, from {counts.min():g}, does not fit; counts (n_classes, n_classes) are needed."
         )
-    classes = inputs.names("class_names", class_names, n, "classes in 'matrix'")
+    classes = _checks.names("class_names", class_names, n, "classes in 'matrix'")
     share = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     word = style.widest((word for name in classes for word in name.split()), SMALL)
-    narrow, wide = ((width - 1.3) / (n + 1) for width in (SINGLE, DOUBLE))  # names are also on the left of the cells
+    narrow, wide = ((width - 1.3) / (n + 1) for width in (SINGLE, DOUBLE))  # one column for the names on the left
     fits = narrow > max(0.4, word + 0.05)
     width, cell = (SINGLE, narrow) if fits else (DOUBLE, wide)
     names = [style.wrapped(name, cell - 0.05, SMALL) for name in classes]
@@ -136,22 +137,27 @@ def confusion(matrix: ArrayLike, class_names: Sequence[str]) -> Figure:
     return figure
 
 
-@picture
+@styled_figure
 def subjects(
     scores: Mapping[str, Mapping[Any, Sequence[float]]], chance: float | None = None, score: str = "accuracy"
 ) -> Figure:
-    """Scores of each subject: a point for each seed and, where there are several, a bar for their mean.
+    """Draw the scores of each subject: a point for each seed and, if there are several, a bar for their mean.
 
-    The mean over subjects is in the legend.
+    The legend gives the mean over subjects.
 
     Parameters
     ----------
     scores : mapping from label to mapping from subject to scores of its seeds
-        From 0 to 1.
+        Scores from 0 to 1.
     chance : float, optional
-        What guessing gives, from 0 to 1.
+        Chance level, from 0 to 1.
     score : str
-        What the scores are.
+        Name of the score.
+
+    Returns
+    -------
+    Figure
+        One column for each subject.
 
     Examples
     --------
@@ -159,9 +165,9 @@ def subjects(
     >>> [text.get_text() for text in figure.legends[0].get_texts()]
     ['GBWAtt: mean 70.0 %', 'chance: 25.0 %']
     """
-    inputs.filled("scores", scores)
+    _checks.not_empty("scores", scores)
     everyone = list(dict.fromkeys(subject for of in scores.values() for subject in of))
-    inputs.filled("scores", everyone)
+    _checks.not_empty("scores", everyone)
     room = max(
         len(everyone) * (0.2 + 0.09 * len(scores)), len(everyone) * (style.widest(map(str, everyone), SMALL) + 0.08)
     )
@@ -173,11 +179,11 @@ def subjects(
         looks = style.line(number) | {"linestyle": "-" if any(len(seeds) > 1 for seeds in of.values()) else "none"}
         handles.append(Line2D([], [], label=f"{label}: mean {100 * np.mean(means):.1f} %", **looks))
     if chance is not None:
-        level = 100 * float(_fractions("chance", inputs.flat("chance", chance))[0])
+        level = 100 * float(_checks.fractions("chance", _checks.flat("chance", chance))[0])
         looks = {"color": style.GREY, "linewidth": 0.8, "linestyle": ":"}
         axes.axhline(level, **looks)
         handles.append(Line2D([], [], label=f"chance: {level:.1f} %", **looks))
-    _name_places(axes, list(map(str, everyone)), figure.get_figwidth() - 0.7)
+    _name_positions(axes, list(map(str, everyone)), figure.get_figwidth() - 0.7)
     axes.set(xlabel="subject", ylabel=f"{score} (%)", xlim=(-0.6, len(everyone) - 0.4))
     style.legend(figure, handles, [str(handle.get_label()) for handle in handles])
     return figure
@@ -186,15 +192,15 @@ def subjects(
 def _columns_of_points(
     axes: Axes, of: Mapping[Any, Sequence[float]], everyone: list[Any], number: int, n: int, label: str
 ) -> list[float]:
-    """Points and means of one label; the means, in the order of its subjects."""
-    inputs.filled(f"scores[{label!r}]", of)
+    """Draw the points and means of one label, and return the means in the order of its subjects."""
+    _checks.not_empty(f"scores[{label!r}]", of)
     step = 0.8 / n
     looks, means = style.line(number), []
     for subject, seeds in of.items():
         name = f"scores[{label!r}][{subject!r}]"
-        y = 100 * _fractions(name, inputs.numbers(name, seeds, "n_seeds"))
+        y = 100 * _checks.fractions(name, _checks.numbers(name, seeds, "n_seeds"))
         x = everyone.index(subject) + step * (number - (n - 1) / 2)
-        several = len(y) > 1  # else a bar would hide the point
+        several = len(y) > 1  # otherwise the bar would hide the point
         alpha, size = (0.45, 3) if several else (1.0, 4)
         axes.plot(np.full(len(y), x), y, looks["marker"], color=looks["color"], alpha=alpha, markersize=size, mew=0)
         if several:
@@ -203,8 +209,8 @@ def _columns_of_points(
     return means
 
 
-def _name_places(axes: Axes, names: list[str], length: float) -> None:
-    """Names below the places 0, 1, …, upright where they are too wide for their place."""
+def _name_positions(axes: Axes, names: list[str], length: float) -> None:
+    """Put names at the positions 0, 1, …, rotated if they are too wide."""
     width = style.widest(names, SMALL)
     if len(names) * (width + 0.05) <= length:
         axes.set_xticks(range(len(names)), names)
@@ -213,7 +219,7 @@ def _name_places(axes: Axes, names: list[str], length: float) -> None:
         axes.tick_params(axis="x", which="both", rotation=90)
 
 
-@picture
+@styled_figure
 def curves(
     x: ArrayLike | Sequence[str],
     series: Mapping[str, tuple[ArrayLike, ArrayLike, ArrayLike]],
@@ -222,18 +228,23 @@ def curves(
     xlabel: str,
     ylabel: str,
 ) -> Figure:
-    """Our results against a setting, with a band each, and the paper's beside them: dashed, with hollow markers.
+    """Draw results against a setting, each with a band, and the paper's results dashed with hollow markers.
 
     Parameters
     ----------
     x : array (n,), or sequence of str
-        The setting, rising; or names of settings, which stand side by side in their order.
+        Values of the setting, increasing; or names of settings, drawn in their order.
     series : mapping from label to (mean (n,), low (n,), high (n,))
-        NaN where there is no result.
+        Results; NaN for missing ones.
     paper : mapping from label to array (n,), optional
-        What has the label of one of ours has its colour.
+        Results of the paper; those with a label of ``series`` have its colour.
     xlabel, ylabel : str
-        With units, in which values are drawn as they are.
+        Axis labels with units.
+
+    Returns
+    -------
+    Figure
+        One line for each label.
 
     Examples
     --------
@@ -242,9 +253,9 @@ def curves(
     >>> [text.get_text() for text in figure.legends[0].get_texts()]
     ['GBWAtt', 'dashed: the paper']
     """
-    inputs.filled("series", series)
+    _checks.not_empty("series", series)
     names = _names(x)
-    setting = np.arange(len(names)) if names else inputs.rising("x", inputs.numbers("x", x, "n"))
+    setting = np.arange(len(names)) if names else _checks.increasing("x", _checks.numbers("x", x, "n"))
     order = list(dict.fromkeys((*series, *(paper or {}))))
     figure = style.canvas(SINGLE, 2.5 + 0.13 * len(order))
     axes = figure.subplots()
@@ -255,15 +266,15 @@ def curves(
         alone = _alone(mean)
         axes.vlines(setting[alone], low[alone], high[alone], color=looks["color"], alpha=0.4)
         axes.plot(setting, mean, label=label, **looks)
-    for label, given in (paper or {}).items():
+    for label, printed in (paper or {}).items():
         looks = style.line(order.index(label)) | _HOLLOW
         name = f"_{label}" if label in series else label  # one entry for both
-        axes.plot(setting, _along(setting, f"paper[{label!r}]", given), label=name, **looks)
+        axes.plot(setting, _along(setting, f"paper[{label!r}]", printed), label=name, **looks)
     if paper:
         axes.plot([], [], "o", color=style.GREY, **_HOLLOW, label="dashed: the paper")
     axes.set(xlabel=xlabel, ylabel=ylabel)
     if names:
-        _name_places(axes, names, SINGLE - 0.7)
+        _name_positions(axes, names, SINGLE - 0.7)
         axes.set_xlim(-0.4, len(names) - 0.6)
     else:
         style.at(axes.xaxis, setting.tolist())
@@ -272,18 +283,18 @@ def curves(
 
 
 def _names(x: object) -> list[str]:
-    """The names of settings; none if they are numbers."""
-    given = list(x) if isinstance(x, Sequence) and not isinstance(x, str) else []
-    return given if all(isinstance(one, str) for one in given) else []
+    """Names of settings; empty if they are numbers."""
+    values = list(x) if isinstance(x, Sequence) and not isinstance(x, str) else []
+    return values if all(isinstance(value, str) for value in values) else []
 
 
 def _alone(values: Array) -> Array:
-    """Which values have no neighbour: a band has no width there."""
+    """Which values have no neighbour, so that their band has no width."""
     known = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
     return np.asarray(known[1:-1] & ~known[:-2] & ~known[2:])
 
 
 def _along(x: Array, name: str, values: ArrayLike) -> Array:
-    y = inputs.numbers(name, values, "n", gaps=True)
-    inputs.same_length(x=(x, "values"), **{name: (y, "values")})
+    y = _checks.numbers(name, values, "n", gaps=True)
+    _checks.same_length(x=(x, "values"), **{name: (y, "values")})
     return y

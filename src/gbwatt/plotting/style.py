@@ -1,4 +1,4 @@
-"""Style of all figures, and saving them."""
+"""Style of figures, helpers for drawing, and saving."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-#: Width in inches of one column of a paper, and of two.
+#: Width in inches of one column and of two columns of a paper.
 SINGLE, DOUBLE = 3.4, 7.0
-#: Sizes of text in points: in cells of a matrix, of ticks and legends, of labels and titles.
+#: Font sizes in points: cells of a matrix, ticks and legends, labels and titles.
 TINY, SMALL, NORMAL = 6.0, 7.0, 8.0
-#: Height in inches that a line of small text takes, with the space to the next.
+#: Height in inches of a line of small text, with spacing.
 LINE = 0.125
 
-#: Okabe and Ito's colours, without yellow, which is hard to see on white.
+#: Colours of Okabe and Ito, without yellow, which is hard to see on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (8, 2)), (0, (4, 1, 1, 1, 1, 1)), (0, (2, 2)))
@@ -48,7 +48,7 @@ SEQUENTIAL, DIVERGING = "cividis", "RdBu_r"
 GREY = "0.45"
 
 RC: dict[str, Any] = {
-    "font.family": ["DejaVu Sans"],  # comes with matplotlib: the same everywhere
+    "font.family": ["DejaVu Sans"],  # included in matplotlib, so the same everywhere
     "font.size": NORMAL,
     "axes.titlesize": NORMAL,
     "axes.labelsize": NORMAL,
@@ -57,8 +57,8 @@ RC: dict[str, Any] = {
     "legend.fontsize": SMALL,
     "legend.frameon": False,
     "legend.handlelength": 2.6,  # long enough to show the dashes
-    "text.parse_math": False,  # a dollar in the name of a class is a dollar
-    "axes.formatter.limits": (-2, 4),  # smaller and larger numbers have their power of ten apart
+    "text.parse_math": False,  # names may contain dollar signs
+    "axes.formatter.limits": (-2, 4),  # other numbers have a common power of ten
     "axes.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -81,10 +81,7 @@ R = TypeVar("R")
 
 
 def styled(function: Callable[P, R]) -> Callable[P, R]:
-    """A function that draws or writes with our settings on matplotlib's own defaults, whatever the user's are.
-
-    The user's are back afterwards.
-    """
+    """Decorate a function to run with our settings on top of matplotlib's defaults, and restore the user's settings."""
 
     @functools.wraps(function)
     def inside(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -94,16 +91,16 @@ def styled(function: Callable[P, R]) -> Callable[P, R]:
     return inside
 
 
-def picture(function: Callable[P, Figure]) -> Callable[P, Figure]:
-    """A function whose figure is :func:`styled` and has its final layout.
+def styled_figure(function: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Decorate a function that returns a figure: apply our style, and fix the layout.
 
-    Left to itself, the layout would move a little with each drawing, and no two files would be the same.
+    Otherwise each drawing would change the layout a little, and no two files would be identical.
     """
 
     @functools.wraps(function)
     def settled(*args: P.args, **kwargs: P.kwargs) -> Figure:
         figure = function(*args, **kwargs)
-        for axes in figure.axes:  # else how many ticks there are depends on the settings when it is drawn
+        for axes in figure.axes:  # otherwise the ticks depend on the settings at drawing time
             axes.tick_params(which="both", labelsize=SMALL)
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
@@ -113,15 +110,15 @@ def picture(function: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def canvas(width: float, height: float) -> Figure:
-    """An empty figure, in inches, that makes room for its labels."""
+    """An empty figure, in inches, with constrained layout."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
-# -------------------------------------------------------------------------------------------------------------- colours
+# ---- colours
 
 
 def line(number: int) -> dict[str, Any]:
-    """Colour, marker and dashes of line ``number``; 49 lines differ in the pair of colour and marker.
+    """Colour, marker and dashes of line ``number``; the pairs of colour and marker of 49 lines differ.
 
     Examples
     --------
@@ -134,7 +131,7 @@ def line(number: int) -> dict[str, Any]:
 
 
 def luminance(color: Any) -> float:
-    """Relative luminance of a colour, from 0, black, to 1, white: how light it is in grey print (WCAG 2.1)."""
+    """Relative luminance of a colour (WCAG 2.1), from 0, black, to 1, white."""
     rgb = np.asarray(to_rgb(color))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     return float(linear @ (0.2126, 0.7152, 0.0722))
@@ -152,14 +149,14 @@ def ink(background: Any) -> str:
 
 
 def shades(values: NDArray[Any]) -> dict[str, Any]:
-    """Map and limits of colours: from 0 to the largest value or, where some are negative, as far to both sides of 0."""
+    """Colour map and limits: from 0 to the maximum or, if there are negative values, symmetric about 0."""
     most = float(np.abs(values).max()) or 1.0
     if values.min() < 0:
         return {"cmap": DIVERGING, "vmin": -most, "vmax": most}
     return {"cmap": SEQUENTIAL, "vmin": 0.0, "vmax": most}
 
 
-# ----------------------------------------------------------------------------------------------------------------- text
+# ---- text
 
 
 def text_width(text: str, size: float) -> float:
@@ -176,9 +173,9 @@ def widest(texts: Iterable[str], size: float) -> float:
 
 
 def wrapped(text: str, width: float, size: float = NORMAL) -> str:
-    r"""Text in lines no wider than ``width`` inches; a word that is wider is cut with an ellipsis.
+    r"""Wrap text into lines of at most ``width`` inches; wider words are cut with an ellipsis.
 
-    What is in parentheses, such as a unit, stays together where it can.
+    Text in parentheses, such as a unit, is kept on one line if possible.
 
     Examples
     --------
@@ -209,36 +206,36 @@ def _cut(word: str, width: float, size: float) -> str:
 
 
 def legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str]) -> None:
-    """One legend above all axes, in as many columns as there is room for."""
+    """Add one legend above all axes, in as many columns as fit."""
     entry = widest(labels, SMALL) + 0.55  # with its line and the space to the next
     columns = columns_of(len(labels), max(1, int((figure.get_figwidth() - 0.1) / entry)))
     names = [wrapped(label, figure.get_figwidth() - 0.7, SMALL) for label in labels]
     figure.legend(handles, names, loc="outside upper center", ncols=columns, columnspacing=1.2)
 
 
-# ----------------------------------------------------------------------------------------------------------------- axes
+# ---- axes
 
 
 def colour_bar(
     figure: Figure, colours: ScalarMappable, beside: Sequence[Axes], label: str, length: float, shrink: float = 1.0
 ) -> None:
-    """One scale of colours for all axes, about ``length`` inches long, with a label that is no longer."""
+    """Add one colour bar for all axes, about ``length`` inches long, with a label that fits."""
     text = wrapped(label, shrink * length)
     figure.colorbar(colours, ax=list(beside), label=text, aspect=12 * shrink * length, shrink=shrink, pad=0.02)
 
 
 def panels(grid: GridSpecBase, n: int) -> list[Axes]:
-    """Axes with common scales in the first n cells of a grid; all that have nothing below have ticks there."""
-    found: list[Axes] = list(grid.subplots(sharex=True, sharey=True, squeeze=False).flat)
-    for spare in found[n:]:
-        spare.remove()
-    for axes in found[max(n - grid.ncols, 0) : n]:
+    """Axes with common scales in the first n cells of a grid; the lowest of each column have tick labels."""
+    cells: list[Axes] = list(grid.subplots(sharex=True, sharey=True, squeeze=False).flat)
+    for unused in cells[n:]:
+        unused.remove()
+    for axes in cells[max(n - grid.ncols, 0) : n]:
         axes.tick_params(labelbottom=True)
-    return found[:n]
+    return cells[:n]
 
 
 def columns_of(n: int, most: int) -> int:
-    """Columns of a grid for n panels that is as even as it can be.
+    """Number of columns that fills a grid of n panels as evenly as possible.
 
     Examples
     --------
@@ -248,11 +245,19 @@ def columns_of(n: int, most: int) -> int:
     return math.ceil(n / math.ceil(n / most))
 
 
-def name_ticks(axis: Axis, names: Sequence[str], length: float, depth: float) -> None:
-    """A name for each of the places 0, 1, … of an axis of ``length`` inches.
+def write_cells(axes: Axes, image: ScalarMappable, texts: Sequence[Sequence[str]], size: float = TINY) -> None:
+    """Write text into each cell of a matrix, in black or white, whichever has more contrast."""
+    colours = image.to_rgba(np.asarray(image.get_array()))
+    for (i, j), _ in np.ndenumerate(colours[..., 0]):
+        color = ink(colours[i, j, :3])
+        axes.text(j, i, texts[i][j], ha="center", va="center", fontsize=size, color=color)
 
-    Where they are too many for one row, every second name is ``depth`` inches further out, at the end of a longer tick;
-    where they are too many for two rows as well, names are left out evenly.
+
+def name_ticks(axis: Axis, names: Sequence[str], length: float, depth: float) -> None:
+    """Put names at the positions 0, 1, … of an axis of ``length`` inches.
+
+    If they do not fit in one row, every second name is ``depth`` inches further out, at the end of a longer tick; if
+    they do not fit in two rows, names are left out evenly.
     """
     n = len(names)
     step = max(1, math.ceil(n * LINE / length / 2))
@@ -266,14 +271,14 @@ def name_ticks(axis: Axis, names: Sequence[str], length: float, depth: float) ->
 
 
 def count_ticks(axis: Axis, n: int, most: int = 10) -> None:
-    """Ticks 1, 2, … at the places 0, 1, … of an axis, or every second, fifth, tenth, … of them."""
+    """Put ticks 1, 2, … at the positions 0, 1, … of an axis, or every second, fifth, tenth, … of them."""
     step = next(s * 10**p for p in range(9) for s in (1, 2, 5) if n / (s * 10**p) <= most)
     shown = range(n) if step == 1 else range(step - 1, n, step)
     axis.set_ticks(list(shown), [str(i + 1) for i in shown])
 
 
 def log_ticks(axis: Axis) -> None:
-    """Powers of ten, written as text, for an axis with a logarithmic scale."""
+    """Label a logarithmic axis with powers of ten, as text."""
     axis.set_major_locator(LogLocator(10, numticks=7))
     axis.set_major_formatter(FuncFormatter(lambda value, _: power_of_ten(round(math.log10(value)))))
     axis.set_minor_locator(NullLocator())
@@ -292,7 +297,7 @@ def power_of_ten(exponent: int) -> str:
 
 
 def at(axis: Axis, values: Sequence[float]) -> None:
-    """Ticks at these values, as long as they are few; matplotlib's own otherwise."""
+    """Put ticks at these values if there are at most eight; otherwise leave matplotlib's."""
     if len(values) <= 8:
         axis.set_major_locator(FixedLocator(list(values)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
@@ -309,18 +314,26 @@ _DPI = 300
 
 @styled
 def save(figure: Figure, path: str | Path) -> tuple[Path, Path]:
-    """Write a figure as vectors, with its text as text, and beside it as PNG with 300 dots per inch.
+    """Write a figure as SVG or PDF, and as PNG with 300 dots per inch.
+
+    Text in the SVG and PDF files can be selected.  Files of the same figure are identical.
 
     Parameters
     ----------
     figure : Figure
+        Figure to write.
     path : path
-        Ends in ``.pdf`` for PDF; with ``.svg``, or any other end of a name, it is SVG.  The folder is made if need be.
+        File name; PDF if it ends in ``.pdf``, SVG otherwise.  The folder is created if it does not exist.
 
     Returns
     -------
-    vectors, pixels : Path
+    vector, png : Path
         The two files.
+
+    Raises
+    ------
+    ParameterError
+        If the name has the suffix of another image format.
 
     Examples
     --------
@@ -334,29 +347,34 @@ def save(figure: Figure, path: str | Path) -> tuple[Path, Path]:
     suffix = path.suffix.lower()
     if suffix.lstrip(".") in {*FigureCanvasBase.get_supported_filetypes(), "gif"} - {"svg", "pdf"}:
         raise ParameterError(
-            f"path={str(path)!r} ends in {path.suffix}; figures are written as .svg or .pdf, with a .png beside it."
+            f"path={str(path)!r} ends in {path.suffix}; figures are written as .svg or .pdf, each with a .png."
         )
     stem = path.with_suffix("") if suffix in _VECTOR else path
     vector = suffix if suffix in _VECTOR else ".svg"
     stem.parent.mkdir(parents=True, exist_ok=True)
-    vectors, pixels = (stem.with_name(stem.name + end) for end in (vector, ".png"))
-    for file in (vectors, pixels):
+    files = stem.with_name(stem.name + vector), stem.with_name(stem.name + ".png")
+    for file in files:
         file.write_bytes(_bytes(figure, file.suffix))
-    return vectors, pixels
+    return files
 
 
 @styled
 def to_svg(figure: Figure, title: str = "") -> str:
-    """A figure as an ``<svg>`` element for a page of HTML.
+    """Convert a figure to an ``<svg>`` element for an HTML page.
 
-    Identifiers start with a digest of the figure, so that many figures can be on one page; nothing in it reaches beyond
-    it.
+    Identifiers and style rules are prefixed with a digest of the figure, so that many figures can be on one page.
 
     Parameters
     ----------
     figure : Figure
+        Figure to convert.
     title : str
-        What a screen reader says instead of the picture.
+        Text for screen readers.
+
+    Returns
+    -------
+    str
+        The ``<svg>`` element.
 
     Examples
     --------
@@ -368,7 +386,7 @@ def to_svg(figure: Figure, title: str = "") -> str:
     text = text[text.index("<svg") :].strip()
     prefix = f"f{hashlib.sha256(text.encode()).hexdigest()[:12]}-"
     text = _renumbered(text, prefix)
-    text = text.replace('<style type="text/css">*{', f'<style type="text/css">#{prefix}1 *{{')  # the whole figure is 1
+    text = text.replace('<style type="text/css">*{', f'<style type="text/css">#{prefix}1 *{{')  # 1 is the whole figure
     return text.replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" ' if title else '<svg role="img" ', 1)
 
 
@@ -380,8 +398,8 @@ def _bytes(figure: Figure, suffix: str) -> bytes:
 
 
 def _renumbered(svg: str, prefix: str) -> str:
-    """The same with identifiers 1, 2, …: matplotlib's are digests of numbers that depend on what was drawn before."""
+    """Replace identifiers by 1, 2, …; matplotlib's depend on what was drawn before."""
     tags, name = re.compile(r"<[^>]+>"), re.compile(r'(\sid="|url\(#|href="#)([^")]+)')
-    defined = [found[2] for tag in tags.findall(svg) for found in name.finditer(tag) if found[1].endswith('id="')]
+    defined = [match[2] for tag in tags.findall(svg) for match in name.finditer(tag) if match[1].endswith('id="')]
     new = {old: f"{prefix}{number}" for number, old in enumerate(defined, 1)}
-    return tags.sub(lambda tag: name.sub(lambda found: found[1] + new[found[2]], tag[0]), svg)
+    return tags.sub(lambda tag: name.sub(lambda match: match[1] + new[match[2]], tag[0]), svg)

@@ -1,20 +1,27 @@
-"""What a page consists of: plain sections of plain blocks, before anybody thinks of HTML."""
+"""Pages of a report: blocks, and their rendering as one self-contained HTML file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Self
+import base64
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from importlib.resources import files
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from xml.etree import ElementTree
 
+from gbwatt._text import replace_unsafe
 from gbwatt._validation import check_one_of
 from gbwatt.errors import ParameterError
-from gbwatt.experiments.table_formats import Column, Table, Value
+from gbwatt.experiments.table_formats import Column, Table, Value, show
 
-__all__ = ["BigTable", "Block", "Code", "Column", "Facts", "Figure", "Fold", "Note", "Page", "Paragraph", "Section"]
-__all__ += ["Table", "Value"]
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
-_SVG = "{http://www.w3.org/2000/svg}svg"
+# ---- blocks
 
 
 @dataclass(frozen=True)
@@ -26,27 +33,35 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Note:
-    """Text that nobody should miss, such as that data are simulated."""
+    """Emphasised text, for example a warning that data are simulated."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Code:
+    """Commands, or other preformatted text."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Facts:
-    """A few facts, each with its name; a fact may be several lines."""
+    """Names and values; a value may have several lines."""
 
     pairs: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class BigTable:
-    """A table of any number of lines, which the reader sorts and filters.
+    """A table with any number of rows that the reader can sort and filter.
 
     Attributes
     ----------
     table : Table
+        Contents.
     frozen : int
-        The first columns that stay in sight while the others scroll, up to four; on a phone it is one at most.
+        Number of first columns that do not scroll, from 0 to 4; on a phone at most one.
     """
 
     table: Table
@@ -54,18 +69,19 @@ class BigTable:
 
     def __post_init__(self) -> None:
         if self.frozen not in range(5):
-            raise ParameterError(f"frozen={self.frozen!r} must be how many columns stay in sight, 0 to 4.")
+            raise ParameterError(f"frozen={self.frozen!r} must be a number of columns from 0 to 4.")
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture, and what was computed for it.
+    """A picture with a caption.
 
     Attributes
     ----------
     svg : str
-        A whole SVG document.  The page shows it as an image, so nothing in it is executed or loaded.
+        A complete SVG document.  It is embedded as an image, so that scripts in it do not run.
     caption : str
+        Description of what is shown and how it was computed.
     """
 
     svg: str
@@ -73,29 +89,22 @@ class Figure:
 
     def __post_init__(self) -> None:
         try:
-            found = ElementTree.fromstring(self.svg.encode()).tag
+            tag = ElementTree.fromstring(self.svg.encode()).tag
         except ElementTree.ParseError as error:
             raise ParameterError(f"svg={self.svg[:40]!r}… is not well-formed ({error}).") from None
-        if found != _SVG:
-            raise ParameterError(f"svg={self.svg[:40]!r}… is <{found}>; SVG with its xmlns is needed.")
-
-
-@dataclass(frozen=True)
-class Code:
-    """Commands, or other text whose lines and spaces count."""
-
-    text: str
+        if tag != "{http://www.w3.org/2000/svg}svg":
+            raise ParameterError(f"svg={self.svg[:40]!r}… is <{tag}>; <svg> with its xmlns is needed.")
 
 
 @dataclass(frozen=True)
 class Fold:
-    """Blocks behind a line that opens them."""
+    """Blocks that the reader opens by clicking on a summary."""
 
     summary: str
     blocks: tuple[Paragraph | Table | BigTable | Code, ...]
 
 
-#: A :class:`~gbwatt.experiments.table_formats.Table` is a block; the tables of its ``more`` are separate blocks.
+#: The tables of ``more`` of a :class:`~gbwatt.experiments.table_formats.Table` become blocks of their own.
 Block = Paragraph | Note | Facts | Table | BigTable | Figure | Code | Fold
 
 
@@ -109,20 +118,21 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A page before it is written.
+    """Contents of a report.
 
     Attributes
     ----------
     title : str
+        Title of the page.
     sections : tuple of Section
+        Contents.
     lead : str
         A sentence below the title.
     created : str
-        When, as the page shall say it; the same page without it is the same text.
+        Sentence about the time of creation.  Without it, equal pages have equal HTML.
 
     Examples
     --------
-    >>> from gbwatt.report import render
     >>> page = Page("Tea", (Section("Summary", (Paragraph("2 < 3"),)),))
     >>> "2 &lt; 3" in render(page)
     True
@@ -134,9 +144,269 @@ class Page:
     created: str = ""
 
     def with_sections(self, sections: Iterable[Section], before: str | None = None) -> Self:
-        """The page with further sections, at its end or before the section of that title."""
+        """Insert sections at the end, or before the section with the title ``before``."""
         titles = tuple(section.title for section in self.sections)
         if before is not None:
             check_one_of("before", before, titles)
-        place = len(titles) if before is None else titles.index(before)
-        return replace(self, sections=(*self.sections[:place], *sections, *self.sections[place:]))
+        index = len(titles) if before is None else titles.index(before)
+        return replace(self, sections=(*self.sections[:index], *sections, *self.sections[index:]))
+
+
+# ---- rendering
+
+_FIGURE_SCALE = 1.5  # figures are drawn for print; enlarged, those of two columns fill the page
+
+
+def render(page: Page) -> str:
+    """Render a page as HTML.
+
+    The page is self-contained, and its Content-Security-Policy forbids all requests and all scripts but its own.  All
+    text is escaped.  Equal pages have equal HTML.
+
+    Parameters
+    ----------
+    page : Page
+        Contents.
+
+    Returns
+    -------
+    str
+        A complete HTML document.
+    """
+    from markupsafe import Markup
+
+    style, script = _template_file("page.css"), _template_file("page.js")
+    ids = _Ids()
+    named = [(ids.new(section.title), section) for section in page.sections]
+    sections = [(name, section.title, list(_views(section.blocks, ids))) for name, section in named]
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            page=page,
+            sections=sections,
+            policy=_policy(script, style),
+            style=Markup(style),  # our own files, not escaped
+            script=Markup(script),
+        )
+    )
+
+
+def _template_file(name: str) -> str:
+    return files(__package__).joinpath("templates", name).read_text("utf-8")
+
+
+def clean(text: str) -> str:
+    """Replace characters that an HTML page must not contain by a replacement mark."""
+    return replace_unsafe(text, keep="\t\n\r\u2028\u2029", mark="\ufffd")
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    """Templates in which every value is cleaned and escaped."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def finalize(value: Any) -> Any:
+        return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    environment = Environment(
+        loader=PackageLoader("gbwatt.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
+    return environment
+
+
+def _policy(script: str, style: str) -> str:
+    """Content-Security-Policy: embedded images, this script and this style; nothing else."""
+    return (
+        f"default-src 'none'; img-src data:; script-src {_hash(script)}; style-src {_hash(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{_base64(hashlib.sha256(text.encode()).digest())}'"
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+class _Ids:
+    """Unique identifiers of elements."""
+
+    def __init__(self) -> None:
+        self._used = {"content"}
+
+    def new(self, title: str) -> str:
+        """An identifier from a title: ``"all-runs"``, then ``"all-runs-2"``."""
+        word = re.sub(r"[^\w]+", "-", title.casefold()).strip("-")[:60] or "part"
+        name = next(name for n in count(1) if (name := word if n == 1 else f"{word}-{n}") not in self._used)
+        self._used.add(name)
+        return name
+
+
+class _View(NamedTuple):
+    """A block as the template needs it."""
+
+    kind: str
+    content: Any
+
+
+def _views(blocks: Sequence[Block], ids: _Ids) -> Iterator[_View]:
+    for block in blocks:
+        match block:
+            case Table():
+                yield from (_View("table", _table_view(table, ids.new(table.title))) for table in block.tables)
+            case BigTable():
+                yield _View("table", _big_table_view(block, ids.new(block.table.title)))
+            case Figure():
+                yield _View("figure", _figure_view(block))
+            case Facts():
+                yield _View("facts", [(name, text.splitlines() or [""]) for name, text in block.pairs])
+            case Fold():
+                yield _View("fold", (block.summary, list(_views(block.blocks, ids))))
+            case _:
+                yield _View(type(block).__name__.lower(), block.text)
+
+
+def _figure_view(figure: Figure) -> dict[str, str | None]:
+    """Attributes of an image, and the caption."""
+    width = re.search(r'<svg\b[^>]*?\swidth="([\d.]+)pt"', figure.svg)
+    return {
+        "src": f"data:image/svg+xml;base64,{_base64(figure.svg.encode())}",
+        "caption": figure.caption,
+        "width": None if width is None else f"{_FIGURE_SCALE * float(width[1]) / 0.75:.0f}",
+    }
+
+
+# ---- tables
+
+SHOWN = 50  # rows of a big table at a time
+_LONG = 56  # text longer than this gets a wide column
+_WRAPS = 20  # shorter text is not wrapped
+_NUMBER = re.compile(r"< [\d.]+|[-+]?[\d.]+(e[-+]?\d+)?|[-+]?inf|nan")
+
+
+class _TableCell(NamedTuple):
+    text: str
+    css: str | None
+    spread: str = ""  # ± in the same cell
+
+
+@dataclass(frozen=True)
+class _TableView:
+    """A table as the template needs it.
+
+    Attributes
+    ----------
+    id : str
+        Identifier of the caption.
+    table : Table
+        Title and notes.
+    header : list of _TableCell
+        Column names.
+    groups : list of (title, rows)
+        Rows of cells by data set; one group without a title if there are no data sets.
+    total : int or None
+        Number of rows of a table that can be sorted and filtered; None for other tables.
+    attributes : dict
+        Attributes of the element, read by the script.
+    columns : list of dict
+        All values of a table that can be sorted and filtered, for the script.
+    """
+
+    id: str
+    table: Table
+    header: list[_TableCell]
+    groups: list[tuple[str, list[list[_TableCell]]]]
+    total: int | None = None
+    attributes: dict[str, int | None] = field(default_factory=dict)
+    columns: list[dict[str, Any]] = field(default_factory=list)
+
+
+def _table_view(table: Table, name: str) -> _TableView:
+    sections = list(_sections(table))
+    columns = sections[0][1].header
+    numeric = _numeric([row for _, section in sections for row in _texts(section)], len(columns))
+    header = _header(columns, numeric)
+    return _TableView(name, table, header, [(title, _rows(section, numeric)) for title, section in sections])
+
+
+def _big_table_view(block: BigTable, name: str) -> _TableView:
+    table = block.table.stacked() if block.table.groups else block.table
+    table = replace(table, header=tuple(replace(column, spread=False) for column in table.header))
+    texts = list(_texts(table))
+    numeric = _numeric(texts, len(table.header))
+    return _TableView(
+        name,
+        table,
+        _header(table.header, numeric),
+        [("", _rows(replace(table, lines=table.lines[:SHOWN]), numeric))],
+        len(texts),
+        {"data-shown": SHOWN, "data-long": _LONG, "data-wraps": _WRAPS, "data-frozen": block.frozen or None},
+        [_coded(number, [clean(row[index]) for row in texts]) for index, number in enumerate(numeric)],
+    )
+
+
+def _coded(number: bool, texts: Sequence[str]) -> dict[str, Any]:
+    """A column as its distinct texts, and for each row the index of its text."""
+    index = {text: at for at, text in enumerate(dict.fromkeys(texts))}
+    return {"number": number, "texts": list(index), "at": [index[text] for text in texts]}
+
+
+def _sections(table: Table) -> Iterator[tuple[str, Table]]:
+    """Rows of each data set, with its name; all rows if there are no data sets."""
+    if not table.groups:
+        yield "", table
+        return
+    stacked = table.stacked()
+    for group in table.groups:
+        lines = tuple(line[1:] for line in stacked.lines if line[0] == group)
+        yield group, Table(table.title, stacked.header[1:], lines)
+
+
+def _header(columns: Sequence[Column], numeric: Sequence[bool]) -> list[_TableCell]:
+    pairs = zip(columns, numeric, strict=True)
+    return [_TableCell(column.name, "number" if number else None) for column, number in pairs if not column.spread]
+
+
+def _rows(table: Table, numeric: Sequence[bool]) -> list[list[_TableCell]]:
+    """Rows of cells, in which each ± is joined with the value on its left."""
+    rows: list[list[_TableCell]] = []
+    for texts in _texts(table):
+        row: list[_TableCell] = []
+        for column, text, number in zip(table.header, texts, numeric, strict=True):
+            if column.spread and row:
+                row[-1] = row[-1]._replace(spread=text)
+            else:
+                row.append(_TableCell(text, _css(number, text)))
+        rows.append(row)
+    return rows
+
+
+def _css(number: bool, text: str) -> str | None:
+    """Class of a cell: numbers are right-aligned, and only longer texts are wrapped."""
+    return "number" if number else "long" if len(text) > _LONG else "wraps" if len(text) > _WRAPS else None
+
+
+def _texts(table: Table) -> Iterator[list[str]]:
+    for line in table.lines:
+        yield [_text(value, column) for value, column in zip(line, table.header, strict=True)]
+
+
+def _text(value: Value | int, column: Column) -> str:
+    return str(value) if isinstance(value, int) else show(value, column.kind)
+
+
+def _numeric(rows: Sequence[Sequence[str]], width: int) -> list[bool]:
+    """Which columns contain only numbers."""
+    columns = ([row[index] for row in rows if row[index]] for index in range(width))
+    return [bool(texts) and all(map(_NUMBER.fullmatch, texts)) for texts in columns]

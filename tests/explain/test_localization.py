@@ -95,7 +95,7 @@ def test_what_does_not_belong_together_is_refused():
     values = attribution(ramp("abcdefgh"))
     with pytest.raises(MismatchError, match="'truth' has no class 'two'"):
         localisation(values, truth(one=(effect(),), other=()))
-    with pytest.raises(MismatchError, match="explain simulated trials as they are"):
+    with pytest.raises(MismatchError, match="explain simulated trials with all channels"):
         localisation(replace(values, ch_names=tuple("hgfedcba")), truth(one=(effect(),), two=()))
 
 

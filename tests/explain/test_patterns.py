@@ -179,7 +179,7 @@ def test_a_decoder_knows_the_sampling_rate_and_no_other_is_taken(decoder):
 
 
 def test_a_network_does_not_know_the_sampling_rate():
-    with pytest.raises(ParameterError, match="sfreq=None, and 'model' does not know its own"):
+    with pytest.raises(ParameterError, match="sfreq=None, but 'model' does not know its sampling rate"):
         temporal_spectra(make(n_spatial=2))
 
 

@@ -143,13 +143,13 @@ def test_what_has_no_plane_is_refused(clusters):
     clusters[7, 3] = np.nan
     with pytest.raises(NotFiniteError, match="1 rows, first in row 7"):
         embed(clusters)
-    with pytest.raises(MismatchError, match="no array of real numbers"):
+    with pytest.raises(MismatchError, match="not an array of real numbers"):
         embed([["a", "b"]] * 3)
 
 
 def test_what_was_seen_inside_is_no_features_but_has_them(decoder, trials):
     inside = look_inside(decoder, trials)
-    with pytest.raises(MismatchError, match=r"embed\(inside.features\)"):
+    with pytest.raises(MismatchError, match=r"embed\(internals.features\)"):
         embed(inside)
     assert embed(inside.features).shape == (60, 2)
 

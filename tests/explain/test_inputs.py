@@ -11,7 +11,7 @@ from torch import nn
 from gbwatt.decoding import EEGDecoder
 from gbwatt.errors import MismatchError, ParameterError, ShapeError
 from gbwatt.explain import gradient, inputs
-from gbwatt.explain.inputs import ask
+from gbwatt.explain.inputs import prepare
 from gbwatt.models import GBWAtt
 
 
@@ -23,51 +23,51 @@ def linear(n_chans=6, n_times=64, n_outputs=2):
 
 
 def test_true_target_is_the_class_of_each_trial(decoder, trials):
-    assert ask(decoder, trials).labels("true").tolist() == trials.y.tolist()
+    assert prepare(decoder, trials).labels("true").tolist() == trials.y.tolist()
 
 
 def test_predicted_target_is_what_the_decoder_predicts(decoder, trials):
-    assert ask(decoder, trials).labels("predicted").tolist() == decoder.predict(trials).tolist()
+    assert prepare(decoder, trials).labels("predicted").tolist() == decoder.predict(trials).tolist()
 
 
 @pytest.mark.parametrize("target", ["right", 1, np.int64(1)])
 def test_one_class_by_name_or_number(decoder, trials, target):
-    assert ask(decoder, trials).labels(target).tolist() == [1] * len(trials)
+    assert prepare(decoder, trials).labels(target).tolist() == [1] * len(trials)
 
 
 def test_a_class_for_each_trial(decoder, trials):
     wanted = np.arange(len(trials)) % 2
-    assert ask(decoder, trials.X).labels(wanted).tolist() == wanted.tolist()
+    assert prepare(decoder, trials.X).labels(wanted).tolist() == wanted.tolist()
 
 
 def test_names_of_classes_for_each_trial(decoder, trials):
     wanted = np.arange(len(trials)) % 2
     for names in (np.array(["left", "right"])[wanted], np.array(["left", "right"], object)[wanted]):
-        assert ask(decoder, trials.X).labels(names).tolist() == wanted.tolist()
-        assert ask(decoder, trials.X).labels(names.tolist()).tolist() == wanted.tolist()
+        assert prepare(decoder, trials.X).labels(names).tolist() == wanted.tolist()
+        assert prepare(decoder, trials.X).labels(names.tolist()).tolist() == wanted.tolist()
 
 
 def test_true_target_of_an_array_is_refused_with_the_remedy(decoder, trials):
-    with pytest.raises(ParameterError, match=r"target='true' needs.*'trials', an array, .*give Trials"):
+    with pytest.raises(ParameterError, match=r"target='true' needs.*'trials', an array, .*pass Trials"):
         gradient(decoder, trials.X, "true")
 
 
 def test_true_target_of_epochs_is_the_name_of_the_event(decoder, trials):
     epochs = trials.to_mne()
-    assert ask(decoder, epochs).labels("true").tolist() == trials.y.tolist()
+    assert prepare(decoder, epochs).labels("true").tolist() == trials.y.tolist()
     epochs.event_id = {"left": 1, "rest": 2}
-    with pytest.raises(ParameterError, match="trial 1 is of a class that the model was not trained on"):
+    with pytest.raises(ParameterError, match="class of trial 1 was not in the training data"):
         gradient(decoder, epochs)
 
 
 def test_true_target_of_epochs_for_a_decoder_of_named_labels(trials):
     epochs = trials.to_mne()
     decoder = EEGDecoder("gbwatt", max_epochs=1, validation=None).fit(epochs)
-    assert ask(decoder, epochs[::2]).labels("true").tolist() == trials.y[::2].tolist()
+    assert prepare(decoder, epochs[::2]).labels("true").tolist() == trials.y[::2].tolist()
 
 
 def test_a_bare_network_does_not_know_the_order_of_the_events(trials):
-    with pytest.raises(ParameterError, match="'trials', an EpochsArray, does not tell"):
+    with pytest.raises(ParameterError, match="'trials', an EpochsArray, has no labels"):
         gradient(linear(), trials.to_mne())
 
 
@@ -92,24 +92,24 @@ def test_a_misspelt_class_is_suggested(decoder, trials):
 def test_classes_that_training_never_saw_move_the_numbers_of_the_others(trials):
     three = trials.replace(class_names=("left", "rest", "right"), y=2 * trials.y)
     decoder = EEGDecoder("gbwatt", max_epochs=1, validation=None).fit(three)
-    asked = ask(decoder, three)
-    assert asked.class_names == ("left", "right")
-    assert asked.labels("true").tolist() == trials.y.tolist()
-    with pytest.raises(ParameterError, match="trial 1 is of a class that the model was not trained on"):
-        ask(decoder, three.replace(y=np.where(three.y == 2, 1, 0))).labels("true")
+    prepared = prepare(decoder, three)
+    assert prepared.class_names == ("left", "right")
+    assert prepared.labels("true").tolist() == trials.y.tolist()
+    with pytest.raises(ParameterError, match="class of trial 1 was not in the training data"):
+        prepare(decoder, three.replace(y=np.where(three.y == 2, 1, 0))).labels("true")
 
 
 def test_text_labels_are_matched_by_name(trials):
     decoder = EEGDecoder("gbwatt", max_epochs=1, validation=None).fit(trials, np.array(["right", "left"])[trials.y])
     swapped = trials.replace(class_names=("right", "left"))
-    assert ask(decoder, swapped).labels("true").tolist() == (1 - trials.y).tolist()  # sorted: left is 0
+    assert prepare(decoder, swapped).labels("true").tolist() == (1 - trials.y).tolist()  # sorted: left is 0
 
 
 # ---- models and names
 
 
 def test_trials_have_names_and_arrays_numbers(trials):
-    named, bare = ask(linear(), trials), ask(linear(), trials.X)
+    named, bare = prepare(linear(), trials), prepare(linear(), trials.X)
     assert (named.ch_names, named.class_names, named.sfreq, named.tmin) == (
         trials.ch_names,
         trials.class_names,
@@ -120,7 +120,7 @@ def test_trials_have_names_and_arrays_numbers(trials):
 
 
 def test_a_decoder_knows_the_names_of_an_array(decoder, trials):
-    assert ask(decoder, trials.X).ch_names == trials.ch_names
+    assert prepare(decoder, trials.X).ch_names == trials.ch_names
 
 
 def test_trials_of_another_recording_are_refused(decoder, trials):
@@ -185,9 +185,9 @@ def test_trials_that_cannot_be_written_raise_no_warning(trials):
     assert found.labels.flags.writeable
 
 
-def test_a_question_is_shown_in_a_line(decoder, trials):
-    assert repr(ask(decoder, trials)).startswith("Question(module=GBWAtt(…), x=array (60, 6, 64), ")
-    assert "\n" not in repr(ask(decoder, trials))
+def test_prepared_inputs_are_shown_in_a_line(decoder, trials):
+    assert repr(prepare(decoder, trials)).startswith("ModelInputs(module=GBWAtt(…), x=array (60, 6, 64), ")
+    assert "\n" not in repr(prepare(decoder, trials))
 
 
 # ---- the network is left as it was
@@ -215,8 +215,8 @@ def test_modes_are_restored_after_an_error(trials):
             raise RuntimeError("no")
 
     model = Failing().train()
-    with pytest.raises(MismatchError, match="it says no"):
-        ask(model, trials)
+    with pytest.raises(MismatchError, match="raises no"):
+        prepare(model, trials)
     assert model.training
 
 
@@ -258,7 +258,7 @@ def test_trials_are_matched_with_the_classes_of_a_model_by_name(trials):
     fitted = EEGDecoder("spdnet", max_epochs=1).fit(epochs, epochs.events[:, 2])  # classes 1 and 2
     renumbered = trials.select(classes=trials.class_names[::-1])
     for given in (trials, renumbered):
-        asked = ask(fitted, given)
-        assert [fitted.class_names_[place] for place in asked.y] == given.labels.tolist()
+        prepared = prepare(fitted, given)
+        assert [fitted.class_names_[place] for place in prepared.y] == given.labels.tolist()
     with pytest.raises(MismatchError, match="'another' and 1 more"):
-        ask(fitted, trials.replace(class_names=["other", "another"]))
+        prepare(fitted, trials.replace(class_names=["other", "another"]))

@@ -1,0 +1,302 @@
+"""Everything that is computed to explain one decoder on some trials."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import binomtest
+
+from gbwatt._validation import check_one_of
+from gbwatt.data.montage import electrode_name, scalp_positions
+from gbwatt.data.trials import Trials
+from gbwatt.errors import ParameterError, UnknownPositionError
+from gbwatt.explain.attribution import CONTRIBUTIONS, METHODS, Attribution
+from gbwatt.explain.faithfulness import Curve, deletion, insertion
+from gbwatt.explain.findings import sentences
+from gbwatt.explain.inputs import Array, ModelInputs, prepare
+from gbwatt.explain.internals import Internals, LearntMetric, learnt_metric, look_inside
+from gbwatt.explain.localization import LocalisationResult, localisation
+from gbwatt.explain.patterns import Patterns, Spectra, feature_patterns, temporal_spectra
+from gbwatt.explain.randomization import randomised, rank_correlations
+
+if TYPE_CHECKING:
+    from gbwatt.decoding import EEGDecoder
+
+SEEDS = (0, 1, 2)  # of the random weights that the attribution is compared with
+_MAX_CURVE_TRIALS = 100  # for deletion and insertion, each of which takes about 100 forward passes
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Explanation of a decoder on some trials; each part is computed once, when it is first used.
+
+    Parts that a decoder or a recording does not have are None.
+
+    Parameters
+    ----------
+    decoder : EEGDecoder
+        A fitted estimator.
+    trials : Trials
+        Labelled trials, preferably not used in training.
+    method : str
+        Method of the attribution, a key of :data:`gbwatt.explain.METHODS`.
+
+    Raises
+    ------
+    ParameterError
+        If the method is unknown.
+
+    Examples
+    --------
+    >>> from gbwatt import EEGDecoder
+    >>> from gbwatt.data import load
+    >>> trials = load("simulated-ssvep", subject=1)
+    >>> decoder = EEGDecoder("spdnet", task="ssvep", max_epochs=1, validation=None).fit(trials[:100])
+    >>> explanation = Explanation(decoder, trials[100:130])
+    >>> explanation.attribution.values.shape
+    (30, 8, 125)
+    >>> print(explanation.left_out[-1])
+    Attention, eigenvalues and features: left out, spdnet has no attention of SPD matrices.
+    """
+
+    decoder: EEGDecoder
+    trials: Trials
+    method: str = "gradient"
+
+    def __post_init__(self) -> None:
+        check_one_of("method", self.method, tuple(METHODS))
+
+    # ---- the decoder and its attribution
+
+    @cached_property
+    def inputs(self) -> ModelInputs:
+        """Network and epochs."""
+        return prepare(self.decoder, self.trials)
+
+    @cached_property
+    def full_attribution(self) -> Attribution:
+        """Attribution for the true classes, with all classes of the decoder."""
+        return METHODS[self.method](self.decoder, self.trials)
+
+    @cached_property
+    def attribution(self) -> Attribution:
+        """Attribution for the true classes, with the classes that have trials."""
+        return self.full_attribution.present
+
+    @cached_property
+    def logits(self) -> Array:
+        """Logits of all trials (n, n_classes)."""
+        return self.inputs.logits()
+
+    @cached_property
+    def correct(self) -> Array:
+        """Whether each trial (n,) is classified correctly."""
+        return np.asarray(self.logits.argmax(1) == self.full_attribution.labels)
+
+    @cached_property
+    def scale_change(self) -> float:
+        """Mean change of the logits for epochs at a tenth of their amplitude, relative to their standard deviation."""
+        small = self.inputs.logits(self.trials.X / 10)
+        return float(abs(small - self.logits).mean() / max(self.logits.std(), np.finfo(float).tiny))
+
+    # ---- is the attribution trustworthy
+
+    @cached_property
+    def correlations(self) -> Array:
+        """Rank correlations (seeds, classes with trials) with the attributions of networks with random weights."""
+        labels = self.full_attribution.labels
+        networks = (randomised(self.decoder, seed) for seed in SEEDS)
+        random = (METHODS[self.method](network, self.trials, labels).present for network in networks)
+        return np.stack([rank_correlations(self.attribution, one, self.trials.X) for one in random])
+
+    @cached_property
+    def curves(self) -> tuple[Curve, Curve] | None:
+        """Deletion and insertion curves of up to 100 trials; None for a single trial."""
+        n = len(self.trials.y)
+        if n < 2:
+            return None
+        rows = np.unique(np.linspace(0, n - 1, min(n, _MAX_CURVE_TRIALS)).round().astype(int))
+        full = self.full_attribution
+        selected = self.trials[rows], replace(full, values=full.values[rows], labels=full.labels[rows])
+        return deletion(self.decoder, *selected), insertion(self.decoder, *selected)
+
+    @cached_property
+    def localisation(self) -> tuple[LocalisationResult, ...] | None:
+        """Comparison with planted effects, for simulated trials of one subject."""
+        truth = self.trials.truth
+        return None if truth is None else localisation(self.full_attribution, truth)
+
+    # ---- inside the network
+
+    @cached_property
+    def internals(self) -> Internals | None:
+        """Attention, eigenvalues and features of a network with attention of SPD matrices."""
+        try:
+            return look_inside(self.decoder, self.trials)
+        except ParameterError:
+            return None
+
+    @cached_property
+    def metric(self) -> LearntMetric | None:
+        """Learnt metric of a network that has one."""
+        try:
+            return learnt_metric(self.decoder)
+        except ParameterError:
+            return None
+
+    @cached_property
+    def filters(self) -> tuple[Patterns, Spectra] | None:
+        """Patterns and spectra of a network with spatial and temporal filters."""
+        try:
+            features = feature_patterns(self.decoder, self.trials)
+        except ParameterError:
+            return None
+        return features, temporal_spectra(self.decoder, self.trials.sfreq)
+
+    # ---- what can be shown
+
+    @cached_property
+    def electrodes(self) -> tuple[str, ...]:
+        """Names of the electrodes, without padding."""
+        return tuple(electrode_name(name) for name in self.trials.ch_names)
+
+    @cached_property
+    def why_no_scalp(self) -> str | None:
+        """Why values cannot be shown on the scalp; None if they can."""
+        try:
+            scalp_positions(self.electrodes)
+        except UnknownPositionError:
+            return "the positions of these electrodes are unknown (known names are, for example, Fz, C3 and Oz)"
+        except ParameterError:
+            return "a map needs three electrodes or more at different positions"
+        return None
+
+    @property
+    def why_no_plane(self) -> str | None:
+        """Why features cannot be shown in the plane; None if they can, or if there are none."""
+        few = self.internals is not None and min(len(self.internals.features) - 1, self.internals.features.shape[1]) < 2
+        return "three trials and two features are needed" if few else None
+
+    @property
+    def left_out(self) -> list[str]:
+        """Figures that are left out, each with the reason."""
+        model = self.decoder.model
+        no_filters = None if self.filters else f"{model} has no linear spatial and temporal filters"
+        no_metric = "it has no trained parameters" if self.internals and not self.metric else None
+        reasons = {
+            "Scalp maps, replaced by bars": self.why_no_scalp,
+            "Patterns of features": no_filters or self.why_no_scalp,
+            "Attention, eigenvalues and features": (
+                None if self.internals else f"{model} has no attention of SPD matrices"
+            ),
+            "Metric": no_metric,
+            "Features in the plane": self.why_no_plane,
+            "Deletion and insertion": None if self.curves else "at least two trials are needed",
+        }
+        return [f"{figure}: left out, {reason}." for figure, reason in reasons.items() if reason is not None]
+
+    # ---- results
+
+    @cached_property
+    def numbers(self) -> dict[str, Any]:
+        """All results as values that JSON can represent; None for parts that do not exist.
+
+        Returns
+        -------
+        dict
+            - method; unit of its values, for example "1/µV" or "logit"
+            - trials: number of trials by class, for classes with trials
+            - accuracy: value, correct, trials; chance, the share of the most frequent class; p of the one-sided
+              binomial test against chance, None if there is only one class
+            - magnitude: mean by class and channel
+            - random_weights: seeds; rank_correlation by class, one for each seed
+            - deletion, insertion: gain; trials; first, after_10_percent and last, the mean probabilities of the true
+              class with no, a tenth of and all cells changed; after_10_percent_random, the same in random order; or
+              None
+            - attention: m; smallest and largest weight; or None
+            - metric: theta; smallest and largest eigenvalue of M; distance from the identity; or None
+            - localisation: for each class the fields of :class:`~gbwatt.explain.LocalisationResult`, and found; None
+              if the trials are not simulated
+            - left_out: sentences
+        """
+        attribution = self.attribution
+        names, counts = attribution.class_names, np.bincount(attribution.labels)
+        removed, restored = (None, None) if self.curves is None else map(_curve_numbers, self.curves)
+        return {
+            "method": attribution.method,
+            "trials": dict(zip(names, counts.tolist(), strict=True)),
+            "accuracy": _accuracy_numbers(self.correct, counts),
+            "unit": "logit" if attribution.method in CONTRIBUTIONS else f"1/{self.trials.unit}",
+            "magnitude": {
+                name: dict(zip(attribution.ch_names, row.tolist(), strict=True))
+                for name, row in zip(names, attribution.channels(), strict=True)
+            },
+            "random_weights": {
+                "seeds": list(SEEDS),
+                "rank_correlation": dict(zip(names, self.correlations.T.tolist(), strict=True)),
+            },
+            "deletion": removed,
+            "insertion": restored,
+            "attention": self._attention_numbers(),
+            "metric": self._metric_numbers(),
+            "localisation": None if self.localisation is None else list(map(_localisation_numbers, self.localisation)),
+            "left_out": self.left_out,
+        }
+
+    def findings(self) -> list[str]:
+        """The results in sentences.
+
+        Returns
+        -------
+        list of str
+            Accuracy, strongest channels, comparison with random weights, deletion and insertion, attention and metric,
+            planted effects if they are known, and figures that are left out.
+        """
+        return sentences(self.numbers)
+
+    def _attention_numbers(self) -> dict[str, Any] | None:
+        if self.internals is None:
+            return None
+        weights = self.internals.attention
+        return {"m": weights.shape[-1], "smallest": float(weights.min()), "largest": float(weights.max())}
+
+    def _metric_numbers(self) -> dict[str, Any] | None:
+        if self.metric is None:
+            return None
+        eigenvalues = self.metric.eigenvalues
+        return {
+            "theta": self.metric.theta,
+            "smallest": float(eigenvalues.min()),
+            "largest": float(eigenvalues.max()),
+            "distance": self.metric.distance,
+        }
+
+
+def _accuracy_numbers(correct: Array, counts: Array) -> dict[str, Any]:
+    n, hits, chance = int(counts.sum()), int(correct.sum()), float(counts.max() / counts.sum())
+    p = None if len(counts) < 2 else float(binomtest(hits, n, chance, alternative="greater").pvalue)
+    return {"value": hits / n, "correct": hits, "trials": n, "chance": chance, "p": p}
+
+
+def _curve_numbers(curve: Curve) -> dict[str, Any]:
+    tenth = int(np.argmin(abs(curve.fraction - 0.1)))
+    ordered, random = curve.probability.mean(axis=0), curve.random.mean(axis=0)
+    return {
+        "gain": curve.gain,
+        "trials": len(curve.probability),
+        "first": float(ordered[0]),
+        "after_10_percent": float(ordered[tenth]),
+        "after_10_percent_random": float(random[tenth]),
+        "last": float(ordered[-1]),
+    }
+
+
+def _localisation_numbers(result: LocalisationResult) -> dict[str, Any]:
+    values = {**asdict(result), "found": result.found}
+    values["planted"], values["ranks"] = list(result.planted), list(result.ranks)
+    values["roc_auc"] = None if math.isnan(result.roc_auc) else result.roc_auc  # JSON has no NaN
+    return values

@@ -1,0 +1,191 @@
+"""Results of experiments: rows sorted into the lines of each experiment, and the best lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from gbwatt.errors import ParameterError
+from gbwatt.experiments import paper, runs
+from gbwatt.experiments.config import Experiment
+from gbwatt.experiments.grid import cells_of
+from gbwatt.experiments.runs import Cell, Row, Run
+from gbwatt.experiments.statistics import Summary, summarize
+from gbwatt.experiments.table_formats import Table, visible
+from gbwatt.experiments.tables import Found, Grid, Place, gather, make_table, score_of
+
+_CAPTIONS: Mapping[paper.Quantity, str] = {"score": "Scores", "share": "Matrices", "seconds": "Time"}
+
+
+class BestLine(NamedTuple):
+    """The line with the highest mean score on a data set."""
+
+    place: Place
+    runs: Found
+    summary: Summary
+
+    @property
+    def name(self) -> str:
+        """Label and setting."""
+        return line_name(self.place)
+
+
+@dataclass(frozen=True)
+class ExperimentResults:
+    """An experiment and its rows.
+
+    Attributes
+    ----------
+    experiment : Experiment
+        The experiment.
+    cells : tuple of Cell
+        All runs, done or missing, of lines that have results.
+    rows : dict
+        Rows by the keys of their runs.
+    grid : Grid
+        Results by line and data set.
+    empty_lines : tuple of str
+        Lines without results.
+    all_cells : tuple of Cell
+        All runs of the experiment, including those of lines without results.
+    """
+
+    experiment: Experiment
+    cells: tuple[Cell, ...]
+    rows: Mapping[str, Row]
+    grid: Grid
+    empty_lines: tuple[str, ...]
+    all_cells: tuple[Cell, ...]
+
+    @property
+    def quantity(self) -> paper.Quantity:
+        """The quantity in the tables of the experiment."""
+        name = self.experiment.paper
+        return "score" if name is None else paper.find_table(name).quantity
+
+    @property
+    def reference(self) -> str | None:
+        """The label to compare others with: that of the experiment, else the first; None if there are no others."""
+        labels = list(dict.fromkeys(place.label for place, found in self.grid.items() if found.done))
+        if len(labels) < 2:
+            return None
+        return self.experiment.reference if self.experiment.reference in labels else labels[0]
+
+    @property
+    def has_single_value(self) -> bool:
+        """Whether the experiment varies something, but has results for one value only."""
+        return self.experiment.vary is not None and len({cell.setting for cell in self.cells}) < 2
+
+    @property
+    def compares_models(self) -> bool:
+        """Whether its lines compete; lines with different noise or amounts of data do not."""
+        vary = self.experiment.vary
+        return self.quantity == "score" and (vary is None or vary.axis.startswith("options"))
+
+    @property
+    def n_runs_of_empty_lines(self) -> int:
+        """Number of runs of the lines without results."""
+        return len({cell.run.key for cell in self.all_cells if _place(cell) not in self.grid})
+
+    def table(self) -> Table:
+        """Our results, those of the paper and paired tests, for lines with results; notes count the runs of all."""
+        notes = {table.title: table.notes for table in self._table(self.all_cells).tables} if self.empty_lines else {}
+        first, *more = (replace(one, notes=notes.get(one.title, one.notes)) for one in self._table(self.cells).tables)
+        return replace(first, more=tuple(more))
+
+    def _table(self, cells: Sequence[Cell]) -> Table:
+        return make_table(
+            _CAPTIONS[self.quantity],
+            cells,
+            self.rows,
+            paper_table=self.experiment.paper,
+            reference=self.reference,
+            validation=self.experiment.validation,
+        )
+
+
+def results_by_experiment(rows: Sequence[Row], experiments: Iterable[Experiment]) -> list[ExperimentResults]:
+    """Results of each experiment that has rows."""
+    by_key = {row.key: row for row in rows}
+    results = (_experiment_results(experiment, rows, by_key) for experiment in experiments)
+    return [one for one in results if one.cells]
+
+
+def _experiment_results(experiment: Experiment, rows: Sequence[Row], by_key: Mapping[str, Row]) -> ExperimentResults:
+    cells = cells_of(experiment, rows)
+    every = gather(cells, by_key)
+    grid = Grid({place: found for place, found in every.items() if found.done or found.failed})
+    kept = tuple(cell for cell in cells if _place(cell) in grid)
+    empty = tuple(f"{line_name(place)} on {place.dataset}" for place in every if place not in grid)
+    return ExperimentResults(experiment, kept, by_key, grid, empty, tuple(cells))
+
+
+def _place(cell: Cell) -> Place:
+    return Place(cell.label, cell.setting, cell.run.dataset)
+
+
+def line_name(place: Place) -> str:
+    """Label and setting of a line."""
+    return ", ".join(filter(None, place[:2]))
+
+
+def best_line(grid: Grid, dataset: str) -> BestLine | None:
+    """The line with the highest mean score among those with the most runs; means over fewer runs do not compare."""
+    lines = {place: found for place, found in grid.items() if place.dataset == dataset and found.done}
+    most = max((len(found.done) for found in lines.values()), default=0)
+    candidates = [
+        BestLine(place, found, summary)
+        for place, found in lines.items()
+        if len(found.done) == most
+        if (summary := summarize(found.of(score_of(dataset)))) and summary.mean == summary.mean
+    ]
+    return max(candidates, key=lambda line: line.summary.mean, default=None)
+
+
+def other_runs(rows: Sequence[Row], results: Sequence[ExperimentResults]) -> list[Cell]:
+    """Runs that belong to none of the experiments, in lines by model and changed options."""
+    lines = [found for one in results for found in one.grid.values()]
+    known = {row.key for found in lines for row in found.done}.union(*(found.failed for found in lines))
+    unknown = [Run.from_dict(row.run) for row in rows if row.key not in known]
+    return [Cell(visible(run.model), changed_options(run), run) for run in unknown]
+
+
+def changed_options(run: Run) -> str:
+    """Options of a run that differ from the defaults of its model.
+
+    Examples
+    --------
+    >>> changed_options(Run("simulated-mi", 1, "gbwatt", seed=0, data="", options={"theta": 1.5}, fraction=0.5))
+    'theta = 1.5, fraction = 0.5'
+    """
+    options = dict(sorted({**run.options, **runs.changes(run)}.items()))
+    options |= {"split": run.split} if run.split else {}
+    options |= {"fraction": run.fraction} if run.fraction != 1 else {}
+    options |= {"noise": run.noise} if run.noise else {}
+    options |= {"noise in training": "yes"} if run.noisy_training else {}
+    return visible(", ".join(f"{name} = {value}" for name, value in options.items()))
+
+
+def require_rows(rows: Sequence[Row]) -> None:
+    """Require at least one row, and a valid run in each."""
+    if not rows:
+        raise ParameterError("rows is empty: there is nothing to report. Make results with `gbwatt benchmark`.")
+    for row in rows:
+        try:
+            Run.from_dict(row.run)
+        except TypeError as error:
+            raise ParameterError(
+                f"row {row.key}: its run {row.run!s:.80} was not written by this version ({error})."
+            ) from None
+
+
+def counted(n: int, noun: str) -> str:
+    """A number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "run"), counted(2, "run")
+    ('1 run', '2 runs')
+    """
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

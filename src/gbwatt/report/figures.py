@@ -1,0 +1,224 @@
+"""Figures of results, with captions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbwatt.experiments import paper
+from gbwatt.experiments.config import Vary
+from gbwatt.experiments.runs import Row, Run
+from gbwatt.experiments.statistics import summarize
+from gbwatt.experiments.tables import WORDS, Grid, Place, is_simulated, measure, score_of, share_of
+from gbwatt.report.experiment_results import BestLine, ExperimentResults, counted, line_name
+from gbwatt.report.page import Figure, clean
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+Score = Callable[[Row], float | None]
+
+_MAX_LINES = 24  # in a figure
+_AXES = {
+    "fraction": "Fraction of the training trials",
+    "noise": "Variance of the noise (unit of the recordings, squared)",
+    "options.theta": "θ",
+}
+
+
+def figure_block(drawn: matplotlib.figure.Figure, caption: str) -> Figure:
+    """Convert a figure of :mod:`gbwatt.plotting` to a block of a page."""
+    from gbwatt.plotting import to_svg
+
+    return Figure(clean(to_svg(drawn)), caption)
+
+
+# ---- experiments
+
+
+def experiment_figures(results: ExperimentResults) -> Iterator[Figure]:
+    """Figures for each data set: scores by subject or, if the experiment varies something, over its values."""
+    if results.quantity == "seconds":
+        return
+    for dataset in results.grid.datasets:
+        if results.experiment.vary is not None:
+            yield from _curves(results, dataset)
+        else:
+            yield from subject_figures(results.grid, dataset)
+
+
+def subject_figures(grid: Grid, dataset: str) -> Iterator[Figure]:
+    """Scores of each subject on a data set; no figure if there are too many lines to distinguish."""
+    from gbwatt.plotting import subjects
+
+    lines = {place: found for place, found in grid.items() if place.dataset == dataset}
+    scores = {line_name(place): found.of(_fraction_of(dataset)) for place, found in lines.items()}
+    scores = {name: by_subject for name, by_subject in scores.items() if by_subject}
+    if not 0 < len(scores) <= _MAX_LINES:
+        return
+    name = _score_name(dataset)
+    chance = _chance_level([row for found in lines.values() for row in found.done], dataset)
+    several = any(len(seeds) > 1 for by_subject in scores.values() for seeds in by_subject.values())
+    points = ": a point for each seed, a bar for the mean over seeds" if several else ", for one seed"
+    caption = f"{name} in percent on {_described(dataset)}, by subject{points}. The legend gives means over subjects."
+    yield figure_block(subjects(scores, chance, name), caption)
+
+
+def _fraction_of(dataset: str) -> Score:
+    """Function from a row to its score, from 0 to 1; None for scores that are not numbers."""
+    name = measure(dataset)
+
+    def score(row: Row) -> float | None:
+        value: float | None = getattr(row, name)
+        return value if value is not None and 0 <= value <= 1 else None
+
+    return score
+
+
+def _chance_level(rows: Sequence[Row], dataset: str) -> float | None:
+    """Chance level; for the accuracy, the share of the most frequent test class, averaged over runs."""
+    if measure(dataset) == "auc":
+        return 0.5
+    counts = [[scores.get("n", 0) for scores in row.per_class.values()] for row in rows if row.per_class]
+    counts = [by_class for by_class in counts if sum(by_class) > 0]
+    if not counts:
+        return None
+    if measure(dataset) == "balanced_accuracy":
+        return 1 / len(counts[0])
+    return float(np.mean([max(by_class) / sum(by_class) for by_class in counts]))
+
+
+def _curves(results: ExperimentResults, dataset: str) -> Iterator[Figure]:
+    """Means over the values that an experiment varies."""
+    name, where = _score_name(dataset), f"on {_described(dataset)}"
+    means = "mean over subjects of their means over seeds"
+    table = results.experiment.paper if results.quantity == "score" else None
+    yield from _curve(results, dataset, score_of(dataset), table, f"{name} (%)", f"{name} in percent {where}: {means}")
+    if results.experiment.validation:
+        caption = f"Accuracy on validation trials at the best epoch, in percent, {where}: {means}"
+        yield from _curve(results, dataset, _validation_accuracy, None, "Validation accuracy (%)", caption)
+    if results.experiment.vary and results.experiment.vary.axis == "noise":
+        caption = f"Matrices with a condition number above 10⁴ after attention, in percent, {where}: {means}"
+        yield from _curve(results, dataset, share_of("after"), "conditions-after", "Ill-conditioned (%)", caption)
+
+
+def _curve(
+    results: ExperimentResults, dataset: str, score: Score, table: str | None, ylabel: str, caption: str
+) -> Iterator[Figure]:
+    """One figure, if a line has results for two values or more."""
+    from gbwatt.plotting import curves
+
+    vary = results.experiment.vary
+    if vary is None:
+        return
+    values, labels = _values(vary), dict.fromkeys(place.label for place in results.grid)
+    bands = {
+        label: [_band(results.grid, Place(label, setting, dataset), score) for setting in values] for label in labels
+    }
+    series = {label: tuple(np.array(band).T) for label, band in bands.items() if np.isfinite(band).all(1).sum() > 1}
+    if not series:
+        return
+    printed = {label: [_printed(table, Place(label, setting, dataset)) for setting in values] for label in series}
+    printed = {label: numbers for label, numbers in printed.items() if np.isfinite(numbers).any()}
+    xlabel = _AXES.get(vary.axis, vary.axis.partition(".")[2])
+    drawn = curves(list(values.values()), series, printed, xlabel=xlabel, ylabel=ylabel)
+    has_spread = any((high > low).any() for _, low, high in series.values())
+    spread = "; the band is ± one standard deviation over seeds, averaged over subjects" if has_spread else ""
+    dashed = " Dashed: numbers from the paper." if printed else ""
+    yield figure_block(drawn, f"{caption}{spread}.{dashed}")
+
+
+def _values(vary: Vary) -> dict[str, Any]:
+    """Settings with their numbers or, if not all are numbers, with their names in the order of the file."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in vary.values):
+        return {vary.show(value): float(value) for value in sorted(vary.values)}
+    return {vary.show(value): str(value) for value in vary.values}
+
+
+def _validation_accuracy(row: Row) -> float | None:
+    return None if row.valid_accuracy is None else 100 * row.valid_accuracy
+
+
+def _band(grid: Grid, place: Place, score: Score) -> tuple[float, float, float]:
+    """Mean, and mean minus and plus the spread over seeds."""
+    summary = summarize(grid[place].of(score)) if place in grid else None
+    if summary is None or not np.isfinite(summary.mean):
+        return (float("nan"),) * 3
+    spread = summary.over_seeds or 0.0
+    return summary.mean, summary.mean - spread, summary.mean + spread
+
+
+def _printed(table: str | None, place: Place) -> float:
+    """The number in the paper; NaN if there is none."""
+    if table is None or is_simulated(place.dataset):
+        return float("nan")
+    number = paper.number(table, place.label, place.dataset, place.setting)
+    return float("nan") if number is None else number.mean
+
+
+def _score_name(dataset: str) -> str:
+    name = WORDS[measure(dataset)]
+    return name[0].upper() + name[1:]
+
+
+def _described(dataset: str) -> str:
+    return f"{dataset} (simulated)" if is_simulated(dataset) else dataset
+
+
+# ---- the best line
+
+
+def best_line_figures(best: BestLine, title: str) -> Iterator[Figure]:
+    """Confusion matrix of the best line of an experiment, and training curves of one of its runs."""
+    dataset = best.place.dataset
+    yield from _confusion(best.runs.done, f"{best.name} on {_described(dataset)} ({title})")
+    yield from _median_training(best.runs.done, dataset, best.name)
+
+
+def _confusion(rows: Sequence[Row], line: str) -> Iterator[Figure]:
+    from gbwatt.plotting import confusion
+
+    known = [row for row in rows if row.confusion and row.per_class]
+    names = list(known[0].per_class or ()) if known else []
+    alike = [row for row in known if list(row.per_class or ()) == names]
+    if alike:
+        matrix = np.sum([np.array(row.confusion) for row in alike], axis=0)
+        caption = (
+            f"Confusion matrix of test trials: {line}, sum over {counted(len(alike), 'run')} with {int(matrix.sum())} "
+            "trials. Rows are true classes."
+        )
+        yield figure_block(confusion(matrix, names), caption)
+
+
+def _median_training(rows: Sequence[Row], dataset: str, line: str) -> Iterator[Figure]:
+    """Training curves of the run with the median score, which is neither lucky nor unlucky."""
+    score = _fraction_of(dataset)
+    scored = [(value, row.key, row) for row in rows if _has_history(row) and (value := score(row)) is not None]
+    if not scored:
+        return
+    *_, row = sorted(scored, key=lambda entry: entry[:2])[(len(scored) - 1) // 2]
+    run = Run.from_dict(row.run)
+    caption = (
+        f"Training of one run: {line} on {_described(dataset)}, subject {run.subject}, seed {run.seed}, the run with "
+        "the median score."
+    )
+    yield training_figure(row.history or {}, row.best_epoch or 1, caption)
+
+
+def _has_history(row: Row) -> bool:
+    return bool(row.history and row.best_epoch and is_drawable(row.history))
+
+
+def is_drawable(history: Mapping[str, Sequence[float]]) -> bool:
+    """Whether a history has a training loss and finite values only; diverged training has others."""
+    return bool(history.get("train_loss")) and all(np.isfinite(values).all() for values in history.values())
+
+
+def training_figure(history: Mapping[str, Sequence[float]], best_epoch: int, caption: str) -> Figure:
+    """Loss and accuracy over epochs."""
+    from gbwatt.plotting import training_curves
+
+    drawn = training_curves(history, best_epoch)
+    return figure_block(drawn, f"{caption} The weights of epoch {best_epoch} were kept.")
