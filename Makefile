@@ -1,19 +1,19 @@
-# `make` lists the targets. The first call of one creates .venv and installs what that target needs;
-# later calls install again only after pyproject.toml, requirements.lock, setup.py or the C source changed.
+# `make` lists the targets. A target creates .venv on first use and installs what it needs. It installs again only after
+# a change of pyproject.toml, requirements.lock, setup.py or the C source.
 
 PYTHON ?= python3
 VENV   ?= .venv
 ECOVENV ?= .venv-ecosystem
-# The version of torch stands in the lock; `make lock TORCH=torch==X.Y.Z` moves it.
+# The lock has the version of torch; `make lock TORCH=torch==X.Y.Z` changes it.
 TORCH  ?= $(shell grep '^torch==' requirements.lock)
 
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest
-# One process per core, but not a torch import for each of a hundred cores.
+# One process per core, at most 8: each imports torch.
 XDIST  ?= -n auto --maxprocesses 8
 
-# Arguments for pytest, e.g. make test ARGS='-k metrics -x'
+# Arguments of pytest, e.g. make test ARGS='-k metrics -x'
 ARGS   ?=
 
 .DEFAULT_GOAL := help
@@ -29,8 +29,8 @@ DECLARED := pyproject.toml requirements.lock
 NATIVE   := setup.py $(wildcard src/gbwatt/*/_native/_*.[ch])
 BINARIES := src/gbwatt/geometry/_native/_jacobi*.so src/gbwatt/nn/_native/_filters*.so
 
-# $(call create_venv,directory): a fresh virtual environment there, or an error that says why not.
-# Without ensurepip (some distributions package it apart) pip of $(PYTHON) fills the environment.
+# $(call create_venv,directory): create a new virtual environment, or fail with the reason.
+# Some distributions package ensurepip separately; without it, pip of $(PYTHON) installs pip.
 define create_venv
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v >= (3, 11) else "gbwatt needs Python 3.11 or later, but $(PYTHON) is %d.%d: call make PYTHON=/path/to/python3.11" % v)'
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
@@ -43,9 +43,9 @@ $(VENV)/.created:
 	$(call create_venv,$(VENV))
 	@touch $@
 
-# torch comes first and alone: afterwards nothing can pull another build of it. Build isolation is off so
-# that the locked setuptools builds the package and a new compilation needs no network. The extensions are
-# optional, so a failed compilation is no error: old binaries must go, and their absence is said aloud.
+# torch is installed first, so that no other package installs another build of it. Without build isolation the locked
+# setuptools builds the package, and compiling again needs no network. The C extensions are optional: old binaries are
+# removed first, and a failed compilation prints a note.
 $(VENV)/.base: $(DECLARED) $(NATIVE) | $(VENV)/.created
 	$(PIP) install --quiet --constraint requirements.lock $(TORCH) setuptools
 	@rm -f $(BINARIES)
@@ -65,39 +65,39 @@ $(VENV)/.lint: $(DECLARED) | $(VENV)/.base
 	$(PIP) install --quiet --constraint requirements.lock --no-build-isolation --editable '.[lint]'
 	@touch $@
 
-# braindecode and MOABB pin what the lock pins otherwise, so they have an environment of their own. braindecode
-# requires torchaudio, whose wheel is built for CUDA: gbwatt.models.torchaudio_repair sets aside what a CPU cannot load.
+# braindecode and MOABB pin other versions than the lock, so they have their own environment. braindecode requires
+# torchaudio, whose wheel is built for CUDA: gbwatt.models.torchaudio_repair moves libraries that a CPU cannot load.
 $(ECOVENV)/.ecosystem: $(DECLARED) $(NATIVE)
 	$(call create_venv,$(ECOVENV))
 	$(ECOVENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet $(TORCH) 'setuptools>=77'
-	$(ECOVENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --no-build-isolation --editable '.[test,foundation,moabb,dask]'
+	$(ECOVENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --no-build-isolation --editable '.[test,clinical,moabb,dask]'
 	$(ECOVENV)/bin/python -m gbwatt.models.torchaudio_repair
 	@touch $@
 
-setup: $(VENV)/.base $(VENV)/.peers $(VENV)/.lint ## install everything for development into .venv
+setup: $(VENV)/.base $(VENV)/.peers $(VENV)/.lint ## install everything for development in .venv
 
 # --- checks ----------------------------------------------------------------------------------------
 
-test: $(VENV)/.base ## tests and docstring examples, without the slow ones and the peers
+test: $(VENV)/.base ## tests and docstring examples, except slow and peers
 	$(PYTEST) $(XDIST) $(ARGS)
 
-# Recordings and the command line do not know of the kernel.
+# Data and the command line do not use the kernels.
 WITH_KERNEL := tests/test_kernels.py tests/geometry tests/nn tests/models tests/decoding src/gbwatt/geometry src/gbwatt/nn src/gbwatt/models
 
-fallback: $(VENV)/.base ## the tests of what the kernel serves, as if there were no C compiler
+fallback: $(VENV)/.base ## tests without the compiled kernels
 	$(PYTEST) $(XDIST) --torch-path $(WITH_KERNEL) $(ARGS)
 
-portability: $(VENV)/.base ## the tests under several levels of instruction sets
+portability: $(VENV)/.base ## tests under several instruction sets
 	$(BIN)/python -m tests.portability $(XDIST) -q $(ARGS)
 
-# A copy of the package under build/, with kernels that stop at a read or write outside of an array and at undefined
-# behaviour. Python is not built with sanitizers, so their libraries, and libstdc++, whose exceptions they watch, are
-# loaded first. Leaks are not looked for: the interpreter and torch leave memory to the end of the process.
+# A copy of the package under build/, with kernels that stop at out-of-bounds access and undefined behaviour. Python is
+# not built with sanitizers, so their libraries, and libstdc++, whose exceptions they intercept, are preloaded. Leaks are
+# not checked, because the interpreter and torch do not free all memory.
 SANITIZED  := build/sanitized
 SANITIZERS  = $(foreach name,libasan.so libubsan.so libstdc++.so,$(shell $(CC) -print-file-name=$(name)))
 AT_BOUNDARY := tests/test_kernels.py tests/geometry/test_native.py tests/nn/test_native.py tests/fuzz/test_kernel_boundary.py
 
-sanitize: $(VENV)/.base ## the tests of the kernels and of their boundary, with address and undefined-behaviour sanitizers
+sanitize: $(VENV)/.base ## kernel tests with address and undefined-behaviour sanitizers
 	@mkdir -p $(SANITIZED)
 	@echo 'int main(void) { return 0; }' | $(CC) -fsanitize=address,undefined -x c - -o $(SANITIZED)/probe && $(SANITIZED)/probe \
 	  || { echo "sanitize: $(CC) has no address and undefined-behaviour sanitizers; use GCC with libasan and libubsan" >&2; exit 1; }
@@ -105,60 +105,61 @@ sanitize: $(VENV)/.base ## the tests of the kernels and of their boundary, with 
 	LD_PRELOAD='$(SANITIZERS)' ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$(SANITIZED)/lib \
 	  $(PYTEST) $(XDIST) -m 'not slow' --sanitized $(AT_BOUNDARY) $(ARGS)
 
-slow: $(VENV)/.base ## the slow tests
+slow: $(VENV)/.base ## slow tests
 	$(PYTEST) $(XDIST) -m 'slow and not peers and not fuzz' $(ARGS)
 
-fuzz: $(VENV)/.base ## damaged and hostile files, stores, settings and matrices
+fuzz: $(VENV)/.base ## tests with damaged and malicious files, settings and matrices
 	$(PYTEST) $(XDIST) -m fuzz $(ARGS)
 
 peers: $(VENV)/.base $(VENV)/.peers ## tests against other libraries
 	$(PYTEST) $(XDIST) -m peers $(ARGS)
 
-ecosystem: $(ECOVENV)/.ecosystem ## tests with braindecode and MOABB, in an environment of their own
+ecosystem: $(ECOVENV)/.ecosystem ## tests with braindecode and MOABB, in a separate environment
 	$(ECOVENV)/bin/python -m pytest $(XDIST) -m ecosystem $(ARGS)
 
-# Chromium and its driver are the distribution's.
-browser: $(VENV)/.base $(VENV)/.browser ## tests of reports in headless Chromium, which must be installed
+# Chromium and its driver come from the distribution.
+browser: $(VENV)/.base $(VENV)/.browser ## tests of reports in headless Chromium (must be installed)
 	$(PYTEST) -m browser $(ARGS)
 
-lint: $(VENV)/.base $(VENV)/.lint ## ruff and mypy
+lint: $(VENV)/.base $(VENV)/.lint ## ruff, mypy and import-linter
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
-# It asks the package index, and says so where that cannot be reached.
-audit: $(VENV)/.base ## known vulnerabilities of the versions in requirements.lock
+# Queries the package index, and reports if it is not reachable.
+audit: $(VENV)/.base ## check requirements.lock for known vulnerabilities
 	$(BIN)/python .ci/audit.py
 
-format: $(VENV)/.lint ## let ruff repair and format
+format: $(VENV)/.lint ## fix and format with ruff
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-ci: ## what continuous integration runs
+ci: ## everything that continuous integration runs
 	.ci/run
 
 # --- programs --------------------------------------------------------------------------------------
 
-# A third of the usual epochs, which the second command says.
-demo: $(VENV)/.base ## a short tour of the geometry, then a model trained, tested, saved and explained in a report
+# With a third of the default number of epochs.
+demo: $(VENV)/.base ## show the geometry; train, test and save a model, and write a report
 	$(BIN)/python examples/geometry_demo.py
 	$(BIN)/gbwatt train --max-epochs 60 --output build/demo --force
 	$(BIN)/gbwatt evaluate build/demo --dataset simulated-ssvep --subject 2
 	$(BIN)/gbwatt report build/demo --dataset simulated-ssvep --output build/demo.html --force
 
-bench: $(VENV)/.base $(VENV)/.peers ## precision and speed against other libraries
+bench: $(VENV)/.base $(VENV)/.peers ## compare precision and speed with other libraries
 	$(BIN)/python benchmarks/precision.py
 	$(BIN)/python benchmarks/geometry.py
 
-results: $(VENV)/.base ## the tables and figures of docs/results.md, made anew from results/
+results: $(VENV)/.base ## update tables and figures in docs/results.md from results/
 	$(BIN)/gbwatt tables --fill docs/results.md $(patsubst %,--results %,$(wildcard results/*.csv))
 
 # --- upkeep ----------------------------------------------------------------------------------------
 
 LOCKENV := .venv-lock
 
-# Left out: the package itself, pip, local version labels (+cpu), and what only a CUDA build of torch brings.
-lock: ## resolve the newest versions and write requirements.lock (Python 3.11)
+# Excluded: the package itself, pip, local version labels (+cpu), and dependencies of CUDA builds of torch.
+lock: ## write requirements.lock with the newest versions (Python 3.11)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else "the lock is made with Python 3.11: call make lock PYTHON=/path/to/python3.11")'
 	$(call create_venv,$(LOCKENV))
 	$(LOCKENV)/bin/python -m pip install --quiet --upgrade $(TORCH) 'setuptools>=77'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from gbwatt._text import printable
 
@@ -118,8 +118,37 @@ class UnknownLabelError(MismatchError):
     """A label that is none of the model's classes."""
 
 
-class PackageError(ImportError):
+class PackageError(ModuleNotFoundError):
     """An optional package is missing or cannot be loaded."""
+
+    @classmethod
+    def missing(cls, package: str, purpose: str, extra: str) -> Self:
+        """Return the error for a package that is not installed, with the command that installs it.
+
+        Parameters
+        ----------
+        package : str
+            Name of the package.
+        purpose : str
+            What it is needed for.
+        extra : str
+            Extra of gbwatt that installs it.
+
+        Examples
+        --------
+        >>> print(PackageError.missing("dask.distributed", "a Dask cluster", "dask"))
+        dask.distributed is not installed, but a Dask cluster needs it: pip install 'gbwatt[dask]'
+        """
+        return cls(f"{package} is not installed, but {purpose} needs it: {install_command(extra)}", name=package)
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra of gbwatt."""
+    return f"pip install 'gbwatt[{extra}]'"
+
+
+class PluginError(ImportError):
+    """A plugin of an installed package cannot be loaded, or is not what its group of entry points requires."""
 
 
 class ModelFileError(ValueError):

@@ -36,7 +36,7 @@ def test_a_corpus_is_built_described_and_checked(run, run_json, small, tmp_path)
     cache = tmp_path / "cache"
     built = run("corpus", "build", small / "tuev", cache, "--corpus", "tuev", "--jobs", 1)
     assert built.exit_code == 0, built.output
-    for words in ("8 recordings are cached, 8 of them by this call: 16 windows", f"gbwatt corpus describe {cache}"):
+    for words in ("8 recordings are cached, 8 of them new: 16 windows", f"gbwatt corpus describe {cache}"):
         assert words in built.output
     found = run_json("corpus", "describe", cache)
     assert found["parts"]["eval"]["subjects"] == 3
@@ -55,7 +55,7 @@ def test_a_corpus_is_built_described_and_checked(run, run_json, small, tmp_path)
     ):
         assert words in shown.output
     assert run_json("corpus", "check", cache)["fingerprint"] == Corpus.open(cache).fingerprint
-    assert "8 files are as the manifest says" in run("corpus", "check", cache).output
+    assert "8 files match the manifest" in run("corpus", "check", cache).output
 
 
 def test_options_reach_the_cache(run, small, tmp_path):
@@ -113,7 +113,7 @@ def test_ctrl_c_says_what_is_done(run, small, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "build_cache", build)
     done = run("corpus", "build", small / "tuab", tmp_path / "cache", "--corpus", "tuab", "--jobs", 1)
     assert done.exit_code == 130
-    assert "Stopped. 1 recordings were done, 5 are left; the same command goes on." in done.output
+    assert "Interrupted. 1 recordings are done, 5 are left" in done.output
 
 
 def test_a_cache_with_one_training_subject_is_described(run_json, run, tmp_path):
@@ -132,10 +132,10 @@ def test_a_cache_with_one_training_subject_is_described(run_json, run, tmp_path)
         (["build", "{root}/tuab", "cache", "--corpus", "tuab", "--montage", "bipolar"], "Did you mean 'bipolar16'?"),
         (["build", "{root}/tuab", "cache", "--corpus", "tuab", "--notch", "80"], "notch=80"),
         (["build", "{root}/tuev", "cache", "--corpus", "tuab"], "no folder train/normal"),
-        (["build", "/nowhere", "cache", "--corpus", "tuab"], "is no folder"),
-        (["describe", "/nowhere"], "no cache of a corpus"),
-        (["describe", "/nowhere", "--valid-fraction", "2"], "valid_fraction=2.0 must be 0 or more, and below 1"),
-        (["check", "/nowhere"], "no cache of a corpus"),
+        (["build", "/nowhere", "cache", "--corpus", "tuab"], "is not a folder"),
+        (["describe", "/nowhere"], "not the cache of a corpus"),
+        (["describe", "/nowhere", "--valid-fraction", "2"], "valid_fraction=2.0 must be at least 0 and below 1"),
+        (["check", "/nowhere"], "not the cache of a corpus"),
     ],
 )
 def test_errors_are_a_line_and_exit_code_2(refused, small, tmp_path, monkeypatch, arguments, words):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("braindecode", reason="braindecode is not installed: pip install 'gbwatt[foundation]'")
+pytest.importorskip("braindecode", reason="braindecode is not installed: pip install 'gbwatt[clinical]'")
 
-from gbwatt.clinical import BACKBONES, HEADS, WeightsError, load_weights
+from gbwatt.clinical import BACKBONES, HEADS, WeightsFileError, load_weights
 from gbwatt.clinical.backbones import BIOT, LaBraM, derivation
 from gbwatt.clinical.finetuning import finetuning_of, parameter_groups
 from gbwatt.data.montage import BIPOLAR, REFERENTIAL
@@ -173,7 +173,7 @@ def test_bipolar_channels_are_differences_of_electrodes_by_whatever_name():
     ],
 )
 def test_what_a_backbone_cannot_do_is_refused(name, change, said):
-    with pytest.raises((InputError, WeightsError), match=said):
+    with pytest.raises((InputError, WeightsFileError), match=said):
         create(name, **{**SMALL, **change})
 
 
@@ -316,7 +316,7 @@ def test_weights_that_do_not_fit_are_refused_and_change_nothing(kind, tmp_path, 
     if kind == "folder":
         whole = tmp_path / "folder"
         whole.mkdir()
-    with pytest.raises(WeightsError, match=said):
+    with pytest.raises(WeightsFileError, match=said):
         load_weights(backbone, whole)
     assert all(torch.equal(x, before[name]) for name, x in backbone.state_dict().items())
     assert "executed" not in capsys.readouterr().out

@@ -14,14 +14,15 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'gbwatt[foundation]'")
-pytest.importorskip("braindecode", reason="braindecode is not installed: pip install 'gbwatt[foundation]'")
+pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'gbwatt[clinical]'")
+pytest.importorskip("braindecode", reason="braindecode is not installed: pip install 'gbwatt[clinical]'")
 
 from typer.testing import CliRunner
 
 from gbwatt.cli.app import app
 from gbwatt.cli.options import PACKAGED
 from gbwatt.clinical.corpora import Corpus, build
+from gbwatt.decoding import training_record
 from gbwatt.experiments.config import read
 from gbwatt.experiments.store import Store
 from gbwatt.models.serialization import load_pretrained
@@ -181,6 +182,17 @@ def test_a_model_is_trained_tested_once_and_saved(alone, root):
     assert loaded.extra["weights began as"] == "random weights"
     assert predicted.shape == y.shape
     assert not (root / "alone" / "checkpoint").exists()
+
+
+def test_the_folder_has_the_record_that_train_writes(alone, root):
+    record = training_record.read(root / "alone")
+    assert (record["dataset"], record["model"], record["status"]) == ("tuab", "biot", "done")
+    assert record["trials"]["test"] == sum(map(sum, alone["test"]["confusion"])) == record["test"]["n"]
+    assert record["test"]["balanced_accuracy"] == alone["test"]["balanced_accuracy"]
+    assert record["epochs"] == len(alone["history"])
+    assert record["at_best_epoch"]["epoch"] == record["best_epoch"] == alone["best_epoch"]
+    assert "seed" not in record["training"]
+    assert load_pretrained(root / "alone").extra["training"]["best_epoch"] == alone["best_epoch"]
 
 
 def test_a_result_of_several_processes_enters_the_table(alone, root, tmp_path):

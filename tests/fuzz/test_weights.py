@@ -1,4 +1,4 @@
-"""Damaged and hostile weights files: a WeightsError, or the weights of the undamaged file."""
+"""Damaged and hostile weights files: a WeightsFileError, or the weights of the undamaged file."""
 
 from __future__ import annotations
 

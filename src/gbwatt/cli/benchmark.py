@@ -19,12 +19,11 @@ from rich.table import Table
 from gbwatt._validation import check_one_of
 from gbwatt.cli.options import AsJson, Root, experiment_file, kernel_note, numbers, print_json, seed_numbers
 from gbwatt.cli.store import STORE
-from gbwatt.clinical.runs import discard_checkpoint
 from gbwatt.data import find_dataset
-from gbwatt.errors import ParameterError
+from gbwatt.errors import ParameterError, install_command
 from gbwatt.experiments.config import Experiment, read
 from gbwatt.experiments.runner import Cluster, Engine, Local, Plan, carry_out, grouped, plan
-from gbwatt.experiments.runs import Cell, Row, Run
+from gbwatt.experiments.runs import Cell, Row, Run, discard_checkpoint
 from gbwatt.experiments.store import Store
 from gbwatt.experiments.table_formats import visible
 from gbwatt.experiments.tables import WORDS, measure
@@ -136,8 +135,7 @@ def _show_plan(console: Console, experiment: Experiment, cells: list[Cell], foun
         console.print(note, highlight=False, markup=False, soft_wrap=True)
     for package, count in found.barred.items():
         console.print(
-            f"{count} runs are left out: their models need {package}, which is not installed; "
-            f"pip install 'gbwatt[{package}]'",
+            f"{count} runs are left out: packages of their models are not installed; {install_command(package)}",
             highlight=False,
             markup=False,
         )

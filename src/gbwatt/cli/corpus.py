@@ -1,4 +1,4 @@
-"""``gbwatt corpus``: clinical corpora cut into windows on disk, and what is in such a cache."""
+"""``gbwatt corpus``: build, describe and check a cache of windows of a clinical corpus."""
 
 from __future__ import annotations
 
@@ -15,38 +15,37 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from gbwatt.cli.options import AsJson, print_json
-from gbwatt.clinical.corpora import KINDS, Built, Corpus, Progress, Skipped
+from gbwatt.clinical.corpora import KINDS, BuildSummary, Corpus, Progress, SkippedRecording
 from gbwatt.clinical.corpora import build as build_cache
-from gbwatt.clinical.corpora.manifest import NAME
-from gbwatt.clinical.corpora.reading import PARTS
+from gbwatt.clinical.corpora.cache import MANIFEST, PARTS
 from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.errors import ParameterError
 
-app = typer.Typer(help="Clinical corpora, TUAB and TUEV: windows on disk.", no_args_is_help=True)
+app = typer.Typer(help="Windows of the clinical corpora TUAB and TUEV on disk.", no_args_is_help=True)
 
-#: Exit code if recordings are damaged; the others are in the cache.
+#: Exit code if some recordings are damaged; the others are in the cache.
 SOME_DAMAGED = 3
-#: Recordings of a kind that are shown one by one.
+#: Number of skipped recordings of each kind that are listed.
 SHOWN = 5
-#: Lines about a whole build, where there is no terminal.
+#: Progress lines of a build without a terminal.
 LINES = 10
 
-Cache = Annotated[Path, typer.Argument(help="Folder of the windows.")]
+Cache = Annotated[Path, typer.Argument(help="Folder of the cache.")]
 
 
 @app.command()
 def build(
-    root: Annotated[Path, typer.Argument(help="The corpus as downloaded: its folder, a version, or its edf folder.")],
+    root: Annotated[Path, typer.Argument(help="The corpus as downloaded: its folder, that of a version, or edf.")],
     cache: Cache,
     corpus: Annotated[str, typer.Option(help="tuab or tuev.")],
     montage: Annotated[
-        str, typer.Option(help="referential23, for LaBraM and BIOT, or bipolar16, for BIOT.")
+        str, typer.Option(help="Channels: referential23 (LaBraM and BIOT) or bipolar16 (BIOT).")
     ] = "referential23",
-    notch: Annotated[float, typer.Option(help="Frequency of the mains in Hz.")] = 60.0,
-    jobs: Annotated[int, typer.Option(help="Processes; 0 for one a core.", min=0)] = 0,
+    notch: Annotated[float, typer.Option(help="Mains frequency to filter out, in Hz.")] = 60.0,
+    jobs: Annotated[int, typer.Option(help="Number of processes; 0: one per core.", min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Cut a corpus into windows; stop and go on whenever you like."""
+    """Cut a corpus into windows on disk.  The same command resumes an interrupted build."""
     console = Console(stderr=as_json)
     options: dict[str, Any] = {"corpus": corpus, "montage": montage, "notch": notch, "jobs": jobs}
     built = _work(console, root, cache, options)
@@ -58,85 +57,85 @@ def build(
         raise typer.Exit(SOME_DAMAGED)
 
 
-def _work(console: Console, root: Path, cache: Path, options: dict[str, Any]) -> Built:
-    """Build under a progress bar, or with a line now and then; Ctrl-C ends it, with what is done in the cache."""
+def _work(console: Console, root: Path, cache: Path, options: dict[str, Any]) -> BuildSummary:
+    """Build with a progress bar, or with progress lines if there is no terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     shown = console.is_terminal
     with Bar(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not shown) as bar:
         task = bar.add_task("recordings", total=None)
 
-        def watch(progress: Progress) -> None:
+        def on_progress(progress: Progress) -> None:
             bar.update(task, completed=progress.done, total=progress.total)
-            if isinstance(progress.entry, Skipped):
+            if isinstance(progress.entry, SkippedRecording):
                 console.print(_line(progress.entry), highlight=False, markup=False, soft_wrap=True)
             if not shown and progress.done % -(-progress.total // LINES) == 0:
                 console.print(f"{progress.done} of {progress.total} recordings", highlight=False)
 
         try:
-            return build_cache(root, cache, **options, on_progress=watch)
+            return build_cache(root, cache, **options, on_progress=on_progress)
         except KeyboardInterrupt:
             bar.stop()
             done, total = bar.tasks[0].completed, bar.tasks[0].total
             left = "" if total is None else f", {total - done:.0f} are left"
-            console.print(f"Stopped. {done:.0f} recordings were done{left}; the same command goes on.")
+            console.print(f"Interrupted. {done:.0f} recordings are done{left}; the same command resumes.")
             raise
 
 
-def _line(entry: Skipped) -> str:
+def _line(entry: SkippedRecording) -> str:
     return f"skipped ({entry.kind}): {entry.path}: {entry.reason}"
 
 
-def _document(built: Built) -> dict[str, Any]:
+def _document(built: BuildSummary) -> dict[str, Any]:
     return {
         "cache": str(built.cache),
         "new": built.new,
         "recordings": built.n_recordings,
         "windows": built.n_windows,
         "skipped": built.skipped_kinds,
-        "list": str(built.cache / NAME),
+        "list": str(built.cache / MANIFEST),
     }
 
 
-def _conclude(console: Console, built: Built) -> None:
+def _conclude(console: Console, built: BuildSummary) -> None:
     console.print(
-        f"{built.n_recordings} recordings are cached, {built.new} of them by this call: {built.n_windows} windows.",
+        f"{built.n_recordings} recordings are cached, {built.new} of them new: {built.n_windows} windows.",
         highlight=False,
     )
     if built.skipped:
         console.print(_skipped_table(built.skipped))
-        where = f"{len(built.skipped)} recordings were skipped; the list with reasons is in {built.cache / NAME}"
-        console.print(where, highlight=False, markup=False, soft_wrap=True)
-    words = shlex.join(["gbwatt", "corpus", "describe", str(built.cache)])
-    console.print(f"Next: {words}", highlight=False, markup=False, soft_wrap=True)
+        message = f"{len(built.skipped)} recordings were skipped; {built.cache / MANIFEST} lists them with reasons"
+        console.print(message, highlight=False, markup=False, soft_wrap=True)
+    command = shlex.join(["gbwatt", "corpus", "describe", str(built.cache)])
+    console.print(f"Next: {command}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _skipped_table(skipped: Sequence[Skipped]) -> Table:
-    table = Table("skipped", "recordings", "what it means", title="Not in the cache")
+def _skipped_table(skipped: Sequence[SkippedRecording]) -> Table:
+    table = Table("skipped", "recordings", "meaning", title="Not in the cache")
     for kind, own in _by_kind(skipped).items():
         table.add_row(kind, str(len(own)), KINDS[kind])
     return table
 
 
-def _by_kind(skipped: Sequence[Skipped]) -> dict[str, list[Skipped]]:
-    groups: dict[str, list[Skipped]] = {}
+def _by_kind(skipped: Sequence[SkippedRecording]) -> dict[str, list[SkippedRecording]]:
+    groups: dict[str, list[SkippedRecording]] = {}
     for entry in skipped:
         groups.setdefault(entry.kind, []).append(entry)
     return {kind: groups[kind] for kind in KINDS if kind in groups}
 
 
-# ---- what is there
+# ---- description
 
 
 @app.command()
 def describe(
     cache: Cache,
-    valid_fraction: Annotated[float, typer.Option(help="Share of training subjects for validation.")] = 0.2,
-    seed: Annotated[int, typer.Option(help="Which subjects these are.", min=0)] = 0,
+    valid_fraction: Annotated[float, typer.Option(help="Fraction of the training subjects used for validation.")] = 0.2,
+    seed: Annotated[int, typer.Option(help="Random seed of the choice of validation subjects.", min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Parts, subjects and windows per class of a cache, and what was skipped and why."""
+    """Show the parts, subjects and windows per class of a cache, and the skipped recordings with reasons."""
     if not 0 <= valid_fraction < 1:
-        raise ParameterError(f"valid_fraction={valid_fraction} must be 0 or more, and below 1.")
+        raise ParameterError(f"valid_fraction={valid_fraction} must be at least 0 and below 1.")
     corpus = Corpus.open(cache)
     document = _description(corpus, valid_fraction, seed)
     if as_json:
@@ -200,17 +199,17 @@ def _print_skipped(console: Console, corpus: Corpus) -> None:
         for entry in own[:SHOWN]:
             console.print(_line(entry), highlight=False, markup=False, soft_wrap=True)
         if len(own) > SHOWN:
-            more = f"  … and {len(own) - SHOWN} more ({own[0].kind}), in {corpus.cache / NAME}"
+            more = f"  … and {len(own) - SHOWN} more ({own[0].kind}), in {corpus.cache / MANIFEST}"
             console.print(more, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
 def check(cache: Cache, as_json: AsJson = False) -> None:
-    """Read all of a cache, and compare every file with its hash in the manifest."""
+    """Compare every file of a cache with its hash in the manifest."""
     corpus = Corpus.open(cache)
     corpus.verify()
     if as_json:
         print_json({"cache": str(cache), "recordings": len(corpus.recordings), "fingerprint": corpus.fingerprint})
         return
-    said = f"{len(corpus.recordings)} files are as the manifest says; fingerprint {corpus.fingerprint[:16]}"
-    Console().print(said, highlight=False)
+    message = f"{len(corpus.recordings)} files match the manifest; fingerprint {corpus.fingerprint[:16]}"
+    Console().print(message, highlight=False)

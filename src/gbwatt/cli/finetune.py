@@ -1,4 +1,4 @@
-"""``gbwatt finetune``: a foundation model with a head, on the windows of a corpus, by one process or many."""
+"""``gbwatt finetune``: train a foundation model with an SPD head on a corpus."""
 
 from __future__ import annotations
 
@@ -16,62 +16,71 @@ from gbwatt._validation import check_one_of
 from gbwatt.cli.options import INTERRUPTED, AsJson, key_values, print_json, require_writable, to_json
 from gbwatt.cli.output import accuracy, confusion_table, percent
 from gbwatt.cli.train import holds_model
+from gbwatt.decoding import training_record
 from gbwatt.errors import ParameterError
 
 if TYPE_CHECKING:
-    from gbwatt.clinical.classifier import Registered
+    from gbwatt.clinical.classifier import PretrainedClassifier
     from gbwatt.clinical.corpora import Corpus
     from gbwatt.clinical.finetuning import FineTuning
-    from gbwatt.clinical.runs import Trained
+    from gbwatt.clinical.runs import FineTuningResult
     from gbwatt.experiments.runs import Run
 
 RECORD, CHECKPOINT = "finetuning.json", "checkpoint"
-#: Beginnings of the names of files that a training writes into its folder at last.
-WRITTEN = ("config.json", "model.safetensors", "README.md", RECORD)
+#: Beginnings of the names of the files that are written after training.
+WRITTEN = ("config.json", "model.safetensors", "README.md", training_record.FILE, RECORD)
 
 
 def finetune(
-    cache: Annotated[Path, typer.Argument(help="Windows of a corpus, as `gbwatt corpus build` made them.")],
-    weights: Annotated[str, typer.Option(help="File with the weights of the backbone; or 'random', to use none.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the model, and for what is on its way.")],
+    cache: Annotated[Path, typer.Argument(help="Windows of a corpus, built by `gbwatt corpus build`.")],
+    weights: Annotated[str, typer.Option(help="File with pretrained weights of the backbone, or 'random'.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the model and for checkpoints.")],
     backbone: Annotated[str, typer.Option(help="biot or labram.")] = "labram",
-    head: Annotated[str, typer.Option(help="gbwatt, matt, or base for none.")] = "gbwatt",
-    frozen: Annotated[bool, typer.Option("--frozen", help="Leave the backbone as it is.")] = False,
+    head: Annotated[str, typer.Option(help="gbwatt, matt, or base (no SPD attention).")] = "gbwatt",
+    frozen: Annotated[bool, typer.Option("--frozen", help="Do not train the backbone.")] = False,
     option: Annotated[list[str] | None, typer.Option(help="Option of the head, e.g. theta=1; repeatable.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate; this and the next defaults are the model's.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Windows of a step, in all processes together.")] = None,
-    max_epochs: Annotated[int | None, typer.Option(help="Epochs at most.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Weight decay, decoupled.")] = None,
-    layer_decay: Annotated[
-        float | None, typer.Option(help="From the learning rate of a layer to the one below.")
+    lr: Annotated[
+        float | None, typer.Option(help="Learning rate of the head; training options default to the backbone's.")
     ] = None,
-    warmup_epochs: Annotated[float | None, typer.Option(help="Epochs in which the learning rate rises.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Windows per step, over all processes.")] = None,
+    max_epochs: Annotated[int | None, typer.Option(help="Maximum number of epochs.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Decoupled weight decay.")] = None,
+    layer_decay: Annotated[float | None, typer.Option(help="Layer-wise learning-rate decay factor.")] = None,
+    warmup_epochs: Annotated[float | None, typer.Option(help="Epochs of linear learning-rate warm-up.")] = None,
     label_smoothing: Annotated[float | None, typer.Option(help="Label smoothing.")] = None,
-    early_stopping: Annotated[int | None, typer.Option(help="Stop after so many epochs without a gain.")] = None,
-    schedule: Annotated[str | None, typer.Option(help="Of the learning rate: cosine or constant.")] = None,
-    precision: Annotated[str | None, typer.Option(help="Of the backbone: float32, bfloat16 or float16.")] = None,
-    shards: Annotated[int | None, typer.Option(help="Passes of a step; a multiple of the processes.")] = None,
-    seed: Annotated[int, typer.Option(help="Of everything that is random.", min=0)] = 0,
-    workers: Annotated[int, typer.Option(help="Processes that read ahead, for each that trains.", min=0)] = 0,
-    save_every: Annotated[int, typer.Option(help="Steps between checkpoints; 0 for one an epoch.", min=0)] = 200,
-    store: Annotated[Path | None, typer.Option(help="Put the result here, too, for `gbwatt tables clinical`.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a model that is in the folder.")] = False,
+    early_stopping: Annotated[
+        int | None, typer.Option(help="Stop after this many epochs without a lower validation loss.")
+    ] = None,
+    schedule: Annotated[str | None, typer.Option(help="Learning-rate schedule: cosine or constant.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Precision of the backbone: float32, bfloat16 or float16.")
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option(help="Forward passes per step; a multiple of the number of processes.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
+    workers: Annotated[int, typer.Option(help="Data-loading processes per training process.", min=0)] = 0,
+    save_every: Annotated[int, typer.Option(help="Steps between checkpoints; 0: only after each epoch.", min=0)] = 200,
+    store: Annotated[
+        Path | None, typer.Option(help="Also add the result to this store, for `gbwatt tables clinical`.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the model in the output folder.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a foundation model on a corpus, test it once on the official evaluation part, and save it.
 
-    Killed at any moment, the same command goes on.  On several devices: accelerate launch -m gbwatt finetune …, or
-    torchrun --nproc_per_node N -m gbwatt finetune …; the result is the same.
+    The same command resumes interrupted training.  For several devices use accelerate launch -m gbwatt finetune … or
+    torchrun --nproc_per_node N -m gbwatt finetune …; results do not depend on the number of processes.
     """
     from gbwatt.clinical.classifier import HEAD_OPTIONS
     from gbwatt.clinical.corpora import Corpus
     from gbwatt.clinical.finetuning import FINETUNING, make_accelerator
-    from gbwatt.clinical.runs import classifier, run_of, settings_of, train_and_test
+    from gbwatt.clinical.runs import make_classifier, run_of, settings_of, train_and_test
     from gbwatt.models.registry import entry
 
     check_one_of("backbone", backbone, tuple(FINETUNING))
     corpus = Corpus.open(cache)
-    given = {
+    requested = {
         "lr": lr,
         "batch_size": batch_size,
         "max_epochs": max_epochs,
@@ -84,89 +93,189 @@ def finetune(
         "precision": precision,
         "shards": shards,
     }
-    training = vars(entry(backbone).training_for(None)) | {k: v for k, v in given.items() if v is not None}
+    training = vars(entry(backbone).training_for(None)) | {k: v for k, v in requested.items() if v is not None}
     settings = settings_of(backbone, corpus, training, seed)
-    chosen = key_values(option)
-    for name in chosen:
+    head_options = key_values(option)
+    for name in head_options:
         check_one_of("option", name, HEAD_OPTIONS)
     _require_free(output, force)
     accelerator = make_accelerator(settings.precision)
     console = Console(quiet=as_json or not accelerator.is_main_process, soft_wrap=True)
-    options = {"head": head, "weights": weights, "frozen": frozen, **chosen}
-    model = classifier(backbone, corpus, options, seed)
+    options = {"head": head, "weights": weights, "frozen": frozen, **head_options}
+    model = make_classifier(backbone, corpus, options, seed)
     if accelerator.is_main_process:
         require_writable(output)
     _describe(console, corpus, model, settings, accelerator.num_processes)
-    began, tell = time.perf_counter(), partial(_tell, console, settings.max_epochs)
+    started, on_epoch = time.perf_counter(), partial(_print_epoch, console, settings.max_epochs)
     try:
-        trained = train_and_test(
-            model, corpus, settings, accelerator, output / CHECKPOINT, save_every, workers, on_epoch=tell
+        result = train_and_test(
+            model, corpus, settings, accelerator, output / CHECKPOINT, save_every, workers, on_epoch=on_epoch
         )
     except KeyboardInterrupt:
-        said = f"Stopped; what is done is in {output / CHECKPOINT}, and the same command goes on."
-        console.print(said, highlight=False)
+        message = f"Interrupted. The same command resumes from the checkpoint in {output / CHECKPOINT}."
+        console.print(message, highlight=False)
         raise typer.Exit(INTERRUPTED) from None
-    record = _record(corpus, model, trained, settings, accelerator)
-    record |= {"options": {**options, "weights": model.initialisation}, "seconds": time.perf_counter() - began}
+    record = _record(corpus, model, result, settings, accelerator)
+    record |= {"options": {**options, "weights": model.initialisation}, "seconds": time.perf_counter() - started}
     if accelerator.is_main_process:
         if store is not None:
-            _keep(store, run_of(corpus, model, options, training, seed), trained, corpus, model, record)
+            _add_to_store(store, run_of(corpus, model, options, training, seed), result, corpus, model, record)
         _save(model, corpus, record, output)
-        _conclude(console, record, output)
+        _print_result(console, record, output)
         if as_json:
             print_json(record)
     accelerator.wait_for_everyone()
     accelerator.end_training()
 
 
-def _keep(
-    store: Path, run: Run, trained: Trained, corpus: Corpus, model: Registered, record: Mapping[str, Any]
-) -> None:
-    """Put the result into a store, where that of an experiment would be."""
-    from datetime import UTC, datetime
-
-    from gbwatt.clinical.runs import row_of
-    from gbwatt.experiments.store import Store
-
-    row = row_of(run, trained, corpus, model, record["versions"])
-    with Store(store) as kept:
-        kept.add(row._replace(seconds=record["seconds"], finished=datetime.now(UTC).isoformat(timespec="seconds")))
-
-
 def _require_free(output: Path, force: bool) -> None:
-    """Refuse a folder that has something else than a training that goes on, be it killed while it was saved."""
+    """Require a folder that is empty, or has an interrupted training or, with ``force``, a model."""
     if output.exists() and not output.is_dir():
-        raise ParameterError(f"output={str(output)!r} is a file; a folder is needed: choose another with -o.")
+        raise ParameterError(f"output={str(output)!r} is a file, not a folder; choose another with -o.")
     inside = [path.name for path in output.iterdir()] if output.is_dir() else []
     ours = WRITTEN if CHECKPOINT in inside else ()
     others = [name for name in inside if name != CHECKPOINT and not name.strip(".").startswith(ours)]
     if others and not force:
         raise ParameterError(
-            f"output={str(output)!r} has {others[0]!r} in it; choose another folder, or replace a model with --force."
+            f"output={str(output)!r} already contains {others[0]!r}; choose another folder with -o, or replace a model "
+            "with --force."
         )
     if others and not (holds_model(output) or (output / RECORD).exists()):
         raise ParameterError(
-            f"output={str(output)!r} has other things in it than a model of gbwatt; choose another folder with -o."
+            f"output={str(output)!r} contains other things than a model of gbwatt, which --force does not replace; "
+            "choose another folder with -o."
         )
 
 
-def _describe(console: Console, corpus: Corpus, model: Registered, settings: FineTuning, processes: int) -> None:
+# ---- result
+
+
+def _record(
+    corpus: Corpus, model: PretrainedClassifier, result: FineTuningResult, settings: FineTuning, accelerator: Any
+) -> dict[str, Any]:
+    """Return all settings and results, as written to ``finetuning.json`` and printed with ``--json``."""
+    from dataclasses import asdict
+
+    from gbwatt.clinical.runs import environment
+    from gbwatt.experiments.statistics import weighted_f1
+
+    confusion = result.scores["confusion"]
+    hits = sum(row[place] for place, row in enumerate(confusion))
+    counts = accuracy(hits, sum(map(sum, confusion)))
+    return {
+        "corpus": corpus.name,
+        "data": corpus.fingerprint,
+        "backbone": model.name,
+        "training": asdict(settings),
+        "test": {**result.scores, **counts, "weighted_f1": weighted_f1(confusion)},
+        "class_names": list(corpus.class_names),
+        "best_epoch": result.course.best_epoch,
+        "history": result.course.history,
+        "processes": accelerator.num_processes,
+        "versions": environment(model, accelerator),
+    }
+
+
+def _add_to_store(
+    store: Path,
+    run: Run,
+    result: FineTuningResult,
+    corpus: Corpus,
+    model: PretrainedClassifier,
+    record: Mapping[str, Any],
+) -> None:
+    """Add the result to a store, as a run of the experiment ``clinical`` would."""
+    from datetime import UTC, datetime
+
+    from gbwatt.clinical.runs import row_of
+    from gbwatt.experiments.store import Store
+
+    row = row_of(run, result, corpus, model, record["versions"])
+    with Store(store) as opened:
+        opened.add(row._replace(seconds=record["seconds"], finished=datetime.now(UTC).isoformat(timespec="seconds")))
+
+
+def _save(model: PretrainedClassifier, corpus: Corpus, record: Mapping[str, Any], output: Path) -> None:
+    """Write the files of a model as ``gbwatt train`` does, and ``finetuning.json`` with every step."""
+    from gbwatt import _io
+    from gbwatt.models.serialization import save_pretrained
+
+    summary = _training_record(model, corpus, record)
+    trained = {**summary["training"], **{name: summary[name] for name in ("seed", "epochs", "best_epoch")}}
+    extra = {
+        "weights began as": model.initialisation,
+        "balanced accuracy": record["test"]["balanced_accuracy"],
+        "multiply epochs by": 1.0,
+        "training": {**trained, "at_best_epoch": summary["at_best_epoch"]},
+    }
+    steps = list(corpus.header["steps"])
+    (output / training_record.FILE).unlink(missing_ok=True)  # the record of a model that is replaced
+    save_pretrained(model, output, name=model.name, class_names=corpus.class_names, preprocessing=steps, extra=extra)
+    _io.write_atomically(output / training_record.FILE, to_json(_io.sealed(to_json(summary))).encode())
+    _io.write_atomically(output / RECORD, to_json(dict(record)).encode())
+    shutil.rmtree(output / CHECKPOINT, ignore_errors=True)
+
+
+def _training_record(model: PretrainedClassifier, corpus: Corpus, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record in the form of ``gbwatt train``.  A corpus has one subject, itself, and no trial numbers."""
+    test, history = record["test"], record["history"]
+    settings = {name: value for name, value in record["training"].items() if name not in ("seed", "early_stopping")}
+    best = {name: value for name, value in history[record["best_epoch"] - 1].items() if name != "step_losses"}
+    parts = {"train": "train", "valid": "valid", "test": "eval"}
+    return {
+        "status": "done",
+        "dataset": corpus.name,
+        "subject": 1,
+        "split": None,
+        "tested_on": "the official evaluation part",
+        "simulated": False,
+        "data": corpus.fingerprint[:16],
+        "reading": {},
+        "trials": {name: len(corpus.part(part)) for name, part in parts.items()},
+        "model": model.name,
+        "options": record["options"],
+        "seed": record["training"]["seed"],
+        "checkpoint": None,
+        "versions": record["versions"],
+        "recipe": None,
+        "training": settings,
+        "early_stopping": record["training"]["early_stopping"],
+        "epochs": len(history),
+        "best_epoch": record["best_epoch"],
+        "at_best_epoch": best,
+        "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "seconds": record["seconds"],
+        "test": {
+            **test,
+            "chance": max(map(sum, test["confusion"])) / test["n"],
+            "class_names": record["class_names"],
+        },
+        "seen": {"train": [], "valid": []},
+    }
+
+
+# ---- output
+
+
+def _describe(
+    console: Console, corpus: Corpus, model: PretrainedClassifier, settings: FineTuning, processes: int
+) -> None:
     parts = [f"{len(corpus.part(name))} {name}" for name in ("train", "valid", "eval")]
     console.print(
         f"{corpus.name}: windows {', '.join(parts)}; {len(corpus.skipped)} recordings skipped.", highlight=False
     )
     count = sum(p.numel() for p in model.parameters() if p.requires_grad)
     console.print(
-        f"{model.name}, head {model.config['head']}: {count} parameters to train, at most {settings.max_epochs} "
+        f"{model.name}, head {model.config['head']}: {count} trainable parameters, at most {settings.max_epochs} "
         f"epochs, {processes} process{'es' * (processes > 1)}, seed {settings.seed}.",
         highlight=False,
     )
     console.print(
-        str(model.report or f"The backbone begins with {model.initialisation}."), highlight=False, markup=False
+        str(model.report or f"The backbone starts from {model.initialisation}."), highlight=False, markup=False
     )
 
 
-def _tell(console: Console, max_epochs: int, row: Mapping[str, Any]) -> None:
+def _print_epoch(console: Console, max_epochs: int, row: Mapping[str, Any]) -> None:
     console.print(
         f"epoch {row['epoch']}/{max_epochs}: loss {row['train_loss']:.4f}, validation loss {row['valid_loss']:.4f}, "
         f"balanced accuracy {percent(row['valid_accuracy'])}, {row['duration']:.0f} s",
@@ -174,48 +283,11 @@ def _tell(console: Console, max_epochs: int, row: Mapping[str, Any]) -> None:
     )
 
 
-def _record(
-    corpus: Corpus, model: Registered, trained: Trained, settings: FineTuning, accelerator: Any
-) -> dict[str, Any]:
-    """What came out, as it is written beside the model."""
-    from dataclasses import asdict
-
-    from gbwatt.clinical.runs import made_with
-    from gbwatt.experiments.statistics import weighted_f1
-
-    confusion = trained.scores["confusion"]
-    hits = sum(row[place] for place, row in enumerate(confusion))
-    counted = accuracy(hits, sum(map(sum, confusion)))
-    return {
-        "corpus": corpus.name,
-        "data": corpus.fingerprint,
-        "backbone": model.name,
-        "training": asdict(settings),
-        "test": {**trained.scores, **counted, "weighted_f1": weighted_f1(confusion)},
-        "class_names": list(corpus.class_names),
-        "best_epoch": trained.course.best_epoch,
-        "history": trained.course.history,
-        "processes": accelerator.num_processes,
-        "versions": made_with(model, accelerator),
-    }
-
-
-def _save(model: Registered, corpus: Corpus, record: Mapping[str, Any], output: Path) -> None:
-    from gbwatt._io import write_atomically
-    from gbwatt.models.serialization import save_pretrained
-
-    extra = {"weights began as": model.initialisation, "balanced accuracy": record["test"]["balanced_accuracy"]}
-    steps = list(corpus.header["steps"])
-    save_pretrained(model, output, name=model.name, class_names=corpus.class_names, preprocessing=steps, extra=extra)
-    write_atomically(output / RECORD, to_json(dict(record)).encode())
-    shutil.rmtree(output / CHECKPOINT, ignore_errors=True)
-
-
-def _conclude(console: Console, record: Mapping[str, Any], output: Path) -> None:
+def _print_result(console: Console, record: Mapping[str, Any], output: Path) -> None:
     test = record["test"]
     auc = "" if test["auc"] is None else f", AUROC {test['auc']:.3f}"
     console.print(
-        f"Test, once, on the official evaluation part: balanced accuracy [bold]{percent(test['balanced_accuracy'])}[/]"
+        f"Test on the official evaluation part: balanced accuracy [bold]{percent(test['balanced_accuracy'])}[/]"
         f"{auc}, weighted F1 {test['weighted_f1']:.3f}, Cohen's kappa {test['kappa']:.3f}; weights of epoch "
         f"{record['best_epoch']}.",
         highlight=False,

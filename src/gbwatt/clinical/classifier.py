@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gbwatt._validation import check_at_least, check_one_of
 from gbwatt.clinical.backbones import BACKBONES, RATE, AnyBackbone, Backbone
-from gbwatt.clinical.weights import UNREAD, load_weights
+from gbwatt.clinical.weights import NO_FILE, load_weights
 from gbwatt.data.montage import BIPOLAR, REFERENTIAL
 from gbwatt.errors import ParameterError, ShapeError
 from gbwatt.models.presets import Task, Training
@@ -223,7 +223,7 @@ class FoundationClassifier(nn.Module):
 # ------------------------------------------------------------------------------------------------------------ registry
 
 
-class Registered(FoundationClassifier):
+class PretrainedClassifier(FoundationClassifier):
     """A classifier on a backbone that has a name; ``config`` says how it was built.
 
     Parameters
@@ -264,7 +264,7 @@ class Registered(FoundationClassifier):
         if signal.sfreq is not None and signal.sfreq != RATE:
             raise ParameterError(f"sfreq={signal.sfreq:g}: {name} was made for {RATE:g} Hz; resample first.")
         backbone = BACKBONES[name](names, signal.n_times)
-        report = None if str(weights) in UNREAD else load_weights(backbone, weights)
+        report = None if str(weights) in NO_FILE else load_weights(backbone, weights)
         shape = (signal.n_chans, signal.n_outputs, signal.n_times)
         super().__init__(backbone, *shape, head=head, frozen=frozen, **options)
         self.name, self.report, self.weights = name, report, str(weights)
@@ -301,7 +301,7 @@ LABRAM_TRAINING = {"own": Training(5e-4, 512, 50, 5e-2)}
 
 def _registered(name: str) -> Callable[..., nn.Module]:
     def build(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
-        return Registered(name, signal, **options)
+        return PretrainedClassifier(name, signal, **options)
 
     return build
 

@@ -1,8 +1,4 @@
-"""Clinical corpora of Temple University: abnormal recordings (TUAB) and events (TUEV).
-
-They do not fit into memory: :func:`gbwatt.clinical.corpora.build` makes windows of the official files once, and
-:class:`gbwatt.clinical.corpora.Corpus` reads them.  Here they have their names among the data sets.
-"""
+"""The corpora TUAB and TUEV of Temple University Hospital as data sets by name."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from gbwatt.clinical.corpora import manifest
+from gbwatt.clinical.corpora.cache import MANIFEST
 from gbwatt.data.datasets import Dataset, Source
 from gbwatt.data.splits import Split, Splitter
 from gbwatt.data.trials import Trials
@@ -22,28 +18,28 @@ WHERE = "https://isip.piconepress.com/projects/tuh_eeg, on request; then: gbwatt
 
 def _too_large(files: Sequence[Path], _subject: int, *, name: str) -> Trials:
     raise ParameterError(
-        f"{name} is a corpus, which is not loaded as a whole: open it with "
-        f"gbwatt.clinical.corpora.Corpus.open({str(files[0].parent)!r}), look at it with `gbwatt corpus describe`, or "
-        "train with `gbwatt finetune`."
+        f"{name} does not fit into memory; open it with "
+        f"gbwatt.clinical.corpora.Corpus.open({str(files[0].parent)!r}), describe it with `gbwatt corpus describe`, or "
+        "train on it with `gbwatt finetune`."
     )
 
 
 @dataclass(frozen=True)
 class OfficialEvaluation(Splitter):
-    """The official files for evaluation are the test; a part of the other subjects is for validation."""
+    """Test on the official evaluation part; a fraction of the other subjects is used for validation."""
 
     valid_fraction: float = 0.2
 
     def _splits(self, trials: Trials) -> Iterator[Split]:  # noqa: ARG002
-        raise ParameterError("a corpus is divided by Corpus.part(...), not as trials.")
+        raise ParameterError("a corpus is split by gbwatt.clinical.corpora.Corpus.part, not as trials.")
 
 
 def _dataset(name: str, title: str) -> Dataset:
-    source = Source("cache", partial(_too_large, name=name), lambda _subject: (manifest.NAME,))
+    source = Source("cache", partial(_too_large, name=name), lambda _subject: (MANIFEST,))
     return Dataset(
         name=name,
         title=title,
-        subjects=(1,),  # the corpus as a whole
+        subjects=(1,),  # the whole corpus
         sources=(source,),
         protocol=OfficialEvaluation(),
         task=None,

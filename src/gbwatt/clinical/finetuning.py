@@ -21,7 +21,7 @@ from gbwatt._validation import check_at_least, check_one_of
 from gbwatt.decoding import checkpoints
 from gbwatt.decoding.sharding import Windows, batches, own_shards, stream
 from gbwatt.decoding.training import isolated
-from gbwatt.errors import CheckpointError, NonFiniteLossError, ParameterError
+from gbwatt.errors import CheckpointError, NonFiniteLossError, PackageError, ParameterError
 from gbwatt.nn.manifolds import RiemannianAdam, on_manifold
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def make_accelerator(precision: Precision = "float32") -> Accelerator:
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
     except ImportError as error:
-        raise ImportError("training on a corpus needs accelerate: pip install 'gbwatt[foundation]'") from error
+        raise PackageError.missing("accelerate", "training on a corpus", "clinical") from error
     # without the word torchrun's processes on CPUs would not know of each other
     alone = not torch.cuda.is_available() and not torch.backends.mps.is_available()
     if precision == "float16" and alone:

@@ -23,7 +23,7 @@ from gbwatt.models.serialization import FLOATS, parse_safetensors
 #: Files of weights in a folder of a model hub, in the order in which they are looked for.
 _FILES = ("model.safetensors", "pytorch_model.bin")
 #: Words in the place of a file: random weights, or those that are set afterwards.
-UNREAD = ("random", "later")
+NO_FILE = ("random", "later")
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from gbwatt import _plugins
 from gbwatt._validation import check_one_of
-from gbwatt.clinical import datasets
 from gbwatt.data import simulated
 from gbwatt.data.datasets import Dataset, Source, find_source, index_files
 from gbwatt.data.formats.moabb import open_dataset, read_moabb
@@ -23,18 +23,13 @@ from gbwatt.data.splits import InOrder
 from gbwatt.data.trials import Trials, concatenate
 from gbwatt.errors import MismatchError, MissingFileError, ParameterError
 
-#: All data sets by name, those of the paper first.
-DATASETS: dict[str, Dataset] = {
-    dataset.name: dataset
-    for dataset in (
-        bcic2a.DATASET,
-        mamem.DATASET,
-        ern.DATASET,
-        *datasets.DATASETS,
-        physionet.DATASET,
-        *simulated.DATASETS,
-    )
-}
+#: All data sets by name: those of the paper, those of plugins, and others.
+DATASETS = _plugins.PluginMapping(
+    _plugins.DATASETS,
+    Dataset,
+    first=(bcic2a.DATASET, mamem.DATASET, ern.DATASET),
+    last=(physionet.DATASET, *simulated.DATASETS),
+)
 
 _MOABB = "moabb:"
 

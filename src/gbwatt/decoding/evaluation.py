@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbwatt._validation import check_one_of
-from gbwatt.cli.options import open_split
-from gbwatt.cli.output import scored
 from gbwatt.data import Trials, find_dataset
 from gbwatt.data.splits import Split
 from gbwatt.decoding import training_record
@@ -123,6 +121,8 @@ def carry_out(job: Job, decoder: EEGDecoder, folder: Path) -> dict[str, Any]:
     except KeyboardInterrupt:
         return _keep(job, decoder, folder, {**asked, "seconds": time.perf_counter() - started})
     record = {"status": "done", **asked, **_learnt(decoder), "seconds": time.perf_counter() - started}
+    from gbwatt.cli.output import scored
+
     record |= {"test": scored(decoder, job.trials[job.split.test])}
     return training_record.save(decoder, folder, record, job.split)
 
@@ -251,6 +251,8 @@ def open_tested(folder: Path, asked: Asked, root: Path | None) -> Tested:
     decoder, record = open_model(folder), training_record.read(folder)
     asked = asked.completed(record)
     found = find_dataset(asked.dataset or "")
+    from gbwatt.cli.options import open_split
+
     trials, split = open_split(found, asked.subject, asked.split or 0, root, asked.reading)
     _require_alike(decoder, trials, record)
     seen = uses_of(decoder, record, found, trials, root, asked.reading)[split.test]

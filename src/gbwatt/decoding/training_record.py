@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt import _io
-from gbwatt.cli.options import to_json
 from gbwatt.data.splits import Split
 from gbwatt.errors import InputError
 
@@ -36,6 +35,7 @@ _PARTS = {"train": "training", "valid": "validation"}
 def save(decoder: EEGDecoder, folder: Path, record: dict[str, Any], split: Split) -> dict[str, Any]:
     """Write a model, and its record with the numbers of the trials that it has seen; the record with the folder."""
     from gbwatt._io import write_atomically
+    from gbwatt.cli.options import to_json
 
     (folder / FILE).unlink(missing_ok=True)  # of a model that is replaced
     decoder.save_pretrained(folder)

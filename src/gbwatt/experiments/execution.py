@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gbwatt.clinical import runs as corpus_runs
 from gbwatt.data import Trials, find_dataset, load
 from gbwatt.data.splits import add_noise
 from gbwatt.decoding.estimator import EEGDecoder
 from gbwatt.decoding.evaluation import scores
 from gbwatt.decoding.training_record import versions
-from gbwatt.experiments.runs import Row, Run
+from gbwatt.experiments.runs import Row, Run, find_executor
 from gbwatt.models.gbwatt import GBWAtt
 from gbwatt.models.registry import from_record
 
@@ -73,8 +72,9 @@ def attempt(runs: Sequence[Run], root: str | Path | None = None, threads: int = 
 def execute(runs: Sequence[Run], root: str | Path | None = None, threads: int = 1) -> list[Row]:
     """Train as runs with one training say, and test; trials for test are scored once, after training."""
     torch.set_num_threads(threads)
-    if runs[0].dataset in corpus_runs.CORPORA:
-        return [corpus_runs.execute(run, root) for run in runs]
+    executor = find_executor(runs[0].dataset)
+    if executor is not None:
+        return [executor.execute(run, root) for run in runs]
     parts = parts_of(runs[0], root)
     decoder = decoder_of(runs[0], parts).fit(parts.train)
     return [_row(run, decoder, parts) for run in runs]

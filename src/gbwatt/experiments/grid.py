@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gbwatt._validation import check_one_of
-from gbwatt.clinical.runs import CORPORA, with_weights, without_weights
-from gbwatt.clinical.runs import fingerprint as corpus_fingerprint
 from gbwatt.data import MissingFileError, data_root, find_dataset
 from gbwatt.data.datasets import subjects_here
 from gbwatt.data.fingerprint import fingerprint
 from gbwatt.data.simulated import SETS
 from gbwatt.errors import ParameterError
-from gbwatt.experiments.runs import Cell, Row, Run, tidy, written_out
+from gbwatt.experiments.runs import Cell, Row, Run, find_executor, tidy, written_out
 from gbwatt.experiments.yaml_io import ConfigurationError, Problem
 
 if TYPE_CHECKING:
@@ -252,14 +250,16 @@ def _cells(
 
 
 def _fingerprint(name: str, subject: int, root: str | Path | None) -> str:
-    return corpus_fingerprint(name, root) if name in CORPORA else fingerprint(name, subject, root)
+    executor = find_executor(name)
+    return fingerprint(name, subject, root) if executor is None else executor.fingerprint(name, root)
 
 
 def _placed(line: Line, part: dict[str, Any], root: str | Path | None) -> dict[str, Any]:
-    """A line's runs on a part of the recordings; on corpora the weights that they begin with are among the data."""
+    """Return the arguments of a line's runs on a part of the recordings."""
     arguments = {**part, **line.on(part["dataset"])}
-    if part["dataset"] in CORPORA:
-        arguments["data"] = with_weights(part["data"], arguments["options"].get("weights"), root)
+    executor = find_executor(part["dataset"])
+    if executor is not None:  # the data of runs on corpora include the pretrained weights
+        arguments["data"] = executor.extend_fingerprint(part["data"], arguments["options"], root)
     return arguments
 
 
@@ -327,7 +327,8 @@ def _is_of(run: Run, line: Line) -> bool:
 
 def _place(run: Run) -> Place:
     *where, data = (getattr(run, name) for name in PLACE)
-    return (*where, without_weights(data))
+    executor = find_executor(run.dataset)
+    return (*where, data if executor is None else executor.base_fingerprint(data))
 
 
 def _is_requested(name: str, experiment: Experiment, datasets: Sequence[str] | None) -> bool:

@@ -18,10 +18,9 @@ import torch
 
 from gbwatt._processes import cores, spread
 from gbwatt._validation import check_at_least
-from gbwatt.clinical.runs import CORPORA
-from gbwatt.errors import ParameterError
+from gbwatt.errors import PackageError, ParameterError
 from gbwatt.experiments.execution import decoder_of, parts_of
-from gbwatt.experiments.runs import Cell, Row, Run, written_out
+from gbwatt.experiments.runs import Cell, Executor, Row, Run, find_executor, written_out
 from gbwatt.experiments.store import Store
 
 _DIED = "The process of this run died twice, without a Python error: out of memory, or killed by a signal."
@@ -122,7 +121,7 @@ class Cluster(Engine):
         try:
             from distributed import Client, as_completed
         except ImportError as error:
-            raise ImportError("a Dask cluster needs dask.distributed: pip install 'gbwatt[dask]'") from error
+            raise PackageError.missing("dask.distributed", "a Dask cluster", "dask") from error
         root = None if self.root is None else str(self.root)
         with _connected(Client, self.scheduler) as client:
             futures = {client.submit(_do, group, root, self.threads, pure=False): group for group in grouped(runs)}
@@ -145,7 +144,8 @@ def _connected(client: Any, scheduler: str) -> Any:
 
 Watch = Callable[[Row], None]
 #: Packages of our extras that models need.
-EXTRAS = {"braindecode": ("braindecode",), "foundation": ("accelerate", "braindecode")}
+EXTRAS = {"braindecode": ("braindecode",), "clinical": ("accelerate", "braindecode")}
+EXTRAS["foundation"] = EXTRAS["clinical"]  # former name
 
 
 @dataclass(frozen=True)
@@ -246,8 +246,9 @@ def _epochs(run: Run) -> int:
 
 
 def _epoch(run: Run, root: str | Path | None) -> float:
-    if run.dataset in CORPORA:
-        return _corpus_epoch(run, root)
+    executor = find_executor(run.dataset)
+    if executor is not None:
+        return _estimated_epoch(executor, run, root)
     short = replace(run, training={**run.training, "max_epochs": 2})
     parts = parts_of(short, root)
     try:
@@ -257,10 +258,8 @@ def _epoch(run: Run, root: str | Path | None) -> float:
     return float(decoder.history_[-1]["duration"])
 
 
-def _corpus_epoch(run: Run, root: str | Path | None) -> float:
-    from gbwatt.clinical.runs import epoch_seconds
-
+def _estimated_epoch(executor: Executor, run: Run, root: str | Path | None) -> float:
     try:
-        return epoch_seconds(run, root)
-    except (ImportError, ValueError):  # no package, or no weights: its runs will say so
+        return executor.epoch_seconds(run, root)
+    except (ImportError, ValueError):  # no package, or no weights: the runs will report it
         return 0.0

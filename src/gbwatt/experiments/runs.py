@@ -6,9 +6,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
+from gbwatt import _plugins
 from gbwatt.data import DATASETS
 
 #: Raised when the same run would give other numbers than before, for instance after a change of an initialisation.
@@ -180,3 +182,63 @@ def changes(run: Run) -> dict[str, Any]:
 
     usual = registered(run.model, run.dataset) if run.model in list_models() else {}
     return {name: value for name, value in run.training.items() if usual.get(name) != tidy(value)}
+
+
+# ------------------------------------------------------------------------------------------------------------ executors
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """Does the runs of a data set that cannot be loaded as trials, such as a corpus.
+
+    Packages declare an executor as an entry point of the group ``gbwatt.executors``, under the name of its data set.
+    """
+
+    def fingerprint(self, dataset: str, root: str | Path | None = None) -> str:
+        """Return the hash of the recordings."""
+
+    def extend_fingerprint(self, data: str, options: Mapping[str, Any], root: str | Path | None = None) -> str:
+        """Return the fingerprint of a run: that of the recordings and of other files that model options name."""
+
+    def base_fingerprint(self, data: str) -> str:
+        """Return the part of an extended fingerprint that belongs to the recordings."""
+
+    def execute(self, run: Run, root: str | Path | None = None) -> Row:
+        """Train, resuming from the checkpoint of the run if there is one, test once, and return the row."""
+
+    def epoch_seconds(self, run: Run, root: str | Path | None = None) -> float:
+        """Return an estimate of the duration of one epoch."""
+
+    def discard_checkpoint(self, run: Run, root: str | Path | None = None) -> None:
+        """Delete the checkpoint of a finished run."""
+
+
+def has_executor(dataset: str) -> bool:
+    """Return whether a plugin executes the runs of a data set.  The plugin is not imported."""
+    return any(plugin.name == dataset for plugin in _plugins.find_plugins(_plugins.EXECUTORS))
+
+
+def find_executor(dataset: str) -> Executor | None:
+    """Return the executor of a data set, or None if its trials are loaded and trained on as usual.
+
+    Raises
+    ------
+    PluginError
+        If it cannot be imported, lacks a method of :class:`Executor`, or is one of several for the data set.
+    """
+    plugins = [plugin for plugin in _plugins.find_plugins(_plugins.EXECUTORS) if plugin.name == dataset]
+    if not plugins:
+        return None
+    if len(plugins) > 1:
+        raise _plugins.plugin_error(plugins[1], f"is another executor of {dataset} than {plugins[0].value!r}")
+    executor = _plugins.load_plugin(plugins[0])
+    if not isinstance(executor, Executor):
+        raise _plugins.plugin_error(plugins[0], f"is a {type(executor).__name__} without the methods of an Executor")
+    return executor
+
+
+def discard_checkpoint(row: Row, root: str | Path | None = None) -> None:
+    """Delete the checkpoint of a finished run.  A failed run keeps its own, to resume from."""
+    executor = find_executor(row.run["dataset"])
+    if executor is not None and row.status == "done":
+        executor.discard_checkpoint(Run.from_dict(row.run), root)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from gbwatt.clinical.runs import CORPORA
 from gbwatt.experiments import paper
-from gbwatt.experiments.runs import Cell, Row, changes
+from gbwatt.experiments.runs import Cell, Row, changes, has_executor
 from gbwatt.experiments.statistics import Comparison, Scores, compare, holm, summarize, weighted_f1
 from gbwatt.experiments.table_formats import (
     Column,
@@ -228,7 +227,7 @@ def make_table(
         made["score"] = _score_table(title, grid, paper_table if quantity == "score" else None, validation)
         if reference is not None:
             made["comparison"] = comparison_table(title, cells, rows, reference)
-    if any(cell.run.dataset in CORPORA for cell in cells):
+    if any(has_executor(cell.run.dataset) for cell in cells):
         made["further"] = _further_table(title, grid)
     if quantity == "share" or any(cell.run.noise for cell in cells):
         made["share"] = condition_table(title, cells, rows)

@@ -1,6 +1,5 @@
 """Models for epochs (batch, n_chans, n_times), by class or by name."""
 
-from gbwatt import clinical as clinical
 from gbwatt.models import braindecode as braindecode  # registers its models
 from gbwatt.models.convnets import MBEEGSE, TCNetFusion
 from gbwatt.models.gbwatt import Details, GBWAtt

@@ -20,7 +20,6 @@ from gbwatt.models.presets import CONVOLUTIONAL, Task
 from gbwatt.models.registry import register
 from gbwatt.models.signal import Signal, as_epochs
 
-INSTALL = "pip install 'gbwatt[braindecode]'"
 REPAIR = "python -m gbwatt.models.torchaudio_repair"
 _LONGEST_AS_MATRIX = 512  # samples; beyond them Fourier transforms are as fast
 
@@ -34,7 +33,7 @@ def braindecode_models() -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("braindecode", "torchaudio"):
             raise
-        raise PackageError(f"{error.name} is not installed, and this model is braindecode's: {INSTALL}") from error
+        raise PackageError.missing(str(error.name), "a model of braindecode", "braindecode") from error
     except (OSError, RuntimeError) as error:  # what torchaudio raises when its libraries do not load, or do not match
         if "torchaudio" not in str(error).lower() and ".so" not in str(error):
             raise

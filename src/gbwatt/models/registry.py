@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from gbwatt import _plugins
 from gbwatt._validation import check_one_of
 from gbwatt.errors import ParameterError
 from gbwatt.models.presets import OWN_DATA, TASKS, Training, find_task
@@ -74,7 +75,7 @@ def register(
 
 
 def list_models() -> tuple[str, ...]:
-    """Names of all models, sorted.
+    """Return the names of all models, those of plugins included, sorted.
 
     Examples
     --------
@@ -82,12 +83,15 @@ def list_models() -> tuple[str, ...]:
     >>> "gbwatt" in list_models()
     True
     """
+    for plugin in _plugins.find_plugins(_plugins.MODELS):
+        _plugins.load_plugin(plugin)  # its module registers models
     return tuple(sorted(_MODELS))
 
 
 def entry(name: str) -> Entry:
     """What is registered under a name; an error suggests the closest."""
-    check_one_of("model", name, list_models())
+    if name not in _MODELS:
+        check_one_of("model", name, list_models())
     return _MODELS[name]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from tests.clinical.corpora.synthetic import write_tuab, write_tuev
 
 from gbwatt.clinical.corpora import build
+from tests.clinical.corpora.synthetic import write_tuab, write_tuev
 
 
 @pytest.fixture(scope="session")

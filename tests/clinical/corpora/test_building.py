@@ -14,11 +14,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from gbwatt.clinical.corpora import CacheError, Corpus, build
+from gbwatt.clinical.corpora.cache import MANIFEST
+from gbwatt.data import DataError
 from tests.clinical.corpora import damage
 from tests.clinical.corpora.synthetic import background, write_edf, write_tuab
-
-from gbwatt.clinical.corpora import CacheError, Corpus, build, manifest
-from gbwatt.data import DataError
 
 FIRST = "edf/train/normal/01_tcp_ar/aaaaaaaa_s001_t000.edf"
 
@@ -32,7 +33,7 @@ def whole(small, tmp_path_factory):
 
 
 def lines(cache):
-    return [json.loads(line) for line in (cache / manifest.NAME).read_text().splitlines()]
+    return [json.loads(line) for line in (cache / MANIFEST).read_text().splitlines()]
 
 
 def temporaries(cache):
@@ -125,7 +126,7 @@ def test_a_process_that_is_killed_loses_no_more_than_what_it_was_doing(small, tm
     process.join()
     assert process.exitcode == -signal.SIGKILL
     assert len(temporaries(cache)) == (where == "while")
-    with (cache / manifest.NAME).open("ab") as stream:  # and the last line may be torn
+    with (cache / MANIFEST).open("ab") as stream:  # and the last line may be torn
         stream.write(b'{"path": "train/nor')
     with pytest.raises(CacheError, match="not finished"):
         Corpus.open(cache)
@@ -138,7 +139,7 @@ def test_a_process_that_is_killed_loses_no_more_than_what_it_was_doing(small, tm
 def test_a_manifest_that_was_torn_at_once_is_begun_anew(small, tmp_path, whole, content):
     cache = tmp_path / "cache"
     cache.mkdir()
-    (cache / manifest.NAME).write_bytes(content)
+    (cache / MANIFEST).write_bytes(content)
     with pytest.raises(CacheError, match="no header"):
         Corpus.open(cache)
     build(small / "tuab", cache, corpus="tuab")
@@ -148,8 +149,8 @@ def test_a_manifest_that_was_torn_at_once_is_begun_anew(small, tmp_path, whole, 
 def test_a_manifest_that_is_damaged_within_is_an_error(small, tmp_path):
     cache = tmp_path / "cache"
     build(small / "tuab", cache, corpus="tuab")
-    content = (cache / manifest.NAME).read_text().splitlines()
-    (cache / manifest.NAME).write_text("\n".join([*content[:2], content[2][:50], *content[3:]]) + "\n")
+    content = (cache / MANIFEST).read_text().splitlines()
+    (cache / MANIFEST).write_text("\n".join([*content[:2], content[2][:50], *content[3:]]) + "\n")
     for call in (lambda: Corpus.open(cache), lambda: build(small / "tuab", cache, corpus="tuab")):
         with pytest.raises(DataError, match="line 3"):
             call()
@@ -254,10 +255,10 @@ def test_a_subject_who_comes_into_the_evaluation_leaves_training(tuab, tmp_path)
     ],
 )
 def test_a_cache_with_other_settings_is_refused(small, whole, arguments, words):
-    before = (whole.cache / manifest.NAME).read_bytes()
+    before = (whole.cache / MANIFEST).read_bytes()
     with pytest.raises(CacheError, match=words):
         build(small / "tuab", whole.cache, corpus="tuab", **arguments)
-    assert (whole.cache / manifest.NAME).read_bytes() == before
+    assert (whole.cache / MANIFEST).read_bytes() == before
 
 
 def test_a_cache_of_another_corpus_is_refused(small, whole):
@@ -267,7 +268,7 @@ def test_a_cache_of_another_corpus_is_refused(small, whole):
 
 def test_a_cache_of_another_format_is_refused(tuab, tmp_path):
     build(tuab, tmp_path / "cache", corpus="tuab")
-    file = tmp_path / "cache" / manifest.NAME
+    file = tmp_path / "cache" / MANIFEST
     file.write_text(file.read_text().replace('"format": 1', '"format": 99', 1))
     with pytest.raises(DataError, match="format 99; expected format 1"):
         Corpus.open(tmp_path / "cache")
@@ -314,7 +315,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_torn(small, tmp_path, whole):
     cache, limits = tmp_path / "cache", resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
-        with pytest.raises(CacheError, match=r"windows/eval.*cannot be written \(File too large\).*goes on"):
+        with pytest.raises(CacheError, match=r"windows/eval.*cannot be written \(File too large\).*same command"):
             build(small / "tuab", cache, corpus="tuab")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -8,10 +8,10 @@ from pathlib import Path
 import edfio
 import numpy as np
 import pytest
-from tests.clinical.corpora import damage
-from tests.clinical.corpora.synthetic import LABELS, RANGE, background, write_edf
 
 from gbwatt.clinical.corpora import KINDS, NO_DAMAGE, Corpus, build, windows
+from tests.clinical.corpora import damage
+from tests.clinical.corpora.synthetic import LABELS, RANGE, background, write_edf
 
 RNG = np.random.default_rng(5)
 AB, EV = "train/normal/01_tcp_ar/aaaaaaaa_s001_t000", "train/aaaaaaaa/aaaaaaaa_00000001"
@@ -109,7 +109,7 @@ CASES = [
     ("malformed-annotation", "tuev", annotated("\x00\x93\xff\n"), "line 1"),
     ("unknown-label", "tuev", annotated("1,2.0,3.0,6\n1,2.0,3.0,7\n"), "line 2: label '7'"),
     ("unknown-label", "tuev", annotated("1,2.0,3.0,seiz\n"), "spsw, gped, pled"),
-    ("annotation-beyond-end", "tuev", annotated("1,2.0,3.0,6\n1,11.5,12.5,6\n"), "12.5 s, in a recording of 12 s"),
+    ("annotation-beyond-end", "tuev", annotated("1,2.0,3.0,6\n1,11.5,12.5,6\n"), "12.5 s in a recording of 12 s"),
     ("flat", "tuab", flat_channel, "C3 is "),
     ("not-finite", "tuab", lambda file: damage.patch_signal(file, damage.DIGITAL_MAX, "-32768"), "FP1 has NaN"),
     ("not-finite", "tuab", lambda file: damage.patch_signal(file, damage.PHYSICAL_MAX, "nan"), "FP1 has NaN"),
@@ -160,7 +160,7 @@ def test_an_error_that_is_not_foreseen_is_listed_and_tried_again(tuab, tmp_path,
 def test_a_process_that_dies_twice_is_listed_and_tried_again(tuab, tmp_path, monkeypatch):
     def die(work, jobs, _workers, **_):  # of one recording, each time
         for job in jobs:
-            yield job, None if "aaaaaaaa" in job.source.path else work(job)
+            yield job, None if "aaaaaaaa" in job.recording.path else work(job)
 
     monkeypatch.setattr(windows, "spread", die)
     built = build(tuab, tmp_path / "cache", corpus="tuab", jobs=2)

@@ -6,7 +6,6 @@ import errno
 import os
 
 import pytest
-from tests.clinical.corpora.synthetic import EVENTS, LABELS, write_csv, write_rec, write_tuev
 
 from gbwatt.clinical.corpora import MONTAGES, Corpus, build
 from gbwatt.clinical.corpora.layout import (
@@ -14,7 +13,7 @@ from gbwatt.clinical.corpora.layout import (
     TUAB,
     TUEV,
     Montage,
-    Unusable,
+    UnusableRecording,
     corpus_folder,
     find_recordings,
     places,
@@ -22,6 +21,7 @@ from gbwatt.clinical.corpora.layout import (
 )
 from gbwatt.data import DataError, MissingFileError
 from gbwatt.errors import ParameterError
+from tests.clinical.corpora.synthetic import EVENTS, LABELS, write_csv, write_rec, write_tuev
 
 
 def test_label_subject_and_part_come_from_the_path(small):
@@ -103,14 +103,14 @@ def second_version(root):
 @pytest.mark.parametrize(
     ("harm", "error", "words"),
     [
-        (remove("edf/eval"), DataError, "no folder eval/normal nor eval/abnormal"),
-        (remove("edf/train"), DataError, "no folder train/normal nor train/abnormal"),
+        (remove("edf/eval"), DataError, "no folder eval/normal or eval/abnormal"),
+        (remove("edf/train"), DataError, "no folder train/normal or train/abnormal"),
         (remove("edf/train/normal"), DataError, "no folder train/normal"),
-        (remove("edf"), DataError, "expected folders train and eval"),
+        (remove("edf"), DataError, "folders train and eval"),
         (second_version, DataError, "v2.0.0 and v3.0.1"),
         (lambda root: [file.unlink() for file in root.rglob("*.edf")], DataError, "no EDF file"),
         (lambda root: [f.rename(f.with_name(f"x{f.name}.edf")) for f in root.rglob("*.edf")], DataError, "other names"),
-        (lambda root: root.rename(root.with_name("elsewhere")), MissingFileError, "is no folder"),
+        (lambda root: root.rename(root.with_name("elsewhere")), MissingFileError, "is not a folder"),
     ],
 )
 def test_a_wrong_structure_is_an_error_at_once(tuab, tmp_path, harm, error, words):
@@ -167,7 +167,7 @@ def test_newer_names_stand_for_the_older_ones():
 def test_electrodes_of_one_reference_are_taken():
     labels = ["EEG C3-LE", "EEG P3-REF", "EEG C3-REF", "EEG C3-P3"]
     assert places(Montage("m", ("C3-P3",)), labels) == {"C3": 2, "P3": 1}
-    with pytest.raises(Unusable, match="O1"):
+    with pytest.raises(UnusableRecording, match="O1"):
         places(Montage("m", ("C3-P3", "P3-O1")), [*labels, "EEG O1-LE"])
 
 
@@ -201,7 +201,7 @@ def test_numbers_may_have_a_point(tmp_path):
 )
 def test_wrong_csv_files_are_told(tmp_path, text, kind):
     (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(Unusable) as found:
+    with pytest.raises(UnusableRecording) as found:
         read_events(tmp_path / "a.csv", TUEV.class_names, 10.0)
     assert found.value.kind == kind
 

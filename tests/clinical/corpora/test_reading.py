@@ -8,14 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.clinical.corpora import damage
 from torch.utils.data import DataLoader
 
-from gbwatt.clinical.corpora import CacheError, Corpus, reading
-from gbwatt.clinical.corpora.layout import Cached, FileState, run_lengths
-from gbwatt.clinical.corpora.reading import PARTS
+from gbwatt.clinical.corpora import CacheError, Corpus
+from gbwatt.clinical.corpora import cache as caches
+from gbwatt.clinical.corpora.cache import PARTS
+from gbwatt.clinical.corpora.layout import CachedRecording, FileState, run_lengths
 from gbwatt.data import DataError, MissingFileError
 from gbwatt.errors import ParameterError, ShapeError
+from tests.clinical.corpora import damage
 
 
 @pytest.fixture(params=["tuab", "tuev"])
@@ -65,7 +66,7 @@ def test_validation_subjects_are_drawn_by_the_seed(corpus):
 
 def made_up(subject, *labels, content=None):
     state = FileState(1, 1, content or f"{subject}{labels}")
-    return Cached(
+    return CachedRecording(
         f"train/{subject}.edf", "train", subject, len(labels), run_lengths(np.array(labels)), "f", 1, "x", state
     )
 
@@ -75,7 +76,7 @@ def test_subjects_that_share_a_recording_are_on_one_side(seed):
     """Two names for one person: a window of training would be in validation, too."""
     shared = [made_up("a", 0, content="same"), made_up("b", 0, content="same"), made_up("b", 1, content="more")]
     recordings = [*shared, made_up("c", 1, content="more"), made_up("d", 0), made_up("e", 1)]
-    chosen = reading._validation_subjects(recordings, 0.4, seed)
+    chosen = caches._validation_subjects(recordings, 0.4, seed)
     assert len(chosen & {"a", "b", "c"}) in (0, 3)
     assert 0 < len(chosen) < 5
 
@@ -84,14 +85,14 @@ def test_subjects_that_share_a_recording_are_on_one_side(seed):
 def test_validation_subjects_have_the_rare_classes_too(seed):
     """10 of 100 subjects have a class that no other has: 2 of these are among 20 for validation."""
     recordings = [made_up(f"s{number:03d}", *([5, 5, 0] if number % 10 == 0 else [5, 5])) for number in range(100)]
-    valid = reading._validation_subjects(recordings, 0.2, seed)
+    valid = caches._validation_subjects(recordings, 0.2, seed)
     assert len(valid) == 20
     assert sum(int(subject[1:]) % 10 == 0 for subject in valid) == 2
 
 
 def test_a_subject_with_both_classes_is_in_one_part():
     recordings = [made_up("both", 0, 0), made_up("both", 1, 1), made_up("other", 0)]
-    assert reading._validation_subjects(recordings, 0.5, 0) in ({"both"}, {"other"})
+    assert caches._validation_subjects(recordings, 0.5, 0) in ({"both"}, {"other"})
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_a_subject_with_both_classes_is_in_one_part():
         (("test",), "part='test'"),
         (("valid", 0), "no windows with valid_fraction=0"),
         (("valid", 1.0), "below 1"),
-        (("valid", -0.1), "0 or more"),
+        (("valid", -0.1), "at least 0"),
         (("valid", 0.2, -1), "seed=-1"),
     ],
 )
@@ -111,7 +112,7 @@ def test_wrong_arguments_of_parts_are_told(caches, arguments, words):
 
 def test_one_training_subject_cannot_be_divided():
     with pytest.raises(ParameterError, match="one training subject"):
-        reading._validation_subjects([made_up("one", 0)], 0.2, 0)
+        caches._validation_subjects([made_up("one", 0)], 0.2, 0)
 
 
 # ---- windows
@@ -152,7 +153,7 @@ def test_a_window_that_is_not_there_is_an_index_error(part, index):
 
 @pytest.mark.parametrize("indices", [[0.5], [[0, 1]], 3, ["a"]])
 def test_indices_are_whole_numbers(part, indices):
-    with pytest.raises(ShapeError, match="whole numbers"):
+    with pytest.raises(ShapeError, match="integers"):
         part.read(indices)
 
 
@@ -223,7 +224,7 @@ def test_a_damaged_file_is_an_error_when_it_is_read(copy):
 
 
 def test_what_is_no_cache_is_told(tmp_path):
-    with pytest.raises(CacheError, match="no cache of a corpus"):
+    with pytest.raises(CacheError, match="not the cache of a corpus"):
         Corpus.open(tmp_path)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import signal
-from tests.clinical.corpora.synthetic import ELECTRODES, background, write_edf, write_rec, write_tuev
 
 from gbwatt.clinical.corpora import MONTAGES, Corpus, build
 from gbwatt.clinical.corpora.layout import TUAB
 from gbwatt.clinical.corpora.windows import cut, preprocessing, read_windows
+from tests.clinical.corpora.synthetic import ELECTRODES, background, write_edf, write_rec, write_tuev
 
 PLACE = {name: place for place, name in enumerate(ELECTRODES)}
 

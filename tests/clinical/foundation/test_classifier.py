@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.decoding.windows import CHANNELS, TIMES, InMemory, small_model
 from torch import nn
 
-from gbwatt.clinical import HEADS, AnyBackbone, FoundationClassifier, WeightsError, load_weights
+from gbwatt.clinical import HEADS, AnyBackbone, FoundationClassifier, WeightsFileError, load_weights
 from gbwatt.errors import InputError
 from gbwatt.models import create
 from gbwatt.nn.manifolds import on_manifold
+from tests.decoding.windows import CHANNELS, TIMES, InMemory, small_model
 
 
 def epochs(n=6):
@@ -110,5 +110,5 @@ def test_what_cannot_be_is_refused(make, said):
 def test_weights_of_an_unknown_backbone_are_not_guessed(tmp_path):
     file = tmp_path / "some.pt"
     torch.save({"weight": torch.zeros(2)}, file)
-    with pytest.raises(WeightsError, match="nothing is known of the weights of AnyBackbone"):
+    with pytest.raises(WeightsFileError, match="nothing is known of the weights of AnyBackbone"):
         load_weights(AnyBackbone(nn.Linear(2, 2)), file)

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save
-from tests.clinical.foundation import hostile
-from tests.memory import limited_memory
 from torch import nn
 
-from gbwatt.clinical import AnyBackbone, WeightsError, load_weights, weights
+from gbwatt.clinical import AnyBackbone, WeightsFileError, load_weights, weights
 from gbwatt.clinical.pickle_machine import MAX_INSTRUCTIONS
 from gbwatt.clinical.torch_files import read_state_dict
+from tests.clinical.foundation import hostile
+from tests.memory import limited_memory
 
 MARKER = Path(tempfile.gettempdir()) / f"gbwatt-hostile-{os.getpid()}"
 HOSTILE = hostile.files(MARKER)
@@ -160,7 +160,9 @@ def test_parts_of_one_storage_and_shared_weights_are_read():
 
 def test_more_names_than_a_file_has_bytes_for_are_refused_with_both_sizes():
     content = HOSTILE["bool under 10 000 names"]
-    with pytest.raises(WeightsError, match=f"10000 tensors have {10_000 * hostile.LARGE} bytes.*{len(content)} bytes"):
+    with pytest.raises(
+        WeightsFileError, match=f"10000 tensors have {10_000 * hostile.LARGE} bytes.*{len(content)} bytes"
+    ):
         read(content)
 
 
@@ -194,7 +196,7 @@ def test_a_hostile_file_is_refused_without_effect(case, backbone, tmp_path):
     file = tmp_path / "file.pth"
     file.write_bytes(HOSTILE[case])
     before, old = snapshot(), backbone.network.weight.detach().clone()
-    with pytest.raises(WeightsError, match=r"file\.pth") as caught, limited_memory(400 << 20):
+    with pytest.raises(WeightsFileError, match=r"file\.pth") as caught, limited_memory(400 << 20):
         load_weights(backbone, file)
     assert len(str(caught.value)) < 1500
     assert str(caught.value).isprintable()
@@ -207,7 +209,7 @@ def test_a_million_tensors_on_one_storage_are_refused():
     program = (
         b"}" + hostile.tensor() + b"q\x000(" + b"".join(b"\x8c\x06%06d" % i + b"h\x00" for i in range(120_000)) + b"u"
     )
-    with pytest.raises(WeightsError, match="120000 tensors"):
+    with pytest.raises(WeightsFileError, match="120000 tensors"):
         read(hostile.archive(program))
 
 
@@ -222,7 +224,7 @@ def test_a_million_tensors_on_one_storage_are_refused():
 )
 def test_instructions_are_counted_also_inside_calls(part, repeated):
     program = part + b"q\x000](" + repeated * (MAX_INSTRUCTIONS // 1000) + b"e"
-    with pytest.raises(WeightsError, match=f"more than {MAX_INSTRUCTIONS} instructions"):
+    with pytest.raises(WeightsFileError, match=f"more than {MAX_INSTRUCTIONS} instructions"):
         read(hostile.archive(program))
 
 
@@ -242,7 +244,7 @@ def test_instructions_are_counted_also_inside_calls(part, repeated):
 )
 def test_tensors_that_do_not_fit_are_named(backbone, tmp_path, state, message):
     (tmp_path / "some.pt").write_bytes(saved(state))
-    with pytest.raises(WeightsError, match=message) as caught:
+    with pytest.raises(WeightsFileError, match=message) as caught:
         load_weights(backbone, tmp_path / "some.pt")
     assert len(str(caught.value)) < 1500
 
@@ -276,5 +278,5 @@ def safetensors(header: bytes, data: bytes = hostile.STORAGE) -> bytes:
 )
 def test_safetensors_that_are_damaged_or_do_not_fit_are_refused(backbone, tmp_path, content):
     (tmp_path / "some.safetensors").write_bytes(content)
-    with pytest.raises(WeightsError, match=r"some\.safetensors"):
+    with pytest.raises(WeightsFileError, match=r"some\.safetensors"):
         load_weights(backbone, tmp_path / "some.safetensors")

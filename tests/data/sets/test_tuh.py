@@ -24,7 +24,7 @@ def test_a_corpus_is_found_by_its_cache(root):
 
 
 def test_it_is_not_loaded_as_a_whole(root):
-    with pytest.raises(ParameterError, match=r"tuab is a corpus.*Corpus\.open\('.*tuab'\).*gbwatt finetune"):
+    with pytest.raises(ParameterError, match=r"tuab does not fit.*Corpus\.open\('.*tuab'\).*gbwatt finetune"):
         load("tuab", root=root)
 
 

@@ -1,21 +1,31 @@
-"""Clinical EEG corpora, too large for memory: recordings are cut into windows once, and windows are read from disk."""
+"""Clinical EEG corpora that do not fit into memory, as windows on disk."""
 
-from gbwatt.clinical.corpora.building import Built, Progress, build
-from gbwatt.clinical.corpora.layout import KINDS, LAYOUTS, MONTAGES, NO_DAMAGE, Cached, Skipped
-from gbwatt.clinical.corpora.reading import Corpus, Part
+from gbwatt.clinical.corpora.building import BuildSummary, Progress, build
+from gbwatt.clinical.corpora.cache import Corpus, Part
+from gbwatt.clinical.corpora.layout import (
+    KINDS,
+    LAYOUTS,
+    MONTAGES,
+    NO_DAMAGE,
+    CachedRecording,
+    SkippedRecording,
+)
 from gbwatt.errors import CacheError
+
+# Former names.
+Built, Cached, Skipped = BuildSummary, CachedRecording, SkippedRecording
 
 __all__ = [
     "KINDS",
     "LAYOUTS",
     "MONTAGES",
     "NO_DAMAGE",
-    "Built",
+    "BuildSummary",
     "CacheError",
-    "Cached",
+    "CachedRecording",
     "Corpus",
     "Part",
     "Progress",
-    "Skipped",
+    "SkippedRecording",
     "build",
 ]

@@ -1,4 +1,4 @@
-"""Building a cache of windows: planning, duplicates, and the build itself."""
+"""Building a cache of windows: which recordings to read, duplicates, and the build itself."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from typing import Any
 
 import gbwatt
 from gbwatt._validation import check_at_least, check_one_of
-from gbwatt.clinical.corpora import manifest, windows
+from gbwatt.clinical.corpora import cache as caches
+from gbwatt.clinical.corpora import windows
+from gbwatt.clinical.corpora.cache import ManifestWriter
 from gbwatt.clinical.corpora.layout import (
     MONTAGES,
     NO_DAMAGE,
     TRANSIENT,
-    Cached,
+    CachedRecording,
     Entry,
     FileState,
     Layout,
     Montage,
-    Skipped,
-    Source,
+    Recording,
+    SkippedRecording,
     annotation_file,
     corpus_folder,
     find_layout,
@@ -31,38 +33,40 @@ from gbwatt.clinical.corpora.layout import (
     sha256,
     state,
 )
-from gbwatt.clinical.corpora.windows import Job, outcomes, remove_temporaries
+from gbwatt.clinical.corpora.windows import Job, process_recordings, remove_temporaries
 
 PROBE = 1 << 16  # bytes
 
+# ----------------------------------------------------------------------------------------------------------- duplicates
 
-def duplicates(folder: Path, sources: Iterable[Source], before: Mapping[str, Entry]) -> dict[Source, str]:
-    """Recordings that repeat one that comes before them in the order of paths, and what they repeat.
 
-    Files of one size whose beginning, middle and end agree are compared by the hashes of their contents; of the others
-    nothing more is read.  Within a part, a recording with other annotations is no duplicate: copies of a recording may
-    have the events of different classes.  Between the parts it is: ``eval`` comes first, and is kept.
+def duplicates(folder: Path, recordings: Iterable[Recording], before: Mapping[str, Entry]) -> dict[Recording, str]:
+    """Return the recordings that repeat an earlier one in the order of paths, with a description.
+
+    Files of the same size whose beginning, middle and end agree are compared by the hashes of their contents; nothing
+    more of other files is read.  Within a part, a recording with other annotations is not a duplicate, because copies
+    of a recording may have the events of different classes.  Between the parts it is, and the one in ``eval``, which
+    comes first, is kept.
     """
-    alike = _groups(sources, lambda source: _probe(folder / source.path))
-    found: dict[Source, str] = {}
-    for group in alike:
-        for same in _groups(group, lambda source: _content(folder, source, before)):
-            found |= _repeated(folder, sorted(same))
-    return found
+    repeated: dict[Recording, str] = {}
+    for similar in _groups(recordings, lambda recording: _probe(folder / recording.path)):
+        for same in _groups(similar, lambda recording: _content(folder, recording, before)):
+            repeated |= _repeated(folder, sorted(same))
+    return repeated
 
 
-def _groups(sources: Iterable[Source], key: Callable[[Source], Hashable | None]) -> list[list[Source]]:
-    """Sources with the same key, where there are several; those without a key are left out."""
-    groups: dict[Hashable, list[Source]] = {}
-    for source in sources:
-        found = key(source)
-        if found is not None:
-            groups.setdefault(found, []).append(source)
+def _groups(recordings: Iterable[Recording], key: Callable[[Recording], Hashable | None]) -> list[list[Recording]]:
+    """Return groups of two or more recordings with the same key; None is not a key."""
+    groups: dict[Hashable, list[Recording]] = {}
+    for recording in recordings:
+        value = key(recording)
+        if value is not None:
+            groups.setdefault(value, []).append(recording)
     return [group for group in groups.values() if len(group) > 1]
 
 
 def _probe(file: Path) -> Hashable | None:
-    """Size, and a hash of three small parts; None for what cannot be read, or is empty."""
+    """Return the size and a hash of three small parts; None for a file that is empty or cannot be read."""
     try:
         size = file.stat().st_size
         parts = hasher()
@@ -75,8 +79,9 @@ def _probe(file: Path) -> Hashable | None:
     return (size, parts.digest()) if size else None
 
 
-def _content(folder: Path, source: Source, before: Mapping[str, Entry]) -> str | None:
-    file, old = folder / source.path, before.get(source.path)
+def _content(folder: Path, recording: Recording, before: Mapping[str, Entry]) -> str | None:
+    """Return the hash of a file, from the manifest if the file has not changed since."""
+    file, old = folder / recording.path, before.get(recording.path)
     try:
         known = old.source if old is not None else None
         if known is not None and known.sha256 and state(file, known.sha256) == known:
@@ -86,32 +91,35 @@ def _content(folder: Path, source: Source, before: Mapping[str, Entry]) -> str |
         return None
 
 
-def _repeated(folder: Path, same: list[Source]) -> dict[Source, str]:
-    """Of recordings with one content, in order, those that are not kept."""
-    found: dict[Source, str] = {}
-    kept: dict[str, Source] = {}  # by their annotations
-    for source in same:
-        other = next((k for k in kept.values() if k.split != source.split), None)
-        own = _annotated(folder, source)
-        twin = other or kept.get(own)
+def _repeated(folder: Path, same: list[Recording]) -> dict[Recording, str]:
+    """Return the recordings that are not kept, of several with the same content in the order of paths."""
+    repeated: dict[Recording, str] = {}
+    kept: dict[str, Recording] = {}  # by the hash of their annotations
+    for recording in same:
+        other = next((k for k in kept.values() if k.split != recording.split), None)
+        annotations = _annotation_hash(folder, recording)
+        twin = other or kept.get(annotations)
         if twin is None:
-            kept[own] = source
+            kept[annotations] = recording
             continue
-        conflict = "" if twin.label == source.label else ", under another label"
-        found[source] = f"the same content as {twin.path}{conflict}"
-    return found
+        conflict = "" if twin.label == recording.label else ", under another label"
+        repeated[recording] = f"the same content as {twin.path}{conflict}"
+    return repeated
 
 
-def _annotated(folder: Path, source: Source) -> str:
-    file = annotation_file(folder / source.path) if source.label is None else None
+def _annotation_hash(folder: Path, recording: Recording) -> str:
+    file = annotation_file(folder / recording.path) if recording.label is None else None
     return "" if file is None else sha256(file)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Recordings to read, entries that change without reading, and paths of which there is no more to say."""
+# ----------------------------------------------------------------------------------------------------------------- plan
 
-    todo: list[Source]
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """Changes to a cache: recordings to read, entries to write without reading, and paths to remove."""
+
+    todo: list[Recording]
     changed: list[Entry]
     forgotten: list[str]
 
@@ -119,81 +127,102 @@ class Plan:
         return bool(self.todo or self.changed or self.forgotten)
 
 
-def plan(folder: Path, cache: Path, sources: list[Source], strange: list[Skipped], before: Mapping[str, Entry]) -> Plan:
-    """Compare the recordings of a corpus with what a manifest says of them."""
-    usable, excluded = _excluded(folder, sources, before)
-    excluded += strange
-    todo: list[Source] = []
+def plan(
+    folder: Path,
+    cache: Path,
+    recordings: list[Recording],
+    misplaced: list[SkippedRecording],
+    before: Mapping[str, Entry],
+) -> BuildPlan:
+    """Compare the recordings of a corpus with the entries of a manifest."""
+    usable, excluded = _excluded(folder, recordings, before)
+    excluded += misplaced
+    todo: list[Recording] = []
     changed: list[Entry] = [entry for entry in excluded if before.get(entry.path) != entry]
-    for source in usable:
-        old = before.get(source.path)
-        now = None if old is None or not _holds(cache, old) else _unchanged(folder, source, old)
+    for recording in usable:
+        old = before.get(recording.path)
+        now = None if old is None or not _is_valid(cache, old) else _unchanged(folder, recording, old)
         if now is None:
-            todo.append(source)
+            todo.append(recording)
         elif now != old:
             changed.append(now)
-    known = {entry.path for entry in excluded} | {source.path for source in usable}
+    known = {entry.path for entry in excluded} | {recording.path for recording in usable}
     vanished = [old for path, old in before.items() if path not in known]
-    changed += [_gone(old) for old in vanished if isinstance(old, Cached)]
-    return Plan(todo, changed, [old.path for old in vanished if isinstance(old, Skipped) and old.kind != "gone"])
+    changed += [_gone(old) for old in vanished if isinstance(old, CachedRecording)]
+    forgotten = [old.path for old in vanished if isinstance(old, SkippedRecording) and old.kind != "gone"]
+    return BuildPlan(todo, changed, forgotten)
 
 
-def _excluded(folder: Path, sources: list[Source], before: Mapping[str, Entry]) -> tuple[list[Source], list[Skipped]]:
-    """Recordings that may be used, and those that the protocol excludes."""
-    tested = {source.subject for source in sources if source.split == "eval"}
-    both = {source for source in sources if source.split == "train" and source.subject in tested}
-    twins = duplicates(folder, [source for source in sources if source not in both], before)
+def _excluded(
+    folder: Path, recordings: list[Recording], before: Mapping[str, Entry]
+) -> tuple[list[Recording], list[SkippedRecording]]:
+    """Divide recordings into those that may be used and those that the protocol excludes."""
+    evaluated = {recording.subject for recording in recordings if recording.split == "eval"}
+    both = {r for r in recordings if r.split == "train" and r.subject in evaluated}
+    repeated = duplicates(folder, [recording for recording in recordings if recording not in both], before)
     excluded = []
-    for source in sources:
-        if source in both:
-            excluded.append(_skip(source, "subject-in-both", f"subject {source.subject} is in eval, too"))
-        elif source in twins:
-            excluded.append(_skip(source, "duplicate", twins[source]))
-    return [source for source in sources if source not in both and source not in twins], excluded
+    for recording in recordings:
+        if recording in both:
+            reason = f"subject {recording.subject} is also in eval"
+            excluded.append(_skipped(recording, "subject-in-both", reason))
+        elif recording in repeated:
+            excluded.append(_skipped(recording, "duplicate", repeated[recording]))
+    return [r for r in recordings if r not in both and r not in repeated], excluded
 
 
-def _skip(source: Source, kind: str, reason: str) -> Skipped:
-    return Skipped(source.path, source.split, source.subject, kind, reason)
+def _skipped(recording: Recording, kind: str, reason: str) -> SkippedRecording:
+    return SkippedRecording(recording.path, recording.split, recording.subject, kind, reason)
 
 
-def _gone(old: Cached) -> Skipped:
-    return Skipped(old.path, old.split, old.subject, "gone", "the file is not in the corpus folder any more")
+def _gone(old: CachedRecording) -> SkippedRecording:
+    return SkippedRecording(old.path, old.split, old.subject, "gone", "the file is no longer in the corpus folder")
 
 
-def _holds(cache: Path, old: Entry) -> bool:
-    """Whether what is written down still holds, as far as the cache goes."""
-    if isinstance(old, Skipped):
+def _is_valid(cache: Path, old: Entry) -> bool:
+    """Return whether an entry still holds, as far as the cache shows."""
+    if isinstance(old, SkippedRecording):
         return old.source is not None and old.kind not in TRANSIENT
     file = cache / old.file
     return file.is_file() and file.stat().st_size == old.n_bytes
 
 
-def _unchanged(folder: Path, source: Source, old: Entry) -> Entry | None:
-    """The entry, with new times where only these have changed; None if the content is another."""
-    file = folder / source.path
-    beside = annotation_file(file) if source.label is None else None
-    if (beside is None) != (old.annotation is None):
+def _unchanged(folder: Path, recording: Recording, old: Entry) -> Entry | None:
+    """Return the entry, with new times if only these have changed; None if the content has changed."""
+    file = folder / recording.path
+    annotations = annotation_file(file) if recording.label is None else None
+    if (annotations is None) != (old.annotation is None):
         return None
     try:
-        recording, annotation = _same(file, old.source), _same(beside, old.annotation)
+        source, annotation = _same(file, old.source), _same(annotations, old.annotation)
     except OSError:
         return None
-    if recording is None or (beside is not None and annotation is None):
+    if source is None or (annotations is not None and annotation is None):
         return None
-    return replace(old, source=recording, annotation=annotation)
+    return replace(old, source=source, annotation=annotation)
 
 
 def _same(file: Path | None, old: FileState | None) -> FileState | None:
-    """The state of a file now; None if its content is not the same."""
+    """Return the state of a file now; None if its content has changed."""
     if file is None or old is None:
         return None
     now = state(file, old.sha256)
     return now if now == old or (now.size == old.size and sha256(file) == old.sha256) else None
 
 
+# ---------------------------------------------------------------------------------------------------------------- build
+
+
 @dataclass(frozen=True)
 class Progress:
-    """How far a build is: recordings done by this call, of all it has to do, and the last one."""
+    """Progress of a build.
+
+    Attributes
+    ----------
+    done, total : int
+        Recordings processed so far by this call, and in all.
+    entry : CachedRecording or SkippedRecording
+        The recording that was processed last.
+    """
 
     done: int
     total: int
@@ -201,34 +230,35 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Built:
-    """What a build leaves.
+class BuildSummary:
+    """Result of a build.
 
     Attributes
     ----------
     cache : Path
+        Folder of the cache.
     new : int
-        Recordings that this call cached.
+        Recordings that this call added.
     n_recordings, n_windows : int
-        What the cache has in all.
-    skipped : tuple of Skipped
-        All recordings that are not in it.
+        Recordings and windows in the cache.
+    skipped : tuple of SkippedRecording
+        Recordings that are not in the cache.
     """
 
     cache: Path
     new: int
     n_recordings: int
     n_windows: int
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedRecording, ...]
 
     @property
     def skipped_kinds(self) -> dict[str, int]:
-        """How many recordings were skipped, by kind."""
+        """Number of skipped recordings by kind."""
         return dict(Counter(entry.kind for entry in self.skipped).most_common())
 
     @property
-    def damaged(self) -> tuple[Skipped, ...]:
-        """Those that were skipped because something is wrong with them."""
+    def damaged(self) -> tuple[SkippedRecording, ...]:
+        """Recordings that were skipped because they are damaged."""
         return tuple(entry for entry in self.skipped if entry.kind not in NO_DAMAGE)
 
 
@@ -241,31 +271,32 @@ def build(
     notch: float = 60.0,
     jobs: int = 1,
     on_progress: Callable[[Progress], None] | None = None,
-) -> Built:
-    """Cut a corpus into windows and keep them on disk; go on where an earlier call was stopped.
+) -> BuildSummary:
+    """Cut a corpus into windows and write them to disk; resume an interrupted build.
 
-    A recording is in memory at a time for each of the ``jobs``, the corpus never.  Recordings that cannot be used are
-    skipped and listed in the manifest with a kind and a reason.  A second call does what is missing or has changed.
+    Each process holds one recording in memory.  Recordings that cannot be used are skipped and listed in the manifest
+    with a kind and a reason.  A second call processes only what is missing or has changed.
 
     Parameters
     ----------
     root : path
-        The corpus as downloaded: its folder, a version in it, or the folder ``edf``.
+        The corpus as downloaded: its folder, the folder of a version, or ``edf``.
     cache : path
-        Folder for the windows; a new one, or one that was built with the same settings.
+        Folder for the windows: a new one, or one that was built with the same settings.
     corpus : "tuab" or "tuev"
+        Name of the corpus.
     montage : "referential23" or "bipolar16"
         Channels of the windows.
     notch : float
-        Frequency of the mains that is filtered out, in Hz.
+        Mains frequency to filter out, in Hz.
     jobs : int
-        Processes; 0 for one a core.
+        Number of processes; 0: one per core.
     on_progress : callable, optional
-        Is called in this process after each recording.
+        Called in this process after each recording with a :class:`Progress`.
 
     Returns
     -------
-    Built
+    BuildSummary
 
     Raises
     ------
@@ -279,48 +310,24 @@ def build(
     check_at_least("jobs", jobs, 0)
     header = settings(layout, MONTAGES[montage], notch)
     folder, target = corpus_folder(root, layout), Path(cache).expanduser()
-    sources, strange = find_recordings(folder, layout)
-    with manifest.writing(target, header) as writer:
+    recordings, misplaced = find_recordings(folder, layout)
+    with caches.writing(target, header) as writer:
         remove_temporaries(target)
-        work = plan(folder, target, sources, strange, writer.manifest.entries)
-        tasks = [Job(folder, target, source, corpus, montage, notch) for source in work.todo]
+        work = plan(folder, target, recordings, misplaced, writer.manifest.entries)
+        tasks = [Job(folder, target, recording, corpus, montage, notch) for recording in work.todo]
         new = 0
         if work or not writer.manifest.finished:
-            writer.mark(manifest.BEGIN)
-            _leave_out(writer, target, work)
-            new = _carry_out(writer, target, tasks, jobs, on_progress)
-            writer.mark(manifest.END)
-        return _built(target, new, writer.manifest.entries.values())
-
-
-def _leave_out(writer: manifest.Writer, cache: Path, work: Plan) -> None:
-    for entry in work.changed:
-        _replace(writer, cache, entry)
-    for path in work.forgotten:
-        writer.forget(path)
-
-
-def _carry_out(
-    writer: manifest.Writer, cache: Path, tasks: list[Job], jobs: int, on_progress: Callable[[Progress], None] | None
-) -> int:
-    """Read recordings and write down what becomes of them; how many were cached."""
-    new = 0
-    try:
-        with closing(outcomes(tasks, jobs)) as entries:
-            for done, entry in enumerate(entries, 1):
-                _replace(writer, cache, entry)
-                new += isinstance(entry, Cached)
-                if on_progress is not None:
-                    on_progress(Progress(done, len(tasks), entry))
-    finally:  # after an interrupt, what processes that were ended had begun
-        remove_temporaries(cache)
-    return new
+            writer.mark(caches.BEGIN)
+            _update_entries(writer, target, work)
+            new = _process(writer, target, tasks, jobs, on_progress)
+            writer.mark(caches.END)
+        return _summary(target, new, writer.manifest.entries.values())
 
 
 def settings(layout: Layout, montage: Montage, notch: float) -> dict[str, Any]:
-    """The header of a manifest: all that the windows depend on, and who made them."""
+    """Return the header of a manifest: the settings that windows depend on, and the version of gbwatt."""
     return {
-        "format": manifest.FORMAT,
+        "format": caches.FORMAT,
         "gbwatt": gbwatt.__version__,
         "corpus": layout.name,
         "montage": montage.name,
@@ -334,16 +341,40 @@ def settings(layout: Layout, montage: Montage, notch: float) -> dict[str, Any]:
     }
 
 
-def _built(cache: Path, new: int, entries: Iterable[Entry]) -> Built:
-    entries = sorted(entries, key=lambda entry: entry.path)
-    cached = [entry for entry in entries if isinstance(entry, Cached)]
-    skipped = tuple(entry for entry in entries if isinstance(entry, Skipped))
-    return Built(cache, new, len(cached), sum(entry.n_windows for entry in cached), skipped)
+def _update_entries(writer: ManifestWriter, cache: Path, work: BuildPlan) -> None:
+    for entry in work.changed:
+        _write_entry(writer, cache, entry)
+    for path in work.forgotten:
+        writer.forget(path)
 
 
-def _replace(writer: manifest.Writer, cache: Path, entry: Entry) -> None:
-    """Write down what became of a recording; windows that it had and has no more are deleted."""
+def _process(
+    writer: ManifestWriter, cache: Path, tasks: list[Job], jobs: int, on_progress: Callable[[Progress], None] | None
+) -> int:
+    """Process recordings and write their entries; return how many were cached."""
+    new = 0
+    try:
+        with closing(process_recordings(tasks, jobs)) as entries:
+            for done, entry in enumerate(entries, 1):
+                _write_entry(writer, cache, entry)
+                new += isinstance(entry, CachedRecording)
+                if on_progress is not None:
+                    on_progress(Progress(done, len(tasks), entry))
+    finally:  # after an interrupt: files that killed processes had begun
+        remove_temporaries(cache)
+    return new
+
+
+def _write_entry(writer: ManifestWriter, cache: Path, entry: Entry) -> None:
+    """Write the entry of a recording; delete its windows if it is no longer cached."""
     old = writer.manifest.entries.get(entry.path)
     writer.add(entry)
-    if isinstance(old, Cached) and not isinstance(entry, Cached):
+    if isinstance(old, CachedRecording) and not isinstance(entry, CachedRecording):
         (cache / old.file).unlink(missing_ok=True)
+
+
+def _summary(cache: Path, new: int, entries: Iterable[Entry]) -> BuildSummary:
+    entries = sorted(entries, key=lambda entry: entry.path)
+    cached = [entry for entry in entries if isinstance(entry, CachedRecording)]
+    skipped = tuple(entry for entry in entries if isinstance(entry, SkippedRecording))
+    return BuildSummary(cache, new, len(cached), sum(entry.n_windows for entry in cached), skipped)

@@ -1,4 +1,4 @@
-"""Official layouts of the corpora: recordings, subjects, annotations and montages."""
+"""Official layouts of the corpora: recordings, subjects, annotations and montages, and the entries of a manifest."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from gbwatt._validation import check_one_of
 from gbwatt.data.montage import BIPOLAR, REFERENCES, REFERENTIAL, older_name
 from gbwatt.errors import DataError, MissingFileError
 
-#: Every kind, and what it says; the order is that in which they are looked for.
+#: Reasons to skip a recording, in the order in which they are checked.
 KINDS = {
-    "unknown-name": "the file is not named, or not placed, as the corpus has it",
+    "unknown-name": "the file name or folder does not follow the layout of the corpus",
     "subject-in-both": "a training recording of a subject who is also in the evaluation part",
-    "duplicate": "the same content as another recording, of which the first in order is kept",
-    "unreadable": "the system cannot read the file",
-    "not-edf": "the file is empty, or is no EDF file",
+    "duplicate": "the same content as an earlier recording, which is kept",
+    "unreadable": "the file cannot be read",
+    "not-edf": "the file is empty or not an EDF file",
     "damaged-header": "the EDF header contradicts itself or the size of the file",
     "discontinuous": "an EDF+ file with gaps",
     "truncated": "the file is shorter than its EDF header says",
     "missing-channel": "an electrode of the montage is missing",
-    "wrong-unit": "the samples are in no unit of voltage",
+    "wrong-unit": "the unit of the samples is not a voltage",
     "wrong-rate": "the sampling rate is too low for the band, or differs among the electrodes",
     "too-short": "the recording is shorter than a window",
-    "missing-annotations": "there is no annotation file",
+    "missing-annotations": "the annotation file does not exist",
     "empty-annotations": "the annotation file has no events",
-    "malformed-annotation": "a line of the annotation file cannot be understood",
+    "malformed-annotation": "a line of the annotation file cannot be parsed",
     "unknown-label": "an annotation has a label that the corpus does not define",
     "annotation-beyond-end": "an annotated event ends after the recording",
-    "flat": "a channel has one value from beginning to end",
+    "flat": "a channel is constant",
     "not-finite": "samples are NaN or infinite",
-    "failed": "an error that is not foreseen, or a process that died; tried again by the next call",
-    "gone": "the recording was cached once, and is not in the corpus folder any more",
+    "failed": "an unexpected error, or a process that died; retried by the next call",
+    "gone": "the recording was cached, but is no longer in the corpus folder",
 }
 
-#: Left out although nothing is damaged.
+#: Kinds of recordings that are skipped although they are not damaged.
 NO_DAMAGE = ("subject-in-both", "duplicate", "gone")
 
-#: May be otherwise the next time, though the file has not changed.
+#: Kinds that are retried even if the file has not changed.
 TRANSIENT = ("unreadable", "failed")
 
 
-class Unusable(Exception):
-    """A recording cannot be used: one of :data:`KINDS`, and the reason in words."""
+class UnusableRecording(Exception):
+    """A recording cannot be used; ``kind`` is one of :data:`KINDS`."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(kind, reason)
@@ -61,7 +61,7 @@ class Unusable(Exception):
 
 @dataclass(frozen=True)
 class FileState:
-    """A file of the corpus as it was read; the hash is empty where it was not read to the end."""
+    """Size, modification time and hash of a file; the hash is empty if the file was not read."""
 
     size: int
     mtime_ns: int
@@ -69,8 +69,24 @@ class FileState:
 
 
 @dataclass(frozen=True)
-class Skipped:
-    """A recording that is not in the cache: a kind of :data:`~gbwatt.clinical.corpora.layout.KINDS`, and the reason."""
+class SkippedRecording:
+    """A recording that is not in the cache.
+
+    Attributes
+    ----------
+    path : str
+        Path below the folder that contains ``train`` and ``eval``.
+    split : "train" or "eval"
+        Official part of the corpus.
+    subject : str
+        Name of the subject.
+    kind : str
+        One of :data:`~gbwatt.clinical.corpora.layout.KINDS`.
+    reason : str
+        Description of the problem.
+    source, annotation : FileState or None
+        State of the recording and of its annotation file.
+    """
 
     path: str
     split: str
@@ -82,31 +98,51 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Cached:
-    """The windows of a recording: where they are, and their labels as runs of (label, count)."""
+class CachedRecording:
+    """A recording in the cache.
+
+    Attributes
+    ----------
+    path : str
+        Path below the folder that contains ``train`` and ``eval``.
+    split : "train" or "eval"
+        Official part of the corpus.
+    subject : str
+        Name of the subject.
+    n_windows : int
+        Number of windows.
+    labels : tuple of (int, int)
+        Labels of the windows as runs of (label, count).
+    file : str
+        File of the windows, below the folder of the cache.
+    n_bytes, sha256 : int, str
+        Size and hash of that file.
+    source, annotation : FileState or None
+        State of the recording and of its annotation file.
+    """
 
     path: str
     split: str
     subject: str
     n_windows: int
     labels: tuple[tuple[int, int], ...]
-    file: str  # below the cache
+    file: str
     n_bytes: int
     sha256: str
     source: FileState
     annotation: FileState | None = None
 
     def window_labels(self) -> NDArray[np.int64]:
-        """The label of each window."""
+        """Return the label of each window."""
         values, counts = np.array(self.labels, dtype=np.int64).reshape(-1, 2).T
         return np.repeat(values, counts)
 
 
-Entry = Cached | Skipped
+Entry = CachedRecording | SkippedRecording
 
 
 def run_lengths(labels: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
-    """Labels as runs of (label, count).
+    """Return labels as runs of (label, count).
 
     Examples
     --------
@@ -119,27 +155,27 @@ def run_lengths(labels: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
 
 
 def to_record(entry: Entry) -> dict[str, Any]:
-    """An entry in a form that JSON keeps."""
+    """Return an entry as a dictionary for JSON."""
     return asdict(entry)
 
 
 def from_record(record: dict[str, Any]) -> Entry:
-    """The entry of :func:`to_record`, after JSON; a KeyError or TypeError if it is none."""
+    """Return the entry of a dictionary of :func:`to_record`; a wrong one raises KeyError or TypeError."""
     states = {name: None if record[name] is None else FileState(**record[name]) for name in ("source", "annotation")}
     if "kind" in record:
-        return Skipped(**{**record, **states})
+        return SkippedRecording(**{**record, **states})
     labels = tuple((int(label), int(count)) for label, count in record["labels"])
-    return Cached(**{**record, **states, "labels": labels})
+    return CachedRecording(**{**record, **states, "labels": labels})
 
 
 def sha256(file: Path) -> str:
-    """Hash of a file's content."""
+    """Return the hash of a file."""
     with file.open("rb") as stream:
         return file_digest(stream, "sha256").hexdigest()
 
 
 def state(file: Path, content: str = "") -> FileState:
-    """Size and time of a file, with the hash of its content if it is known."""
+    """Return the size and modification time of a file, with the given hash."""
     status = file.stat()
     return FileState(status.st_size, status.st_mtime_ns, content)
 
@@ -149,26 +185,26 @@ _LABEL = re.compile(rf"(?:EEG[\s_]+)?(?P<electrode>[A-Z]+\d*)(?:\s*-\s*(?P<refer
 
 @dataclass(frozen=True)
 class Montage:
-    """Channels of a model: electrodes against the reference of the recording, or differences of two."""
+    """Channels of a model: electrodes against the reference of the recording, or differences of two electrodes."""
 
     name: str
     ch_names: tuple[str, ...]
 
     @property
     def pairs(self) -> tuple[tuple[str, ...], ...]:
-        """The electrode, or both, of each channel."""
+        """The one or two electrodes of each channel."""
         return tuple(tuple(name.split("-")) for name in self.ch_names)
 
     @property
     def electrodes(self) -> tuple[str, ...]:
-        """All electrodes that are needed, each once."""
+        """All electrodes that are needed."""
         return tuple(dict.fromkeys(name for pair in self.pairs for name in pair))
 
 
 MONTAGES = {montage.name: montage for montage in (Montage("bipolar16", BIPOLAR), Montage("referential23", REFERENTIAL))}
 
 # fmt: off
-#: Channels of the temporal central parasagittal montage, by whose numbers events are annotated.
+#: Channels of the temporal central parasagittal montage; annotations refer to their numbers.
 TCP = (
     "FP1-F7", "F7-T3", "T3-T5", "T5-O1", "FP2-F8", "F8-T4", "T4-T6", "T6-O2", "A1-T3", "T3-C3", "C3-CZ",
     "CZ-C4", "C4-T4", "T4-A2", "FP1-F3", "F3-C3", "C3-P3", "P3-O1", "FP2-F4", "F4-C4", "C4-P4", "P4-O2",
@@ -177,49 +213,47 @@ TCP = (
 
 
 def electrode(label: str) -> tuple[str, str] | None:
-    """Electrode and reference of an EDF label; None for what is no electrode against a reference.
+    """Return the electrode and reference of an EDF label; None if the label has another form.
 
     Examples
     --------
     >>> [electrode(label) for label in ("EEG FP1-REF", "eeg t7-le ", "Cz", "EEG FP1-F7", "EDF Annotations")]
     [('FP1', 'REF'), ('T3', 'LE'), ('CZ', ''), None, None]
     """
-    found = _LABEL.fullmatch(label.strip().upper())
-    if found is None:
-        return None
-    name = found["electrode"]
-    return older_name(name), found["reference"] or ""
+    match = _LABEL.fullmatch(label.strip().upper())
+    return None if match is None else (older_name(match["electrode"]), match["reference"] or "")
 
 
 def places(montage: Montage, labels: Sequence[str]) -> dict[str, int]:
-    """Where the electrodes of a montage are among the labels of a file, all against one reference."""
+    """Return the index of each electrode of a montage among the labels of a file, all against one reference."""
     by_reference: dict[str, dict[str, int]] = {}
     for place, label in enumerate(labels):
-        found = electrode(label)
-        if found is not None:
-            by_reference.setdefault(found[1], {}).setdefault(found[0], place)
+        parsed = electrode(label)
+        if parsed is not None:
+            name, reference = parsed
+            by_reference.setdefault(reference, {}).setdefault(name, place)
     best = max(by_reference.values(), key=lambda own: len(own.keys() & set(montage.electrodes)), default={})
     missing = [name for name in montage.electrodes if name not in best]
     if missing:
-        raise Unusable(
+        raise UnusableRecording(
             "missing-channel",
-            f"{', '.join(missing)} of the {len(montage.electrodes)} electrodes of {montage.name} not among the "
+            f"{', '.join(missing)} of the {len(montage.electrodes)} electrodes of {montage.name} are not among the "
             f"{len(labels)} channels: {', '.join(labels)}",
         )
     return {name: best[name] for name in montage.electrodes}
 
 
-#: Forms of annotation files, in the order in which they are looked for.
+#: Suffixes of annotation files, in the order in which they are looked for.
 SUFFIXES = (".rec", ".csv")
 
-#: What ``.csv`` files call an event that is not of one channel.
+#: Channel of events in ``.csv`` files that concern all channels.
 ALL_CHANNELS = "TERM"
 HEADER = ("channel", "start_time", "stop_time", "label", "confidence")
 
 
 @dataclass(frozen=True)
 class Event:
-    """One annotation: from when to when, in seconds, and the number of its class from 0."""
+    """An annotated event: start and stop in seconds, and the number of its class, from 0."""
 
     start: float
     stop: float
@@ -228,25 +262,25 @@ class Event:
 
 
 def annotation_file(recording: Path) -> Path | None:
-    """The annotations beside a recording, if there are any."""
+    """Return the annotation file of a recording, or None."""
     return next((file for suffix in SUFFIXES if (file := recording.with_suffix(suffix)).is_file()), None)
 
 
 def read_events(file: Path, class_names: Sequence[str], seconds: float) -> list[Event]:
-    """Events of a recording that lasts so many seconds, in the order of the file."""
+    """Read the events of a recording of the given duration, in the order of the file."""
     text = file.read_bytes().decode("utf-8-sig", errors="replace")
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
     lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
     if file.suffix == ".csv" and lines:
         _require_header(file, *lines.pop(0))
     if not lines:
-        raise Unusable("empty-annotations", f"{file.name} has no events")
+        raise UnusableRecording("empty-annotations", f"{file.name} has no events")
     events = [_event(file, number, line, class_names) for number, line in lines]
     late = [event for event in events if event.stop > seconds]
     if late:
-        raise Unusable(
+        raise UnusableRecording(
             "annotation-beyond-end",
-            f"{file.name}, line {late[0].line}: an event until {late[0].stop:g} s, in a recording of {seconds:g} s"
+            f"{file.name}, line {late[0].line}: an event ends at {late[0].stop:g} s in a recording of {seconds:g} s"
             + (f"; {len(late)} such events" if len(late) > 1 else ""),
         )
     return events
@@ -278,7 +312,7 @@ def _is_channel(text: str) -> bool:
 
 
 def _whole(text: str) -> int | None:
-    """The number that a text is, also as ``6.0``; None for what is no whole number."""
+    """Return the integer in a text such as ``6`` or ``6.0``, or None."""
     try:
         number = float(text)
     except ValueError:
@@ -287,20 +321,22 @@ def _whole(text: str) -> int | None:
 
 
 def _label(file: Path, number: int, text: str, class_names: Sequence[str]) -> int:
-    """Numbers count from 1 in both forms; names are those of the classes."""
+    """Return the class of a label: a name, or a number from 1."""
     if text.casefold() in class_names:
         return class_names.index(text.casefold())
-    found = _whole(text)
-    if found is not None and 1 <= found <= len(class_names):
-        return found - 1
-    raise Unusable(
+    value = _whole(text)
+    if value is not None and 1 <= value <= len(class_names):
+        return value - 1
+    raise UnusableRecording(
         "unknown-label",
         f"{file.name}, line {number}: label {text!r}; 1 to {len(class_names)} are {', '.join(class_names)}",
     )
 
 
-def _malformed(file: Path, number: int, line: str, needed: str) -> Unusable:
-    return Unusable("malformed-annotation", f"{file.name}, line {number}: found {line[:80]!r}; {needed} is needed")
+def _malformed(file: Path, number: int, line: str, needed: str) -> UnusableRecording:
+    return UnusableRecording(
+        "malformed-annotation", f"{file.name}, line {number}: found {line[:80]!r}; {needed} is needed"
+    )
 
 
 SPLITS = ("train", "eval")
@@ -308,16 +344,29 @@ SPLITS = ("train", "eval")
 
 @dataclass(frozen=True)
 class Layout:
-    """What is known of a corpus before any file is read.
+    """Folders, classes and windows of a corpus.
 
-    ``folders`` are the classes, where these are folders; otherwise each window is an annotated event.
+    Attributes
+    ----------
+    name, title : str
+        Short and full name.
+    class_names : tuple of str
+        Names of the classes.
+    window_seconds : float
+        Duration of a window.
+    names : re.Pattern
+        Pattern of file names without suffix, with a group for the subject.
+    example : str
+        Path of a recording, for messages.
+    folders : tuple of str
+        Folders of the classes; empty if each window is an annotated event.
     """
 
     name: str
     title: str
     class_names: tuple[str, ...]
     window_seconds: float
-    names: re.Pattern[str]  # of files, without suffix, with a group for the subject
+    names: re.Pattern[str]
     example: str
     folders: tuple[str, ...] = ()
 
@@ -343,17 +392,17 @@ LAYOUTS = {layout.name: layout for layout in (TUAB, TUEV)}
 
 
 @dataclass(frozen=True, order=True)
-class Source:
-    """A recording of a corpus: its path below the folder that has ``train`` and ``eval``, and what that says."""
+class Recording:
+    """A recording of a corpus: its path below the folder that contains ``train`` and ``eval``, and its meaning."""
 
     path: str
     split: str
     subject: str
-    label: int | None  # None where events are annotated
+    label: int | None  # None if events are annotated
 
 
 def find_layout(name: str) -> Layout:
-    """The layout of a corpus by name."""
+    """Return the layout of a corpus."""
     check_one_of("corpus", name, tuple(LAYOUTS))
     return LAYOUTS[name]
 
@@ -362,49 +411,49 @@ def find_layout(name: str) -> Layout:
 
 
 def corpus_folder(root: str | Path, layout: Layout) -> Path:
-    """The folder that has ``train`` and ``eval``: the root, its ``edf``, or that of the one version below it."""
+    """Return the folder with ``train`` and ``eval``: the root, ``edf`` in it, or ``edf`` of its only version."""
     root = Path(root).expanduser()
     if not root.is_dir():
-        raise MissingFileError(f"root={str(root)!r} is no folder; it is the one that has the {layout.title}.")
+        raise MissingFileError(f"root={str(root)!r} is not a folder; give the folder of the {layout.title}.")
     for candidates in ([root], [root / "edf"], sorted(root.glob("*/edf"))):
-        found = [folder for folder in candidates if any((folder / split).is_dir() for split in SPLITS)]
-        if len(found) > 1:
-            versions = " and ".join(folder.parent.name for folder in found)
-            raise DataError(root, f"several versions, {versions}", "one", f"Name one of them: {found[0].parent}")
-        if found:
-            _require_folders(found[0], layout)
-            return found[0]
-    there = ", ".join(sorted(child.name for child in root.iterdir())[:6]) or "nothing"
-    raise DataError(root, there, f"folders train and eval, here, in edf or in VERSION/edf, as {layout.title} has them")
+        folders = [folder for folder in candidates if any((folder / split).is_dir() for split in SPLITS)]
+        if len(folders) > 1:
+            versions = " and ".join(folder.parent.name for folder in folders)
+            raise DataError(root, f"several versions, {versions}", "one", f"Give one of them: {folders[0].parent}")
+        if folders:
+            _require_folders(folders[0], layout)
+            return folders[0]
+    content = ", ".join(sorted(child.name for child in root.iterdir())[:6]) or "nothing"
+    raise DataError(root, content, f"the folders train and eval of the {layout.title}, here, in edf or in VERSION/edf")
 
 
 def _require_folders(folder: Path, layout: Layout) -> None:
     needed = [split for split in SPLITS if not layout.folders] + [f"{s}/{c}" for s in SPLITS for c in layout.folders]
     missing = [name for name in needed if not (folder / name).is_dir()]
     if missing:
-        remedy = "Is it another corpus, or has not all of it been copied?"
-        raise DataError(folder, f"no folder {' nor '.join(missing)}", f"files as {layout.example}", remedy)
+        remedy = "It may be another corpus, or incompletely copied."
+        raise DataError(folder, f"no folder {' or '.join(missing)}", f"files such as {layout.example}", remedy)
     if not layout.folders and any((folder / "train" / name).is_dir() for name in TUAB.folders):
-        raise DataError(folder, "train/normal", f"files as {layout.example}", f"It may be corpus={TUAB.name!r}.")
+        raise DataError(folder, "train/normal", f"files such as {layout.example}", f"It may be corpus={TUAB.name!r}.")
 
 
 # ---- recordings
 
 
-def find_recordings(folder: Path, layout: Layout) -> tuple[list[Source], list[Skipped]]:
-    """All recordings in the order of their paths, and the files whose names say not enough."""
-    sources: list[Source] = []
-    strange: list[Skipped] = []
+def find_recordings(folder: Path, layout: Layout) -> tuple[list[Recording], list[SkippedRecording]]:
+    """Return all recordings in the order of their paths, and the EDF files that do not follow the layout."""
+    recordings: list[Recording] = []
+    misplaced: list[SkippedRecording] = []
     for path in sorted(path for split in SPLITS for path in _edf_files(folder, split)):
-        found = _source(path, layout)
-        if isinstance(found, Source):
-            sources.append(found)
+        recording = _recording(path, layout)
+        if isinstance(recording, Recording):
+            recordings.append(recording)
         else:
-            strange.append(found)
-    if not sources:
-        found_text = f"{len(strange)} EDF files with other names" if strange else "no EDF file"
-        raise DataError(folder, found_text, f"recordings as {layout.example}")
-    return sources, strange
+            misplaced.append(recording)
+    if not recordings:
+        content = f"{len(misplaced)} EDF files with other names" if misplaced else "no EDF file"
+        raise DataError(folder, content, f"recordings such as {layout.example}")
+    return recordings, misplaced
 
 
 def _edf_files(folder: Path, split: str) -> Iterator[str]:
@@ -416,15 +465,15 @@ def _edf_files(folder: Path, split: str) -> Iterator[str]:
 
 
 def _not_listed(error: OSError) -> None:
-    """A folder that cannot be listed may have any number of recordings: that is no matter of one of them."""
+    """Stop at a folder that cannot be listed: it may contain any number of recordings."""
     raise DataError(error.filename, f"a folder that cannot be listed ({error.strerror})", "one that can be read")
 
 
-def _source(path: str, layout: Layout) -> Source | Skipped:
+def _recording(path: str, layout: Layout) -> Recording | SkippedRecording:
     split, *between, file = path.split("/")
     named = layout.names.fullmatch(file[: -len(".edf")])
     place = between[0] if between else ""
     if named is None or (layout.folders and place not in layout.folders):
-        return Skipped(path, split, "", "unknown-name", f"the path is not as {layout.example}")
+        return SkippedRecording(path, split, "", "unknown-name", f"the path is not like {layout.example}")
     subject = next(name for name in named.groups() if name)
-    return Source(path, split, subject, layout.folders.index(place) if layout.folders else None)
+    return Recording(path, split, subject, layout.folders.index(place) if layout.folders else None)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gbwatt.data.formats.interchange import from_moabb
 from gbwatt.data.trials import Trials
-from gbwatt.errors import MissingFileError, ParameterError
+from gbwatt.errors import MissingFileError, PackageError, ParameterError
 
 Array = NDArray[Any]
 
@@ -63,9 +63,7 @@ def _moabb(part: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "moabb":
             raise
-        raise ModuleNotFoundError(
-            "MOABB is not installed, and this data set is read by it: pip install 'gbwatt[moabb]'"
-        ) from error
+        raise PackageError.missing("MOABB", "this data set", "moabb") from error
 
 
 def open_dataset(dataset: str, **options: Any) -> Any:
