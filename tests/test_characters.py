@@ -9,7 +9,7 @@ import pytest
 from gbwatt._text import UNSAFE, printable, replace_unsafe
 from gbwatt.data._trial_fields import plain_name
 from gbwatt.errors import InputError, ParameterError
-from gbwatt.experiments.config import from_mapping
+from gbwatt.experiments.config import experiment_from_dict
 from gbwatt.experiments.table_formats import markdown, visible, visible_lines
 from gbwatt.report.page import clean
 
@@ -48,6 +48,6 @@ def test_lines_and_tabs_stay_where_they_are_kept():
 @pytest.mark.parametrize("character", ["\u200b", "\u200f", "\ufeff"], ids=ascii)
 def test_names_in_experiment_files_have_no_hidden_characters(character):
     with pytest.raises(InputError, match="control characters"):
-        from_mapping(
+        experiment_from_dict(
             {"name": "small", "title": f"Main{character} table", "datasets": ["simulated-ssvep"], "models": ["gbwatt"]}
         )

@@ -143,7 +143,7 @@ def test_an_interrupt_stops_cleanly(file):
     running.send_signal(signal.SIGTERM)
     said, _ = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert "the same command goes on" in " ".join(said.split())
+    assert "run the same command to continue" in " ".join(said.split())
     assert "Traceback" not in said
     assert len(scores(store)) >= 1
 
@@ -273,7 +273,7 @@ def test_an_experiment_of_ones_own_takes_precedence(tmp_path, monkeypatch, capsy
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("mian", "Did you mean 'main'"), ("experiments/main.yaml", "'main', without folder and ending")]
+    ("name", "hint"), [("mian", "Did you mean 'main'"), ("experiments/main.yaml", "'main', without folder and suffix")]
 )
 def test_an_unknown_experiment_is_named_with_what_could_be_meant(tmp_path, monkeypatch, capsys, name, hint):
     monkeypatch.chdir(tmp_path)

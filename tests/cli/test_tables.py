@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from gbwatt.cli import main
-from gbwatt.cli.options import experiment_file
-from gbwatt.experiments.config import from_mapping, read
+from gbwatt.experiments.config import experiment_from_dict, read_experiment
 from gbwatt.experiments.grid import lines
 from gbwatt.experiments.runs import Row, Run
 from gbwatt.experiments.store import Store
@@ -36,9 +35,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments/small.yaml").write_text(yaml.safe_dump(EXPERIMENT))
     with Store(tmp_path / "results.sqlite") as store:
-        for cell in from_mapping(EXPERIMENT).cells()[:-1]:
-            accuracy = 0.5 + 0.1 * (cell.label == "MAtt") + 0.02 * cell.run.subject
-            store.add(Row(cell.run.key, "done", cell.run.to_dict(), accuracy=accuracy))
+        for labelled in experiment_from_dict(EXPERIMENT).labelled_runs()[:-1]:
+            accuracy = 0.5 + 0.1 * (labelled.label == "MAtt") + 0.02 * labelled.run.subject
+            store.add(Row(labelled.run.key, "done", labelled.run.to_dict(), accuracy=accuracy))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -90,13 +89,13 @@ def test_a_page_is_filled_with_tables_and_then_stays(folder, monkeypatch, capsys
     page = folder / "page.md"
     page.write_text("# Here\n<!-- table: small | reference: MAtt -->\n<!-- /table -->\nθ stays.\n", encoding="utf-8")
     assert gbwatt(monkeypatch, "tables", "--fill", "page.md") == 0
-    assert "page.md: made anew" in capsys.readouterr().out
+    assert "page.md: updated" in capsys.readouterr().out
     filled = page.read_text(encoding="utf-8")
     assert "64.00" in filled
     assert "compared with MAtt" in filled
     assert filled.endswith("<!-- /table -->\nθ stays.\n")
     assert gbwatt(monkeypatch, "tables", "--fill", "page.md") == 0
-    assert "page.md: nothing new" in capsys.readouterr().out
+    assert "page.md: no changes" in capsys.readouterr().out
     assert page.read_text(encoding="utf-8") == filled
 
 
@@ -104,18 +103,18 @@ def test_a_page_is_filled_with_figures_beside_it(folder, monkeypatch, capsys):
     page = folder / "page.md"
     page.write_text("<!-- figure: small -->\n<!-- /figure -->\n")
     assert gbwatt(monkeypatch, "tables", "--fill", "page.md") == 0
-    assert capsys.readouterr().out.splitlines() == ["page.md: made anew", "page-small.svg: made anew"]
+    assert capsys.readouterr().out.splitlines() == ["page.md: updated", "page-small.svg: updated"]
     assert "](page-small.svg)\n\n*Accuracy in percent" in page.read_text(encoding="utf-8")
     assert (folder / "page-small.svg").read_text(encoding="utf-8").startswith("<svg ")
     assert gbwatt(monkeypatch, "tables", "--fill", "page.md") == 0
-    assert "page.md: nothing new" in capsys.readouterr().out
+    assert "page.md: no changes" in capsys.readouterr().out
 
 
 def test_a_place_without_results_says_how_to_get_some(folder, monkeypatch):
     page = folder / "page.md"
     page.write_text("<!-- table: theta -->\n<!-- /table -->\n<!-- figure: theta -->\nold\n<!-- /figure -->\n")
     assert gbwatt(monkeypatch, "tables", "--fill", "page.md") == 0
-    assert page.read_text().count("no results yet: `gbwatt benchmark theta`") == 2
+    assert page.read_text().count("No results yet: run `gbwatt benchmark theta`") == 2
     assert "old" not in page.read_text()
 
 
@@ -136,7 +135,7 @@ def test_a_page_that_cannot_be_filled_is_left_alone(folder, monkeypatch, capsys)
 def test_claims_get_their_verdicts_from_what_there_is(folder, monkeypatch, capsys):
     assert not (folder / "experiments/main.yaml").exists()
     with Store("results.sqlite") as store:
-        for line in lines(read(experiment_file("main"), ["training.max_epochs=2"])):
+        for line in lines(read_experiment("main", ["training.max_epochs=2"])):
             for subject in range(1, 12):
                 run = Run("mamem-ssvep-ii", subject, seed=0, data="", **line.on("mamem-ssvep-ii"))
                 if line.label in ("MAtt", "GBWAtt (θ = 1.5)"):
@@ -158,10 +157,10 @@ def test_claims_get_their_verdicts_from_what_there_is(folder, monkeypatch, capsy
 
 @pytest.mark.usefixtures("folder")
 def test_results_of_a_changed_experiment_are_shown_with_the_same_change(monkeypatch, capsys):
-    changed = from_mapping({**EXPERIMENT, "training": {"max_epochs": 3}})
+    changed = experiment_from_dict({**EXPERIMENT, "training": {"max_epochs": 3}})
     with Store("results.sqlite") as store:
-        for cell in changed.cells():
-            store.add(Row(cell.run.key, "done", cell.run.to_dict(), accuracy=0.25))
+        for labelled in changed.labelled_runs():
+            store.add(Row(labelled.run.key, "done", labelled.run.to_dict(), accuracy=0.25))
     assert gbwatt(monkeypatch, "tables", "small", "--set", "training.max_epochs=3", "--format", "markdown") == 0
     said = capsys.readouterr().out
     assert "25.00" in said
@@ -170,7 +169,7 @@ def test_results_of_a_changed_experiment_are_shown_with_the_same_change(monkeypa
 
 @pytest.mark.usefixtures("folder")
 def test_failed_runs_are_shown_with_their_tracebacks(monkeypatch, capsys):
-    run = from_mapping(EXPERIMENT).cells()[-1].run
+    run = experiment_from_dict(EXPERIMENT).labelled_runs()[-1].run
     with Store("results.sqlite") as store:
         store.add(Row(run.key, "failed", run.to_dict(), traceback="Traceback …\nValueError: [no] such thing"))
     assert gbwatt(monkeypatch, "store", "failed") == 0
@@ -199,7 +198,7 @@ def test_rows_of_a_damaged_store_are_recovered_by_a_command(folder, monkeypatch,
     assert gbwatt(monkeypatch, "tables", "small") == 2
     assert "gbwatt store recover" in capsys.readouterr().err
     assert gbwatt(monkeypatch, "store", "recover", "results.sqlite", "--store", "new.sqlite") == 0
-    assert "10 rows of results.sqlite in new.sqlite" in " ".join(capsys.readouterr().out.split())
+    assert "10 rows of results.sqlite copied to new.sqlite" in " ".join(capsys.readouterr().out.split())
     assert gbwatt(monkeypatch, "tables", "small", "--store", "new.sqlite") == 0
 
 
@@ -207,17 +206,17 @@ def test_rows_of_a_damaged_store_are_recovered_by_a_command(folder, monkeypatch,
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["tables", "--fill", "page.md", "--reference", "MAtt"], "leave out the other options"),
+        (["tables", "--fill", "page.md", "--reference", "MAtt"], "remove the other options"),
         (["tables", "small", "-o", "none/table.md"], "cannot be written"),
         (["store", "export", "results.sqlite"], "is an SQLite file"),
         (["tables"], "give the name of an experiment, or --fill"),
         (["tables", "small", "--fill", "page.md"], "give the name of an experiment, or --fill"),
-        (["tables", "claims", "--reference", "MAtt"], "leave out the reference"),
-        (["tables", "--fill", "none.md"], "none.md is no file"),
+        (["tables", "claims", "--reference", "MAtt"], "do not give a reference"),
+        (["tables", "--fill", "none.md"], "none.md does not exist"),
         (["tables", "smal"], "small"),
         (["tables", "small", "--reference", "Matt"], "Did you mean 'MAtt'"),
         (["tables", "small", "--format", "excel"], "format"),
-        (["tables", "small", "--dataset", "mamem"], "there are 11 results in results.sqlite, and none"),
+        (["tables", "small", "--dataset", "mamem"], "results.sqlite: none of the 11 results"),
         (["tables", "small", "--store", "none.sqlite"], "none.sqlite"),
         (["store", "merge", "none.sqlite"], "none.sqlite"),
         (["store", "import", "none.csv"], "none.csv"),

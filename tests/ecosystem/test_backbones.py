@@ -162,14 +162,14 @@ def test_bipolar_channels_are_differences_of_electrodes_by_whatever_name():
     ("name", "change", "said"),
     [
         ("biot", {"n_chans": 3, "ch_names": ["FP1", "F7", "T3"]}, "ch_names lacks T5, O1"),
-        ("biot", {"n_chans": 5}, "biot has to know its channels: give ch_names, 5 names"),
-        ("biot", {"n_times": 100}, "n_times=100: BIOT takes spectra of 200 samples"),
-        ("labram", {"n_times": 500}, "n_times=500: LaBraM cuts patches of 200 samples"),
-        ("labram", {"n_chans": 2, "ch_names": ["CZ", "EKG"]}, "ch_names has EKG, which LaBraM has no place for"),
+        ("biot", {"n_chans": 5}, "biot needs the names of 5 channels: give ch_names"),
+        ("biot", {"n_times": 100}, "n_times=100: BIOT computes spectra of 200 samples"),
+        ("labram", {"n_times": 500}, "n_times=500: LaBraM needs a multiple of 200 samples"),
+        ("labram", {"n_chans": 2, "ch_names": ["CZ", "EKG"]}, "ch_names has EKG, which LaBraM does not know"),
         ("labram", {"n_chans": 2, "ch_names": ["CZ"]}, "ch_names has 1 names for n_chans=2"),
-        ("labram", {"sfreq": 250.0}, "sfreq=250: labram was made for 200 Hz; resample"),
-        ("labram", {"weights": None}, "labram needs the weights of its pretraining"),
-        ("biot", {"weights": "nowhere.ckpt"}, "there is no nowhere.ckpt"),
+        ("labram", {"sfreq": 250.0}, "sfreq=250: labram needs 200 Hz; resample"),
+        ("labram", {"weights": None}, "labram needs pretrained weights"),
+        ("biot", {"weights": "nowhere.ckpt"}, "nowhere.ckpt does not exist"),
     ],
 )
 def test_what_a_backbone_cannot_do_is_refused(name, change, said):
@@ -247,7 +247,7 @@ def test_weights_of_labram_are_read_from_its_pretraining(tmp_path):
     assert report.new == ("fc_norm.weight", "fc_norm.bias")
     assert report.cut == {"network.temporal_embedding": "the first 3 of 16"}
     assert set(report.ignored) == {name for name in whole if name not in state}
-    assert {why for name, why in report.ignored.items() if "norm" not in name} == {"of the pretraining alone"}
+    assert {why for name, why in report.ignored.items() if "norm" not in name} == {"only used in pretraining"}
 
 
 def test_of_sixteen_seconds_all_places_in_time_are_taken(tmp_path):

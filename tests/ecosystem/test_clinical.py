@@ -20,10 +20,9 @@ pytest.importorskip("braindecode", reason="braindecode is not installed: pip ins
 from typer.testing import CliRunner
 
 from gbwatt.cli.app import app
-from gbwatt.cli.options import PACKAGED
 from gbwatt.clinical.corpora import Corpus, build
 from gbwatt.decoding import training_record
-from gbwatt.experiments.config import read
+from gbwatt.experiments.config import PACKAGED, read_experiment
 from gbwatt.experiments.store import Store
 from gbwatt.models.serialization import load_pretrained
 from tests.clinical.corpora.synthetic import write_tuab, write_tuev
@@ -116,8 +115,8 @@ def test_other_weights_make_other_runs_and_no_others(root, tmp_path):
         for content in ("one", "two"):
             (root / "weights" / "labram-base.pth").write_text(content)
             (root / "weights" / ".hidden").write_text(content)
-            cells = read(EXPERIMENT).cells(datasets=["tuev"], seeds=1, root=root)
-            keys[content] = {cell.label: cell.run.key for cell in cells}
+            labelled_runs = read_experiment(EXPERIMENT).labelled_runs(datasets=["tuev"], seeds=1, root=root)
+            keys[content] = {labelled.label: labelled.run.key for labelled in labelled_runs}
         changed = {label for label, key in keys["one"].items() if keys["two"][label] != key}
         assert changed == {"LaBraM-Base", "LaBraM-MAtt", "LaBraM-GBWAtt"}
         found = json.loads(gbwatt(*words, "--store", root / "results.sqlite", "--json", *SHORT).stdout)
@@ -135,7 +134,7 @@ def test_without_weights_runs_fail_and_say_what_to_do(root, tmp_path):
     with Store(store, create=False) as kept:
         said = {row.traceback.strip().splitlines()[-1] for row in kept.rows()}
     assert len(said) == 2
-    assert all("there is no" in text and "weights='random'" in text for text in said)
+    assert all("does not exist" in text and "weights='random'" in text for text in said)
 
 
 def test_corpora_that_are_not_there_are_said_with_where_to_get_them(tmp_path):
@@ -257,7 +256,7 @@ def test_a_training_that_was_killed_goes_on_to_the_same_result(alone, root, tmp_
     [
         (["--backbone", "bios"], "Did you mean 'biot'"),
         (["--head", "gbwat"], "Did you mean 'gbwatt'"),
-        (["--weights", "nowhere.pth"], "there is no nowhere.pth"),
+        (["--weights", "nowhere.pth"], "nowhere.pth does not exist"),
         (["--precision", "half"], "precision='half'"),
         (["--shards", "0"], "shards=0"),
         (["--precision", "float16"], "needs a GPU"),

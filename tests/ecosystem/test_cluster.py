@@ -9,9 +9,9 @@ import threading
 import pytest
 
 from gbwatt.errors import ParameterError
-from gbwatt.experiments.config import from_mapping
-from gbwatt.experiments.runner import Cluster, Local, carry_out
-from gbwatt.experiments.store import Store
+from gbwatt.experiments.config import experiment_from_dict
+from gbwatt.experiments.runner import benchmark, run_on_cluster
+from gbwatt.experiments.runs import Row
 
 pytestmark = pytest.mark.ecosystem
 distributed = pytest.importorskip("distributed")
@@ -27,19 +27,14 @@ EXPERIMENT = {
 }
 
 
-def scores(store: Store) -> dict[str, tuple[str, float, float]]:
-    return {row.key: (row.status, row.accuracy, row.loss) for row in store.rows()}
+def scores(rows: list[Row]) -> dict[str, tuple[str, float, float]]:
+    return {row.key: (row.status, row.accuracy, row.loss) for row in rows}
 
 
 def test_a_cluster_that_loses_a_worker_finds_the_same_numbers(tmp_path):
-    runs = [cell.run for cell in from_mapping(EXPERIMENT).cells()]
-    with Store(tmp_path / "here.sqlite") as here:
-        carry_out(runs, here, Local(jobs=2), lambda row: None)
-        expected = scores(here)
-    with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
-        Store(tmp_path / "there.sqlite") as there,
-    ):
+    experiment = experiment_from_dict(EXPERIMENT)
+    expected = scores(benchmark(experiment, tmp_path / "here.sqlite", jobs=2))
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
         victim = next(iter(cluster.workers.values())).pid
         killed = threading.Event()
 
@@ -48,13 +43,13 @@ def test_a_cluster_that_loses_a_worker_finds_the_same_numbers(tmp_path):
                 killed.set()
                 os.kill(victim, signal.SIGKILL)
 
-        outcome = carry_out(runs, there, Cluster(cluster.scheduler_address), kill)
+        there = benchmark(experiment, tmp_path / "there.sqlite", scheduler=cluster.scheduler_address, on_row=kill)
         assert killed.is_set()
-        assert (outcome.done, outcome.failed) == (12, 0)
+        assert [row.status for row in there] == ["done"] * 12
         assert scores(there) == expected
 
 
 def test_a_scheduler_that_is_not_there_is_named():
-    runs = [from_mapping(EXPERIMENT).cells()[0].run]
+    runs = [experiment_from_dict(EXPERIMENT).labelled_runs()[0].run]
     with pytest.raises(ParameterError, match=r"tcp://127\.0\.0\.1:9.*dask scheduler"):
-        next(Cluster("tcp://127.0.0.1:9").rows(runs))
+        next(run_on_cluster(runs, "tcp://127.0.0.1:9"))

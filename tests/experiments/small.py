@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gbwatt.experiments.config import from_mapping
+from gbwatt.experiments.config import experiment_from_dict
 
 
 def experiment(**changes):
@@ -26,5 +26,5 @@ def one(**row):
     return experiment(models=[{"label": "GBWAtt", "model": "gbwatt", **row}])
 
 
-def cells(mapping, **arguments):
-    return from_mapping(mapping).cells(**{"simulated": "always", **arguments})
+def labelled_runs(mapping, **arguments):
+    return experiment_from_dict(mapping).labelled_runs(**{"simulated": "always", **arguments})

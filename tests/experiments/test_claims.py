@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gbwatt.cli.options import PACKAGED
-from gbwatt.experiments.claims import CLAIMS, EXPERIMENTS, Claim, Contrast, Line, claims_table, judge
-from gbwatt.experiments.config import read
-from gbwatt.experiments.grid import lines
+from gbwatt.experiments.claims import CLAIMS, EXPERIMENTS, Claim, Contrast, claims_table, judge
+from gbwatt.experiments.config import PACKAGED, read_experiment
+from gbwatt.experiments.grid import collect_results, lines
 from gbwatt.experiments.paper import SSVEP, TABLES
-from gbwatt.experiments.runs import Cell, Row, Run
-from gbwatt.experiments.tables import gather
+from gbwatt.experiments.runs import LabelledRun, Row, Run
 
 FOLDER = PACKAGED
 SUBJECTS = range(1, 12)
@@ -18,18 +16,20 @@ SUBJECTS = range(1, 12)
 
 def grid_of(**scores):
     """A grid of lines A, B, ... on SSVEP; a score is a number, or a function of the subject."""
-    cells, rows = [], {}
+    labelled, rows = [], {}
     for label, score in scores.items():
         for subject in SUBJECTS:
             run = Run(SSVEP, subject, label, seed=0, data="")
             value = score(subject) if callable(score) else score
-            cells.append(Cell(label, "", run))
+            labelled.append(LabelledRun(label, "", run))
             rows[run.key] = Row(run.key, "done", run.to_dict(), accuracy=value, seconds_per_epoch=10 * value)
-    return gather(cells, rows)
+    return collect_results(labelled, rows)
 
 
 def claim(*contrasts, quantity="score", table="main"):
-    made = tuple(Contrast(*(tuple(map(Line, side.split("+"))) for side in text.split(">"))) for text in contrasts)
+    made = tuple(
+        Contrast(*(tuple((name, "") for name in side.split("+")) for side in text.split(">"))) for text in contrasts
+    )
     return Claim("…", "main", made, (SSVEP,), quantity, table)
 
 
@@ -92,7 +92,7 @@ def test_comparisons_of_one_claim_are_corrected_together():
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_claims_speak_of_lines_that_experiments_have(name):
-    known = {(line.label, line.setting) for line in lines(read(FOLDER / f"{name}.yaml"))}
+    known = {(line.label, line.setting) for line in lines(read_experiment(FOLDER / f"{name}.yaml"))}
     asked = [line for one in CLAIMS if one.experiment == name for c in one.contrasts for side in c for line in side]
     assert asked
     assert set(asked) <= known
@@ -109,7 +109,7 @@ def test_the_numbers_of_the_paper_are_for_its_claims(one):
 
 
 def test_the_table_has_every_claim_and_the_comparisons_there_are():
-    table = claims_table({"main": gather([], {})})
+    table = claims_table({"main": collect_results([], {})})
     assert len(table.lines) == len(CLAIMS)
     verdicts = {value for line in table.lines for value in line if value in ("reproduced", "not testable here")}
     assert verdicts == {"not testable here"}

@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from gbwatt.errors import ParameterError
-from gbwatt.experiments.config import ConfigurationError, from_mapping, override, read
+from gbwatt.experiments.config import ConfigurationError, experiment_from_dict, override, read_experiment
 from gbwatt.experiments.yaml_io import show
 from tests.experiments.small import experiment, one
 
@@ -37,7 +37,7 @@ def vary(axis="options.theta", values=(1, 1.5), **how):
 BAD = {
     "key": (experiment(sedes=3), "sedes: key='sedes' is not known;", "Did you mean 'seeds'?"),
     "missing key": ({k: v for k, v in experiment().items() if k != "datasets"}, "datasets: is missing."),
-    "name": (experiment(name="Main table"), "name: name='Main table' must be small letters"),
+    "name": (experiment(name="Main table"), "name: name='Main table' must be lower-case letters"),
     "text": (experiment(title=3), "title: must be text, got 3."),
     "paper": (experiment(paper="mian"), "paper: paper_table='mian' is not known", "Did you mean 'main'?"),
     "data set": (experiment(datasets=["bci-em"]), "datasets[0]: dataset='bci-em' is not known", "'bci-ern'?"),
@@ -45,15 +45,15 @@ BAD = {
     "not a list": (experiment(datasets="mamem"), "datasets: must be a list, got 'mamem'."),
     "data set twice": (experiment(datasets=["mamem", "mamem-ssvep-ii"]), "datasets has 'mamem-ssvep-ii' twice."),
     "simulated": (experiment(simulated="allways"), "simulated='allways' is not known", "Did you mean 'always'?"),
-    "subjects": (experiment(subjects=3), "subjects=3 must be 'all', or a list of numbers."),
+    "subjects": (experiment(subjects=3), "subjects=3 must be 'all' or a list of numbers."),
     "subject": (experiment(subjects=[1, "2"]), "subjects[1]='2' must be a whole number, 0 or more."),
     "seeds": (experiment(seeds=0), "seeds=0 must be a whole number, 1 or more."),
     "seeds twice": (experiment(seeds=[0, 1, 0]), "seeds has 0 twice."),
     "negative seed": (experiment(seeds=[0, -1]), "seeds[1]=-1 must be a whole number, 0 or more."),
     "no seed": (experiment(seeds=[]), "seeds must not be empty."),
-    "seeds of another kind": (experiment(seeds=True), "seeds=True must be how many there are, or a list of them."),
+    "seeds of another kind": (experiment(seeds=True), "seeds=True must be a number of seeds or a list of seeds."),
     "no model": (experiment(models=[]), "models: models must not be empty."),
-    "not a model": (experiment(models=["matt"]), "models[0]: must have keys with values, got 'matt'."),
+    "not a model": (experiment(models=["matt"]), "models[0]: must be a mapping, got 'matt'."),
     "model": (one(model="gbwat"), "models[0].model: model='gbwat' is not known", "Did you mean 'gbwatt'?"),
     "option": (one(options={"thta": 1}), "models[0].options.thta: model 'gbwatt': option='thta'", "mean 'theta'?"),
     "option of the signal": (
@@ -74,15 +74,15 @@ BAD = {
     ),
     "half an epoch": (
         experiment(training={"max_epochs": 0.5}),
-        "training.max_epochs: must be a whole number, got 0.5.",
+        "training.max_epochs: must be an integer, got 0.5.",
     ),
     "label twice": (
         experiment(models=[one()["models"][0]] * 2),
-        "models[1].label: label='GBWAtt' is that of models[0]",
+        "models[1].label: label='GBWAtt' is also used by models[0]",
     ),
     "other's set": (
         one(datasets=["bci-ern"]),
-        "models[0].datasets[0]: dataset='bci-ern' is not one of the experiment's",
+        "models[0].datasets[0]: dataset='bci-ern' is not a data set of the experiment",
     ),
     "axis": (experiment(vary={"axis": "nois", "values": [1]}), "vary.axis: axis='nois' is not known", "'noise'?"),
     "axis without a name": (
@@ -111,15 +111,15 @@ BAD = {
     "value twice": (experiment(vary={"axis": "noise", "values": [1, 1.0]}), "vary.values: values has 1.0 twice."),
     "format": (
         experiment(vary={"axis": "noise", "values": [1], "label": "{:d}"}),
-        "vary.label: label='{:d}' is no format",
+        "vary.label: label='{:d}' cannot format",
     ),
     "format that hides": (
         experiment(vary={"axis": "noise", "values": [0.1, 0.2], "label": "{:.0f}"}),
-        "label='{:.0f}' shows different values alike: 0, 0.",
+        "label='{:.0f}' gives different values the same text: 0, 0.",
     ),
     "where": (
         experiment(vary={"axis": "fraction", "values": [1], "where": "both"}),
-        "vary.where: where='both' is for axis: noise; leave it out.",
+        "vary.where: where='both' is only allowed with axis: noise",
     ),
 }
 
@@ -128,8 +128,8 @@ BAD = {
 def test_an_error_says_where_and_what_is_allowed(kind):
     mapping, *parts = BAD[kind]
     with pytest.raises(ConfigurationError) as caught:
-        from_mapping(mapping)
-    assert len({problem.place for problem in caught.value.problems}) == 1, "and nothing else is wrong"
+        experiment_from_dict(mapping)
+    assert len({problem.path for problem in caught.value.problems}) == 1, "and nothing else is wrong"
     for part in parts:
         assert part in str(caught.value)
 
@@ -154,7 +154,7 @@ def test_all_errors_come_at_once_in_the_order_of_the_file(write):
         """
     )
     with pytest.raises(ConfigurationError) as caught:
-        read(file)
+        read_experiment(file)
     lines = str(caught.value).splitlines()
     assert lines[0] == f"{file} has 9 errors:"
     assert [line.split(": ")[0].strip() for line in lines[1:]] == [
@@ -176,19 +176,22 @@ def test_all_errors_come_at_once_in_the_order_of_the_file(write):
     "text, said",
     [
         ("name: a\ntitle: [b\n", "line 3, column 1: while parsing a flow sequence"),
-        ("name: a\ntitle: b\nname: c\n", "line 3, column 1: the key 'name' is there twice, first in line 1."),
-        ("models:\n  - {label: a, label: b}\n", "line 2, column 16: the key 'label' is there twice, first in line 2."),
+        ("name: a\ntitle: b\nname: c\n", "line 3, column 1: the key 'name' is repeated; it is first in line 1."),
+        (
+            "models:\n  - {label: a, label: b}\n",
+            "line 2, column 16: the key 'label' is repeated; it is first in line 2.",
+        ),
         ("1: a\n", "line 1, column 1: the key '1' is not text."),
-        ("", "it is empty"),
-        ("# only a comment\n", "it is empty"),
-        ("- name: a\n", "it is a list"),
+        ("", "the file is empty"),
+        ("# only a comment\n", "the file is empty"),
+        ("- name: a\n", "the file is a list"),
         ("a: &a [*a]\n", "must not contain itself"),
         ("a: !!python/object:os.system {}\n", "line 1, column 4"),
     ],
 )
 def test_a_file_that_is_no_document_says_where(write, text, said):
     with pytest.raises(ConfigurationError) as caught:
-        read(write(text))
+        read_experiment(write(text))
     assert said in str(caught.value)
 
 
@@ -219,7 +222,7 @@ def bomb(levels, width):
 def test_a_document_that_is_too_large_or_strange_is_refused_at_once(write, text, said):
     started = time.process_time()
     with pytest.raises(ConfigurationError) as caught:
-        read(write(text))
+        read_experiment(write(text))
     assert all(part in str(caught.value) for part in said), str(caught.value)
     assert len(str(caught.value)) < 2000
     assert time.process_time() - started < 2
@@ -234,17 +237,17 @@ def test_aliases_are_still_possible(write):
         models:
           - {label: *title, model: spdnet, training: {<<: *training, lr: 1e-3}}
     """)
-    assert read(file).models[0].label == "A small one"
-    assert read(file).models[0].training.given() == {"lr": 0.001, "max_epochs": 2}
+    assert read_experiment(file).models[0].label == "A small one"
+    assert read_experiment(file).models[0].training.given() == {"lr": 0.001, "max_epochs": 2}
 
 
 HOSTILE = {
-    "wide label": (vary(label="{:4000000000}"), "vary.label", "wider than 50"),
-    "precise label": (vary(label="{:.4000000000f}"), "vary.label", "wider than 50"),
+    "wide label": (vary(label="{:4000000000}"), "vary.label", "more than 50"),
+    "precise label": (vary(label="{:.4000000000f}"), "vary.label", "more than 50"),
     "label in a label": (vary(label="{:{}}"), "vary.label", "no names"),
     "label with attributes": (vary(label="{0.__class__}"), "vary.label", "no names"),
     "label with items": (vary(label="{0[a]}"), "vary.label", "no names"),
-    "label that is no format": (vary(label="{"), "vary.label", "no format"),
+    "label that is no format": (vary(label="{"), "vary.label", "not a valid format"),
     "many seeds": (experiment(seeds=10**12), "seeds", "at most 10000"),
     "large seed": (experiment(seeds=[2**40]), "seeds", "at most 2147483647"),
     "many epochs": (experiment(training={"max_epochs": 10**15}), "training.max_epochs", "1000000"),
@@ -265,30 +268,30 @@ def test_values_that_would_take_all_memory_or_time_are_refused_at_once(kind):
     mapping, place, said = HOSTILE[kind]
     started = time.process_time()
     with pytest.raises(ConfigurationError) as caught:
-        from_mapping(mapping)
-    assert place in {show(problem.place) for problem in caught.value.problems}
+        experiment_from_dict(mapping)
+    assert place in {show(problem.path) for problem in caught.value.problems}
     assert said in str(caught.value)
     assert len(str(caught.value)) < 20_000
     assert time.process_time() - started < 5
 
 
 def test_a_grid_of_too_many_runs_is_refused_with_its_size():
-    large = from_mapping({**vary(values=[1, 1.5, 2]), "seeds": 10_000, "subjects": "all"})
+    large = experiment_from_dict({**vary(values=[1, 1.5, 2]), "seeds": 10_000, "subjects": "all"})
     with pytest.raises(ConfigurationError, match=r"3 lines × 11 subjects and splits × 10000 seeds are 330000 runs"):
-        large.cells(simulated="always")
+        large.labelled_runs(simulated="always")
 
 
 def test_a_file_that_is_not_there_suggests_another(write):
     there = write("name: small")
-    with pytest.raises(ConfigurationError, match="no such file") as caught:
-        read(there.with_name("smal.yaml"))
+    with pytest.raises(ConfigurationError, match="does not exist") as caught:
+        read_experiment(there.with_name("smal.yaml"))
     assert f"Did you mean {str(there)!r}?" in str(caught.value)
 
 
 def test_a_file_that_is_not_text_says_so(tmp_path):
     (tmp_path / "a.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigurationError, match="not text in UTF-8"):
-        read(tmp_path / "a.yaml")
+    with pytest.raises(ConfigurationError, match="not UTF-8"):
+        read_experiment(tmp_path / "a.yaml")
 
 
 def test_numbers_and_words_are_what_they_look_like(write):
@@ -303,7 +306,7 @@ def test_numbers_and_words_are_what_they_look_like(write):
           - {<<: *all, label: 2020-01-01}
         """
     )
-    found = read(file)
+    found = read_experiment(file)
     assert (found.title, found.models[0].label, found.models[1].label) == ("no", "on", "2020-01-01")
     assert (found.training.lr, found.models[0].options, found.models[1].model) == (1e-3, {"theta": 1.5}, "gbwatt")
 
@@ -312,7 +315,7 @@ def test_checking_options_leaves_the_callers_random_numbers_alone():
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    from_mapping(one(options={"theta": 1.2345}))
+    experiment_from_dict(one(options={"theta": 1.2345}))
     assert torch.equal(torch.rand(2), expected)
 
 
@@ -328,7 +331,7 @@ def test_assignments_change_a_copy():
     assert after["models"][0]["training"] == {"lr": 1e-3}
     assert after["models"][1]["options"] == {"theta": 2}
     assert before == experiment()
-    assert from_mapping(after).models[0].training.lr == 1e-3
+    assert experiment_from_dict(after).models[0].training.lr == 1e-3
 
 
 def test_a_star_assigns_to_all_items_of_a_list():
@@ -351,12 +354,12 @@ def test_keys_that_the_file_leaves_out_may_be_assigned():
         ("trainig.lr=3", "Did you mean 'training'?"),
         ("training.batchsize=3", "key of training='batchsize' is not known"),
         ("models.0.lable=x", "Did you mean 'label'?"),
-        ("models.2.label=x", "models has 2 items, 0 to 1, * for all; '2' is none."),
-        ("models.MAtt.label=x", "models has 2 items, 0 to 1, * for all; 'MAtt' is none."),
-        ("title.text=x", "title is 'A small one': nothing is below it."),
-        ("seeds", "it is not of the form key=value"),
-        ("=3", "it is not of the form key=value"),
-        ("models..label=3", "it is not of the form key=value"),
+        ("models.2.label=x", "'2' must be an index from 0 to 1, or * for all."),
+        ("models.MAtt.label=x", "'MAtt' must be an index from 0 to 1, or * for all."),
+        ("title.text=x", "title is 'A small one', which has no keys."),
+        ("seeds", "must have the form key=value"),
+        ("=3", "must have the form key=value"),
+        ("models..label=3", "must have the form key=value"),
         ("seeds=[1", "line 1, column 3: while parsing a flow sequence"),
     ],
 )
@@ -371,7 +374,7 @@ def test_wrong_assignments_and_wrong_values_come_at_once(tmp_path):
     file = tmp_path / "small.yaml"
     file.write_text(yaml.safe_dump(experiment(simulated="maybe")))
     with pytest.raises(ConfigurationError) as caught:
-        read(file, ["seds=3", "models.0.training.lr=-1", "models.1.options.thta=1"])
+        read_experiment(file, ["seds=3", "models.0.training.lr=-1", "models.1.options.thta=1"])
     text = str(caught.value)
     assert "--set seds=3: key='seds'" in text
     assert "models[0].training.lr (--set models.0.training.lr=-1): must be greater than 0" in text
@@ -386,7 +389,7 @@ def test_settings_of_foundation_models_are_refused_for_others():
     with pytest.raises(
         ConfigurationError, match=r"training\.precision: precision is for foundation models; model 'matt'"
     ):
-        from_mapping(wrong)
+        experiment_from_dict(wrong)
     right = {
         **experiment(),
         "datasets": ["tuab"],
@@ -395,4 +398,4 @@ def test_settings_of_foundation_models_are_refused_for_others():
     }
     right["models"] = [{"label": "a", "model": "biot", "options": {"head": "base", "weights": "random"}}]
     right["vary"], right["reference"] = None, None
-    assert from_mapping(right).training.given() == {"precision": "bfloat16", "shards": 16}
+    assert experiment_from_dict(right).training.given() == {"precision": "bfloat16", "shards": 16}

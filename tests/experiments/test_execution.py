@@ -13,9 +13,8 @@ from gbwatt.data.fingerprint import fingerprint
 from gbwatt.decoding.estimator import EEGDecoder
 from gbwatt.decoding.evaluation import scores
 from gbwatt.errors import MismatchError
-from gbwatt.experiments import execution
-from gbwatt.experiments.execution import attempt, decoder_of, execute, noisy, parts_of
-from gbwatt.experiments.runner import Local, grouped
+from gbwatt.experiments.execution import attempt, execute, load_parts, make_decoder, with_test_noise
+from gbwatt.experiments.runner import count_workers, group_runs
 from gbwatt.experiments.runs import Run
 
 SMALL = {"max_epochs": 1}
@@ -44,7 +43,7 @@ def test_the_same_run_gives_the_same_numbers_and_another_seed_others(run):
     "options, variant", [({}, "linear"), ({"p": 4}, "linear"), ({"variant": "original"}, "original")]
 )
 def test_a_run_of_gdlnet_builds_the_network_of_its_record(run, options, variant):
-    decoder = decoder_of(replace(run, model="gdlnet", options=options), parts_of(run))
+    decoder = make_decoder(replace(run, model="gdlnet", options=options), None)
     assert decoder.model_options == {**options, "variant": variant}
 
 
@@ -81,25 +80,25 @@ def test_all_that_determines_a_result_is_in_the_key(run, change):
 
 
 def test_trials_of_training_are_thinned_and_those_of_test_are_not(run):
-    whole, half = parts_of(run), parts_of(replace(run, fraction=0.5))
-    assert len(half.train.y) == len(whole.train.y) // 2
-    assert np.array_equal(half.test.X, whole.test.X)
-    assert np.array_equal(half.valid.X, whole.valid.X)
+    (train, valid, test), half = load_parts(run), load_parts(replace(run, fraction=0.5))
+    assert len(half[0].y) == len(train.y) // 2
+    assert np.array_equal(half[1].X, valid.X)
+    assert np.array_equal(half[2].X, test.X)
 
 
 def test_noise_is_added_to_what_is_tested_and_to_the_rest_if_it_says_so(run):
-    plain, both = parts_of(run), parts_of(replace(run, noise=4.0, noisy_training=True))
-    tested = noisy(plain.test, replace(run, noise=4.0))
-    assert np.std(tested.X - plain.test.X) == pytest.approx(2, rel=0.05)
-    assert np.array_equal(parts_of(replace(run, noise=4.0)).train.X, plain.train.X)
-    assert np.std(both.train.X - plain.train.X) == pytest.approx(2, rel=0.05)
-    assert np.std(both.valid.X - plain.valid.X) == pytest.approx(2, rel=0.05)
+    (train, valid, test), both = load_parts(run), load_parts(replace(run, noise=4.0, noisy_training=True))
+    tested = with_test_noise(test, replace(run, noise=4.0))
+    assert np.std(tested.X - test.X) == pytest.approx(2, rel=0.05)
+    assert np.array_equal(load_parts(replace(run, noise=4.0))[0].X, train.X)
+    assert np.std(both[0].X - train.X) == pytest.approx(2, rel=0.05)
+    assert np.std(both[1].X - valid.X) == pytest.approx(2, rel=0.05)
 
 
 def test_one_training_serves_all_noise_in_the_trials_for_test(run):
     levels = [replace(run, noise=variance) for variance in (0.0, 1e4, 1e6)]
     noisy_too = replace(run, noise=1e4, noisy_training=True)
-    assert [len(group) for group in grouped([*levels, noisy_too])] == [3, 1]
+    assert [len(group) for group in group_runs([*levels, noisy_too])] == [3, 1]
     rows = attempt(levels)
     assert len({str(row.history) for row in rows}) == 1
     assert rows[0].loss == execute([run])[0].loss
@@ -143,14 +142,14 @@ def test_a_fingerprint_follows_the_revision_of_what_is_read(monkeypatch):
     before = fingerprint("simulated-ssvep", 1)
     dataset = find_dataset("simulated-ssvep")
     newer = replace(dataset, sources=(replace(dataset.sources[0], revision=2),))
-    monkeypatch.setattr(execution, "find_dataset", lambda _name: newer)
+    monkeypatch.setattr("gbwatt.data.fingerprint.find_dataset", lambda _name: newer)
     assert fingerprint("simulated-ssvep", 1) != before
 
 
 def test_processes_are_at_most_as_many_as_runs():
-    assert Local(jobs=4).workers(2) == 2
-    assert Local(jobs=4).workers(9) == 4
-    assert Local().workers(1) == 1
+    assert count_workers(4, 1, 2) == 2
+    assert count_workers(4, 1, 9) == 4
+    assert count_workers(0, 1, 1) == 1
 
 
 def test_a_fingerprint_is_of_the_source_and_the_options_that_are_read(tmp_path):

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gbwatt.cli.options import PACKAGED
-from gbwatt.experiments.config import Experiment, read
+from gbwatt.experiments.config import PACKAGED, Experiment, read_experiment
 from gbwatt.experiments.grid import original
 from gbwatt.experiments.paper import TABLES
 from gbwatt.models import create
@@ -33,13 +32,13 @@ NAMES = {
 
 @pytest.fixture(params=FILES, ids=lambda file: file.stem)
 def experiment(request) -> Experiment:
-    return read(request.param)
+    return read_experiment(request.param)
 
 
 @pytest.fixture(params=[file for file in FILES if file.stem != "clinical"], ids=lambda file: file.stem)
 def of_tasks(request) -> Experiment:
     """One on the three sets of epochs, which have simulated twins."""
-    return read(request.param)
+    return read_experiment(request.param)
 
 
 def variants(experiment: Experiment):
@@ -56,25 +55,25 @@ def test_every_table_has_a_file():
 
 def test_a_file_has_the_name_of_its_experiment(experiment):
     assert (FOLDER / f"{experiment.name}.yaml").is_file()
-    assert len({read(file).name for file in FILES}) == len(FILES)
+    assert len({read_experiment(file).name for file in FILES}) == len(FILES)
 
 
 def test_the_grid_on_simulated_recordings_is_complete(of_tasks):
     experiment = of_tasks
-    cells = experiment.cells(simulated="always", seeds=2)
+    labelled_runs = experiment.labelled_runs(simulated="always", seeds=2)
     per_line = {(row.label, setting): 0 for row, setting, _ in variants(experiment)}
-    for cell in cells:
-        per_line[cell.label, cell.setting] += 1
-    subjects = sum(len(source.subjects) for source in experiment.sources(simulated="always").values())
+    for labelled in labelled_runs:
+        per_line[labelled.label, labelled.setting] += 1
+    subjects = sum(len(source.subjects) for source in experiment.recordings(simulated="always").values())
     assert set(per_line.values()) == {2 * subjects}
-    keys = [(cell.label, cell.setting, cell.run.key) for cell in cells]
+    keys = [(labelled.label, labelled.setting, labelled.run.key) for labelled in labelled_runs]
     assert len(set(keys)) == len(keys) > 0
-    assert all(cell.run.dataset.startswith("simulated-") for cell in cells)
+    assert all(labelled.run.dataset.startswith("simulated-") for labelled in labelled_runs)
 
 
 def test_every_model_is_known_and_those_that_are_ours_can_be_built(of_tasks):
     experiment = of_tasks
-    tasks = {cell.run.dataset: cell.run.dataset.removeprefix("simulated-") for cell in _small(experiment)}
+    tasks = {labelled.run.dataset: labelled.run.dataset.removeprefix("simulated-") for labelled in _small(experiment)}
     built = 0
     for row, _, options in variants(experiment):
         if entry(row.model).extra is not None:
@@ -87,7 +86,7 @@ def test_every_model_is_known_and_those_that_are_ours_can_be_built(of_tasks):
 
 
 def _small(experiment: Experiment):
-    return experiment.cells(simulated="always", seeds=1)
+    return experiment.labelled_runs(simulated="always", seeds=1)
 
 
 def test_every_number_of_the_paper_has_its_line(experiment):
@@ -115,7 +114,7 @@ def test_the_recipe_is_said_wherever_ours_is_compared_with_the_papers(of_tasks):
 
 
 def test_clinical_lines_are_two_backbones_with_three_heads_and_published_weights():
-    experiment = read(FOLDER / "clinical.yaml")
+    experiment = read_experiment(FOLDER / "clinical.yaml")
     assert experiment.datasets == ("tuev", "tuab")
     found = [(row.model, row.options["head"]) for row in experiment.models]
     assert found == [(backbone, head) for backbone in ("biot", "labram") for head in ("base", "matt", "gbwatt")]
@@ -150,8 +149,10 @@ def test_defaults_written_out_or_not_are_one_run(label, place, other):
 
 
 def key_of(name, label, setting):
-    cells = read(FOLDER / f"{name}.yaml").cells(datasets=["mamem-ssvep-ii"], subjects=[1], seeds=1, simulated="always")
-    (key,) = {cell.run.key for cell in cells if (cell.label, cell.setting) == (label, setting)}
+    labelled_runs = read_experiment(FOLDER / f"{name}.yaml").labelled_runs(
+        datasets=["mamem-ssvep-ii"], subjects=[1], seeds=1, simulated="always"
+    )
+    (key,) = {labelled.run.key for labelled in labelled_runs if (labelled.label, labelled.setting) == (label, setting)}
     return key
 
 

@@ -7,9 +7,10 @@ import pytest
 from gbwatt.data import DATASETS, MissingFileError
 from gbwatt.data.fingerprint import fingerprint
 from gbwatt.errors import ParameterError
-from gbwatt.experiments.config import from_mapping
-from gbwatt.experiments.runs import changes
-from tests.experiments.small import cells, experiment, one
+from gbwatt.experiments.config import experiment_from_dict
+from gbwatt.experiments.grid import match_runs
+from gbwatt.experiments.runs import Row, training_changes
+from tests.experiments.small import experiment, labelled_runs, one
 
 MAMEM_FILES = ("U002.mat", "U005.mat")
 
@@ -27,18 +28,18 @@ def recordings(tmp_path):
 
 
 def test_the_grid_has_every_model_subject_and_seed_once():
-    found = cells(experiment())
-    assert [(cell.label, cell.run.subject, cell.run.seed) for cell in found] == [
+    found = labelled_runs(experiment())
+    assert [(labelled.label, labelled.run.subject, labelled.run.seed) for labelled in found] == [
         (label, subject, seed) for seed in (0, 1) for label in ("MAtt", "GBWAtt") for subject in (1, 2)
     ]
-    assert len({cell.run.key for cell in found}) == len(found) == 8
+    assert len({labelled.run.key for labelled in found}) == len(found) == 8
 
 
 def test_a_run_has_all_that_its_experiment_says():
     row = {"label": "GBWAtt", "model": "gbwatt", "options": {"theta": 2.0}, "training": {"lr": 1e-2}}
-    (cell,) = cells(experiment(models=[row], training={"lr": 1, "max_epochs": 3}, subjects=[4], seeds=[7]))
-    assert cell.setting == ""
-    assert cell.run.to_dict() == {
+    (labelled,) = labelled_runs(experiment(models=[row], training={"lr": 1, "max_epochs": 3}, subjects=[4], seeds=[7]))
+    assert labelled.setting == ""
+    assert labelled.run.to_dict() == {
         "dataset": "simulated-ssvep",
         "subject": 4,
         "model": "gbwatt",
@@ -54,15 +55,17 @@ def test_a_run_has_all_that_its_experiment_says():
 
 
 def test_all_subjects_are_those_of_each_set():
-    found = cells(experiment(datasets=["bcic-iv-2a", "bci-ern"], subjects="all", seeds=1))
-    by_set = {name: {cell.run.subject for cell in found if cell.run.dataset == name} for name in DATASETS}
+    found = labelled_runs(experiment(datasets=["bcic-iv-2a", "bci-ern"], subjects="all", seeds=1))
+    by_set = {name: {labelled.run.subject for labelled in found if labelled.run.dataset == name} for name in DATASETS}
     assert by_set["simulated-mi"] == set(range(1, 10))
     assert by_set["simulated-ern"] == set(DATASETS["bci-ern"].subjects)
 
 
 def test_a_set_with_several_splits_has_a_run_for_each(tmp_path, monkeypatch):
     monkeypatch.setattr("gbwatt.experiments.grid.count_splits", lambda name: 3)
-    assert [cell.run.split for cell in cells(experiment(subjects=[1], seeds=1, models=one()["models"]))] == [0, 1, 2]
+    assert [
+        labelled.run.split for labelled in labelled_runs(experiment(subjects=[1], seeds=1, models=one()["models"]))
+    ] == [0, 1, 2]
 
 
 def test_a_model_may_be_for_some_sets_only():
@@ -71,25 +74,25 @@ def test_a_model_may_be_for_some_sets_only():
         {"label": "SPDNet", "model": "spdnet", "datasets": ["mamem-ssvep-ii"]},
     ]
     mapping = experiment(datasets=["bcic-iv-2a", "mamem-ssvep-ii"], models=rows, seeds=1, subjects=[1])
-    pairs = {(cell.label, cell.run.dataset) for cell in cells(mapping)}
+    pairs = {(labelled.label, labelled.run.dataset) for labelled in labelled_runs(mapping)}
     assert pairs == {("MAtt", "simulated-mi"), ("MAtt", "simulated-ssvep"), ("SPDNet", "simulated-ssvep")}
-    assert cells(mapping, datasets=["simulated-ssvep"])[-1].label == "SPDNet", "its twin is meant, too"
+    assert labelled_runs(mapping, datasets=["simulated-ssvep"])[-1].label == "SPDNet", "its twin is meant, too"
 
 
 def test_an_experiment_without_a_model_for_a_set_says_so():
     rows = [{"label": "SPDNet", "model": "spdnet", "datasets": ["mamem-ssvep-ii"]}]
     with pytest.raises(ParameterError, match="no model for these data sets"):
-        cells(experiment(datasets=["bcic-iv-2a", "mamem-ssvep-ii"], models=rows), datasets=["bcic-iv-2a"])
+        labelled_runs(experiment(datasets=["bcic-iv-2a", "mamem-ssvep-ii"], models=rows), datasets=["bcic-iv-2a"])
 
 
 def test_arguments_replace_what_the_file_says():
-    found = cells(experiment(), datasets=["bcic-iv-2a"], subjects=[3], seeds=[5, 6])
-    assert {(cell.run.dataset, cell.run.subject, cell.run.seed) for cell in found} == {
+    found = labelled_runs(experiment(), datasets=["bcic-iv-2a"], subjects=[3], seeds=[5, 6])
+    assert {(labelled.run.dataset, labelled.run.subject, labelled.run.seed) for labelled in found} == {
         ("simulated-mi", 3, 5),
         ("simulated-mi", 3, 6),
     }
-    assert {cell.run.seed for cell in cells(experiment(), seeds=3)} == {0, 1, 2}
-    assert len({cell.run.subject for cell in cells(experiment(), subjects="all")}) == 11
+    assert {labelled.run.seed for labelled in labelled_runs(experiment(), seeds=3)} == {0, 1, 2}
+    assert len({labelled.run.subject for labelled in labelled_runs(experiment(), subjects="all")}) == 11
 
 
 @pytest.mark.parametrize(
@@ -97,43 +100,45 @@ def test_arguments_replace_what_the_file_says():
     [("fraction", [0.5, 1], "fraction"), ("noise", [0, 0.2], "noise"), ("options.theta", [1, 2], "options")],
 )
 def test_what_is_varied_is_all_that_differs(axis, values, field):
-    found = cells(one(options={"theta": 1.5}) | {"vary": {"axis": axis, "values": values}, "seeds": 1, "subjects": [1]})
-    first, second = (cell.run.to_dict() for cell in found)
+    found = labelled_runs(
+        one(options={"theta": 1.5}) | {"vary": {"axis": axis, "values": values}, "seeds": 1, "subjects": [1]}
+    )
+    first, second = (labelled.run.to_dict() for labelled in found)
     assert {name for name in first if first[name] != second[name]} == {field}
-    assert [cell.setting for cell in found] == [str(float(v)) if field != "options" else str(v) for v in values]
+    assert [labelled.setting for labelled in found] == [str(float(v)) if field != "options" else str(v) for v in values]
 
 
 def test_settings_are_shown_in_the_format_that_is_given():
     vary = {"axis": "fraction", "values": [0.5, 1], "label": "{:.0%}"}
-    assert list(dict.fromkeys(cell.setting for cell in cells(experiment(vary=vary)))) == ["50%", "100%"]
+    assert list(dict.fromkeys(labelled.setting for labelled in labelled_runs(experiment(vary=vary)))) == ["50%", "100%"]
 
 
 def test_noise_is_in_training_only_where_it_is_asked_for():
     for where, expected in (("test", [False, False]), ("both", [False, True])):
         vary = {"axis": "noise", "values": [0, 0.2], "where": where}
-        found = cells(experiment(vary=vary, seeds=1, subjects=[1], models=one()["models"]))
-        assert [cell.run.noisy_training for cell in found] == expected, "no noise is the same run in both"
+        found = labelled_runs(experiment(vary=vary, seeds=1, subjects=[1], models=one()["models"]))
+        assert [labelled.run.noisy_training for labelled in found] == expected, "no noise is the same run in both"
 
 
 def test_no_change_along_an_axis_is_the_run_without_it():
-    plain = {cell.run.key for cell in cells(experiment())}
+    plain = {labelled.run.key for labelled in labelled_runs(experiment())}
     for vary in ({"axis": "fraction", "values": [1]}, {"axis": "noise", "values": [0], "where": "both"}):
-        assert {cell.run.key for cell in cells(experiment(vary=vary))} == plain
+        assert {labelled.run.key for labelled in labelled_runs(experiment(vary=vary))} == plain
 
 
 @pytest.mark.parametrize("one_way, other_way", [(1, 1.0), ([1, 2.0], [1.0, 2])])
 def test_a_number_is_the_same_run_however_it_is_written(one_way, other_way):
     vary = [{"axis": "options.theta", "values": list(v) if isinstance(v, list) else [v]} for v in (one_way, other_way)]
-    first, second = (cells(one() | {"vary": v}) for v in vary)
-    assert [cell.run.key for cell in first] == [cell.run.key for cell in second]
-    assert [cell.setting for cell in first] == [cell.setting for cell in second]
+    first, second = (labelled_runs(one() | {"vary": v}) for v in vary)
+    assert [labelled.run.key for labelled in first] == [labelled.run.key for labelled in second]
+    assert [labelled.setting for labelled in first] == [labelled.setting for labelled in second]
 
 
 # ---------------------------------------------------------------------------------------------------------- recordings
 
 
 def test_real_recordings_are_taken_where_they_are_and_what_is_missing_is_said(recordings):
-    source = from_mapping(experiment(subjects="all")).sources(recordings)["mamem-ssvep-ii"]
+    source = experiment_from_dict(experiment(subjects="all")).recordings(recordings)["mamem-ssvep-ii"]
     assert (source.dataset, source.simulated, source.subjects) == ("mamem-ssvep-ii", False, (2, 5))
     assert source.missing == (1, 3, 4, 6, 7, 8, 9, 10, 11)
     assert "no files of subjects 1, 3, 4" in str(source)
@@ -141,29 +146,29 @@ def test_real_recordings_are_taken_where_they_are_and_what_is_missing_is_said(re
 
 def test_simulated_recordings_stand_in_for_missing_ones_and_it_is_said(recordings):
     mapping = experiment(datasets=["bcic-iv-2a", "mamem-ssvep-ii"], subjects="all")
-    sources = from_mapping(mapping).sources(recordings)
+    sources = experiment_from_dict(mapping).recordings(recordings)
     assert [(s.dataset, s.simulated) for s in sources.values()] == [("simulated-mi", True), ("mamem-ssvep-ii", False)]
     said = str(sources["bcic-iv-2a"])
-    assert "bcic-iv-2a by simulated-mi" in said
+    assert "bcic-iv-2a as simulated-mi" in said
     assert f"none of its files are in {recordings}" in said
 
 
 def test_runs_on_files_have_the_fingerprint_of_these_files(recordings):
-    found = cells(experiment(subjects="all", seeds=1), simulated="auto", root=recordings)
-    data = {cell.run.subject: cell.run.data for cell in found}
+    found = labelled_runs(experiment(subjects="all", seeds=1), simulated="auto", root=recordings)
+    data = {labelled.run.subject: labelled.run.data for labelled in found}
     assert data == {2: fingerprint("mamem-ssvep-ii", 2, recordings), 5: fingerprint("mamem-ssvep-ii", 5, recordings)}
     assert data[2] != data[5]
 
 
 def test_always_is_simulated_even_where_there_are_files(recordings):
-    source = from_mapping(experiment(simulated="always")).sources(recordings)["mamem-ssvep-ii"]
-    assert (source.dataset, source.subjects, source.reason) == ("simulated-ssvep", (1, 2), "simulated, as asked for")
+    source = experiment_from_dict(experiment(simulated="always")).recordings(recordings)["mamem-ssvep-ii"]
+    assert (source.dataset, source.subjects, source.reason) == ("simulated-ssvep", (1, 2), "simulated, as requested")
 
 
 def test_never_names_all_sets_and_subjects_without_files(recordings):
     mapping = experiment(datasets=["bcic-iv-2a", "mamem-ssvep-ii", "bci-ern"], subjects="all", simulated="never")
     with pytest.raises(MissingFileError) as caught:
-        from_mapping(mapping).cells(root=recordings)
+        experiment_from_dict(mapping).labelled_runs(root=recordings)
     text = str(caught.value)
     assert "bcic-iv-2a, all of subjects 1, 2, 3, 4, 5, 6, 7, 8, 9" in text
     assert "bci-ern, all of subjects 2, 6, 7, 11" in text
@@ -174,42 +179,42 @@ def test_never_names_all_sets_and_subjects_without_files(recordings):
 
 def test_a_set_without_a_simulated_one_says_so(tmp_path):
     mapping = experiment(datasets=["physionet-mi"])
-    with pytest.raises(ParameterError, match="'physionet-mi' has no simulated set in its place"):
-        cells(mapping)
+    with pytest.raises(ParameterError, match="'physionet-mi' has no simulated counterpart"):
+        labelled_runs(mapping)
     with pytest.raises(MissingFileError, match="physionet-mi, all of subjects 1, 2"):
-        from_mapping(mapping).cells(root=tmp_path)
+        experiment_from_dict(mapping).labelled_runs(root=tmp_path)
 
 
 def test_a_set_and_its_stand_in_are_not_both_run(tmp_path):
-    with pytest.raises(ParameterError, match="'mamem-ssvep-ii' and 'simulated-ssvep' are both"):
-        from_mapping(experiment(datasets=["mamem-ssvep-ii", "simulated-ssvep"])).cells(root=tmp_path)
+    with pytest.raises(ParameterError, match="'mamem-ssvep-ii' and 'simulated-ssvep' would both"):
+        experiment_from_dict(experiment(datasets=["mamem-ssvep-ii", "simulated-ssvep"])).labelled_runs(root=tmp_path)
 
 
 def test_subjects_are_taken_by_the_sets_that_have_them():
     mapping = experiment(datasets=["mamem-ssvep-ii", "bci-ern"], subjects=[1, 2], seeds=1)
-    assert {(c.run.dataset, c.run.subject) for c in cells(mapping)} == {
+    assert {(c.run.dataset, c.run.subject) for c in labelled_runs(mapping)} == {
         ("simulated-ssvep", 1),
         ("simulated-ssvep", 2),
         ("simulated-ern", 2),
     }
     with pytest.raises(ParameterError, match="99 is in none of the data sets"):
-        cells(experiment(subjects=[1, 99]))
+        labelled_runs(experiment(subjects=[1, 99]))
 
 
 def test_sets_that_have_none_of_the_subjects_are_left_out_and_it_is_said(tmp_path):
-    plain = from_mapping(experiment(datasets=["mamem-ssvep-ii", "bci-ern"], seeds=1))
-    assert {c.run.dataset for c in plain.cells(subjects=[1], root=tmp_path)} == {"simulated-ssvep"}
-    said = [str(source) for source in plain.sources(tmp_path, subjects=[1]).values()]
-    assert said[1].startswith("bci-ern by simulated-ern: left out; simulated-ern has none of 1, it has 2, 6, 7")
+    plain = experiment_from_dict(experiment(datasets=["mamem-ssvep-ii", "bci-ern"], seeds=1))
+    assert {c.run.dataset for c in plain.labelled_runs(subjects=[1], root=tmp_path)} == {"simulated-ssvep"}
+    said = [str(source) for source in plain.recordings(tmp_path, subjects=[1]).values()]
+    assert said[1].startswith("bci-ern as simulated-ern: skipped; simulated-ern has none of 1, it has 2, 6, 7")
     mapping = {"datasets": ["mamem-ssvep-ii", "bcic-iv-2a"], "subjects": [11]}
-    assert {c.run.dataset for c in plain.cells(**mapping, root=tmp_path)} == {"simulated-ssvep"}
-    assert "left out; bcic-iv-2a has none of 11, it has 1, 2" in str(plain.sources(tmp_path, **mapping)["bcic-iv-2a"])
+    assert {c.run.dataset for c in plain.labelled_runs(**mapping, root=tmp_path)} == {"simulated-ssvep"}
+    assert "skipped; bcic-iv-2a has none of 11, it has 1, 2" in str(plain.recordings(tmp_path, **mapping)["bcic-iv-2a"])
     with pytest.raises(ParameterError, match="subjects: simulated-ern has none of 1, it has 2, 6, 7"):
-        plain.cells(datasets=["bci-ern"], subjects=[1], root=tmp_path)
+        plain.labelled_runs(datasets=["bci-ern"], subjects=[1], root=tmp_path)
 
 
 def test_sets_may_be_abbreviated_and_are_named_in_full():
-    assert from_mapping(experiment(datasets=["mamem"])).datasets == ("mamem-ssvep-ii",)
+    assert experiment_from_dict(experiment(datasets=["mamem"])).datasets == ("mamem-ssvep-ii",)
 
 
 @pytest.mark.parametrize(
@@ -219,20 +224,59 @@ def test_sets_may_be_abbreviated_and_are_named_in_full():
 def test_results_of_gdlnet_without_a_variant_are_of_the_linear_one(options, recorded):
     """They were there before the option was, and so were their keys."""
     models = [{"label": "G", "model": "gdlnet", "options": options}]
-    (found,) = cells(experiment(models=models, subjects=[4], seeds=[7]))
+    (found,) = labelled_runs(experiment(models=models, subjects=[4], seeds=[7]))
     assert found.run.options == recorded
 
 
 def test_what_is_registered_and_what_is_given_are_one_run():
-    (plain,) = cells(experiment(models=[{"label": "M", "model": "matt"}], subjects=[4], seeds=[7]))
+    (plain,) = labelled_runs(experiment(models=[{"label": "M", "model": "matt"}], subjects=[4], seeds=[7]))
     settings = {"lr": 0.005, "batch_size": 64, "max_epochs": 180, "weight_decay": 0.1}
-    (given,) = cells(
+    (given,) = labelled_runs(
         experiment(models=[{"label": "M", "model": "matt", "training": settings}], subjects=[4], seeds=[7])
     )
     assert plain.run.key == given.run.key
-    (other,) = cells(
+    (other,) = labelled_runs(
         experiment(models=[{"label": "M", "model": "matt"}], training={"lr": 1e-3}, subjects=[4], seeds=[7])
     )
     assert other.run.key != given.run.key
-    assert changes(plain.run) == {}
-    assert changes(other.run) == {"lr": 1e-3}
+    assert training_changes(plain.run) == {}
+    assert training_changes(other.run) == {"lr": 1e-3}
+
+
+# ----------------------------------------------------------------------------------------------------- runs from rows
+
+TWO_LINES = {
+    "name": "small",
+    "title": "Small",
+    "datasets": ["simulated-ssvep"],
+    "subjects": [1, 2],
+    "seeds": 2,
+    "models": [
+        {"label": "one", "model": "gbwatt", "options": {"theta": 1, "recipe": "paper"}},
+        {"label": "two", "model": "matt"},
+    ],
+}
+
+
+def test_runs_of_rows_are_those_of_the_experiment_without_looking_for_recordings():
+    experiment = experiment_from_dict(TWO_LINES)
+    labelled_runs = experiment.labelled_runs()
+    rows = [Row(one.run.key, "done", one.run.to_dict(), accuracy=0.5) for one in labelled_runs]
+    assert sorted(match_runs(experiment, rows), key=str) == sorted(labelled_runs, key=str)
+
+
+def test_what_a_line_lacks_of_what_others_have_is_missing():
+    experiment = experiment_from_dict(TWO_LINES)
+    rows = [Row(c.run.key, "done", c.run.to_dict()) for c in experiment.labelled_runs() if c.label == "one"]
+    found = match_runs(experiment, rows)
+    have = {row.key for row in rows}
+    assert [one.label for one in found if one.run.key not in have] == ["two"] * 4
+
+
+def test_rows_of_other_experiments_and_data_sets_are_not_its_runs():
+    experiment = experiment_from_dict(TWO_LINES)
+    other = experiment_from_dict({**TWO_LINES, "training": {"max_epochs": 3}})
+    rows = [Row(one.run.key, "done", one.run.to_dict()) for one in other.labelled_runs()]
+    assert match_runs(experiment, rows) == []
+    own = [Row(one.run.key, "done", one.run.to_dict()) for one in experiment.labelled_runs()]
+    assert match_runs(experiment, own, ["mamem-ssvep-ii"]) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gbwatt.errors import ParameterError
-from gbwatt.experiments.pages import fill
+from gbwatt.experiments.table_formats import fill
 
 PAGE = """# Results
 
@@ -25,12 +25,12 @@ After.
 """
 
 
-def made(asked):
-    return f"{asked.experiment}, {asked.reference}, {asked.seeds}\n"
+def made(experiment, reference, seeds):
+    return f"{experiment}, {reference}, {seeds}\n"
 
 
-def drawn(asked):
-    return f"![{asked.experiment}]({asked.seeds})\n"
+def drawn(experiment, reference, seeds):
+    return f"![{experiment}]({seeds})\n"
 
 
 def test_tables_are_made_and_words_stay():
@@ -48,20 +48,20 @@ def test_a_page_that_is_filled_stays_as_it_is():
 @pytest.mark.parametrize(
     ("page", "said"),
     [
-        ("nothing here", "no place for a table"),
+        ("nothing here", "no table"),
         (
             "<!-- table: main -->\n<!-- /table -->\n<!-- table: theta -->\nopen",
             "line 3, <!-- table: theta -->: .*follow",
         ),
         ("words\n<!-- table: theta -->\nopen", "line 2, .*<!-- /table --> must follow"),
         ("<!-- figure: theta -->\nopen\n<!-- /table -->", "line 1, .*<!-- /figure --> must follow"),
-        ("<!-- figure: theta | reference: MAtt -->\n<!-- /figure -->", "leave out the reference"),
+        ("<!-- figure: theta | reference: MAtt -->\n<!-- /figure -->", "reference; remove it"),
         (
             "<!-- table: main -->\n<!-- /table -->\n  <!-- table: theta -->\n  <!-- /table -->",
-            "line 3, .*all of its line",
+            "line 3, .*alone on its line",
         ),
-        ("<!-- table: main | refernce: MAtt -->\n<!-- /table -->", "is not understood"),
-        ("<!-- table: main | reference: -->\n<!-- /table -->", "is not understood"),
+        ("<!-- table: main | refernce: MAtt -->\n<!-- /table -->", "is not valid"),
+        ("<!-- table: main | reference: -->\n<!-- /table -->", "is not valid"),
     ],
 )
 def test_what_is_not_understood_is_said(page, said):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gbwatt.cli.options import PACKAGED
 from gbwatt.errors import ParameterError
 from gbwatt.experiments import config, paper
+from gbwatt.experiments.config import PACKAGED
 from gbwatt.experiments.paper import ERN, MI, SSVEP, TABLES, Number
 
 MODELS = (
@@ -81,7 +81,7 @@ def experiment_files() -> list[Path]:
 
 def test_every_score_and_time_of_the_paper_has_its_place_in_an_experiment():
     asked = set()
-    for experiment in map(config.read, experiment_files()):
+    for experiment in map(config.read_experiment, experiment_files()):
         for row in experiment.models:
             for setting, _, _ in experiment.variants(row.options):
                 places = ((experiment.paper, row.label, dataset, setting) for dataset in experiment.datasets)

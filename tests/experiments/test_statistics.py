@@ -115,9 +115,11 @@ def test_holm_counts_only_tests_that_were_made():
 
 
 @pytest.mark.parametrize(("hits", "n"), [(0, 20), (1, 20), (50, 100), (99, 100), (288, 288)])
-def test_wilson_is_that_of_scipy(hits, n):
-    expected = stats.binomtest(hits, n).proportion_ci(method="wilson")
-    assert wilson(hits, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
+def test_wilson_solves_its_equation(hits, n):
+    """The bounds p satisfy (hits / n - p)² = z² p (1 - p) / n, with z the quantile of the normal distribution."""
+    z = stats.norm.ppf(0.975)
+    for bound in wilson(hits, n):
+        assert (hits / n - bound) ** 2 == pytest.approx(z**2 * bound * (1 - bound) / n, abs=1e-12)
 
 
 def test_wilson_contains_the_share_and_narrows_with_n():

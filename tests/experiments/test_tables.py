@@ -11,8 +11,9 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
+from gbwatt.experiments.grid import collect_results
 from gbwatt.experiments.row_io import flatten, read_csv, write_csv
-from gbwatt.experiments.runs import Cell, Row, Run
+from gbwatt.experiments.runs import LabelledRun, Row, Run
 from gbwatt.experiments.table_formats import (
     Column,
     Table,
@@ -25,7 +26,7 @@ from gbwatt.experiments.table_formats import (
     to_rich,
     visible,
 )
-from gbwatt.experiments.tables import comparison_table, condition_table, gather, make_table, measure, time_table
+from gbwatt.experiments.tables import comparison_table, condition_table, make_table, measure, time_table
 from tests.experiments.rows import make
 
 SSVEP, ERN, SIMULATED = "mamem-ssvep-ii", "bci-ern", "simulated-ssvep"
@@ -41,10 +42,10 @@ def done(of: Run, score: float, **columns) -> Row:
 
 
 class Runs:
-    """Cells and rows as a test describes them."""
+    """Labelled runs and rows as a test describes them."""
 
     def __init__(self) -> None:
-        self.cells: list[Cell] = []
+        self.labelled: list[LabelledRun] = []
         self.rows: dict[str, Row] = {}
 
     def add(self, label, dataset, scores, setting="", noise=0.0, **columns):
@@ -52,15 +53,19 @@ class Runs:
         for subject, of_seeds in enumerate(scores, 1):
             for seed, score in enumerate(of_seeds):
                 one = run(label, dataset, subject, seed, noise)
-                self.cells.append(Cell(label, setting, one))
+                self.labelled.append(LabelledRun(label, setting, one))
                 if score == "failed":
                     self.rows[one.key] = Row(one.key, "failed", one.to_dict(), traceback="…")
                 elif score is not None:
                     self.rows[one.key] = done(one, score, **columns)
         return self
 
+    @property
+    def results(self):
+        return collect_results(self.labelled, self.rows)
+
     def table(self, title="A table", **options) -> Table:
-        return make_table(title, self.cells, self.rows, **options)
+        return make_table(title, self.labelled, self.rows, **options)
 
 
 def look(table: Table, label: str, name: str, group: str = SSVEP, setting: str | None = None):
@@ -144,7 +149,7 @@ def test_splits_of_a_subject_are_averaged_and_are_no_seeds():
     runs = Runs()
     for split, score in enumerate((0.4, 0.8)):
         one = run(FULL, SSVEP, 1, 0, split=split)
-        runs.cells.append(Cell(FULL, "", one))
+        runs.labelled.append(LabelledRun(FULL, "", one))
         runs.rows[one.key] = done(one, score)
     table = runs.table()
     assert look(table, FULL, "ours") == pytest.approx(60)
@@ -154,13 +159,13 @@ def test_splits_of_a_subject_are_averaged_and_are_no_seeds():
 
 def test_run_that_stands_twice_in_a_line_counts_once():
     runs = Runs().add(FULL, SSVEP, [[0.5, None]])
-    (found,) = gather(runs.cells * 2, runs.rows).values()
+    (found,) = collect_results(runs.labelled * 2, runs.rows).values()
     assert (len(found.done), len(found.missing)) == (1, 1)
 
 
 def test_run_in_two_lines_counts_in_both_but_is_one_run():
     one = run(FULL, SSVEP, 1, 0)
-    table = make_table("", [Cell("a", "", one), Cell("b", "", one)], {one.key: done(one, 0.5)})
+    table = make_table("", [LabelledRun("a", "", one), LabelledRun("b", "", one)], {one.key: done(one, 0.5)})
     assert look(table, "a", "ours") == look(table, "b", "ours") == pytest.approx(50)
     assert "Runs: 1 of 1 done, 0 failed, 0 missing." in table.notes
 
@@ -193,7 +198,7 @@ def test_remarks_on_the_papers_table_are_notes():
 
 def test_training_that_is_not_as_registered_is_told():
     short = [Run(SSVEP, 1, "matt", seed=seed, data="", training={"max_epochs": 2, "lr": 0.1}) for seed in range(2)]
-    cells = [*(Cell(OTHER, "", one) for one in short), Cell(FULL, "", run(FULL, SSVEP, 1, 0))]
+    cells = [*(LabelledRun(OTHER, "", one) for one in short), LabelledRun(FULL, "", run(FULL, SSVEP, 1, 0))]
     notes = [note for note in make_table("", cells, {}).notes if note.startswith("Trained")]
     assert notes == ["Trained with lr = 0.1, max_epochs = 2: MAtt."]
 
@@ -229,7 +234,7 @@ def test_comparisons_are_within_a_setting_and_a_data_set():
         runs.add(OTHER, SSVEP, [[0.5]] * 5, setting, noise)
         runs.add(FULL, SSVEP, [[0.5 + shift]] * 5, setting, noise)
     runs.add(FULL, ERN, [[0.5]] * 5, "σ² = 0.2", 0.2)
-    second = comparison_table("", runs.cells, runs.rows, OTHER)
+    second = comparison_table("", runs.results, OTHER)
     assert look(second, FULL, "median difference", setting="σ² = 0.2") == pytest.approx(10)
     assert look(second, FULL, "median difference", setting="σ² = 0.4") == pytest.approx(-20)
     assert look(second, FULL, "median difference", ERN, setting="σ² = 0.2") is None
@@ -237,7 +242,7 @@ def test_comparisons_are_within_a_setting_and_a_data_set():
 
 def test_reference_that_is_not_there_is_told():
     (second,) = rivals().table(reference="TSception").more
-    assert second.notes == ("There is nothing to compare with TSception.",)
+    assert second.notes == ("No results can be compared with TSception.",)
 
 
 # ------------------------------------------------------------------------------------------------- conditions and times
@@ -261,9 +266,9 @@ def test_noise_brings_the_shares_of_ill_conditioned_matrices():
 def test_conditions_are_averaged_over_subjects():
     runs = Runs().add(FULL, SSVEP, [[0.6]], conditions=shares(0.2, 0.1))
     one = run(FULL, SSVEP, 2, 0)
-    runs.cells.append(Cell(FULL, "", one))
+    runs.labelled.append(LabelledRun(FULL, "", one))
     runs.rows[one.key] = done(one, 0.6, conditions=shares(0.4, 0.0))
-    table = condition_table("", runs.cells, runs.rows)
+    table = condition_table("", runs.results)
     assert look(table, FULL, "before") == pytest.approx(30)
     assert look(table, FULL, "after") == pytest.approx(5)
 
@@ -272,13 +277,13 @@ def test_table_of_times_has_the_median_and_no_scores():
     runs = Runs()
     for subject, seconds in enumerate((0.1, 0.2, 0.9), 1):
         one = run(OTHER, SSVEP, subject, 0)
-        runs.cells.append(Cell(OTHER, "", one))
+        runs.labelled.append(LabelledRun(OTHER, "", one))
         runs.rows[one.key] = done(one, 0.6, seconds_per_epoch=seconds)
     table = runs.table(paper_table="time", reference=OTHER)
     assert look(table, OTHER, "seconds") == 0.2
     assert look(table, OTHER, "paper") == 2.55
     assert not table.more
-    assert time_table("", runs.cells, runs.rows).lines == table.lines
+    assert time_table("", runs.results).lines == table.lines
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
@@ -504,7 +509,7 @@ def test_validation_stands_beside_and_says_what_it_would_choose():
     runs.add("C", SSVEP, [[0.6], [None]], valid_accuracy=0.9)  # not all of its runs are there
     table = runs.table(validation=True)
     assert look(table, "B", "validation") == pytest.approx(70.0)
-    assert "The highest in validation on mamem-ssvep-ii (seed 0): B, 70.00 %." in table.notes
+    assert "Highest validation accuracy on mamem-ssvep-ii (seed 0): B, 70.00 %." in table.notes
     assert "validation" not in [column.name for column in runs.table().header]
 
 
@@ -514,8 +519,8 @@ def test_what_validation_would_choose_is_compared_on_seeds_that_all_lines_have()
     runs.add("A", SSVEP, [[0.9, 0.9], [0.7, 0.7]], setting="two", valid_accuracy=0.6)
     runs.add("B", SSVEP, [[0.6], [0.6]], setting="one", valid_accuracy=0.7)
     notes = runs.table(validation=True).notes
-    assert "The highest in validation on mamem-ssvep-ii (seed 0): B, one, 70.00 %." in notes
-    assert "The highest of each model: A, two, 60.00 %; B, one, 70.00 %." in notes
+    assert "Highest validation accuracy on mamem-ssvep-ii (seed 0): B, one, 70.00 %." in notes
+    assert "Highest of each model: A, two, 60.00 %; B, one, 70.00 %." in notes
 
 
 def test_sentences_are_wrapped_in_latex_and_words_are_not():
@@ -536,8 +541,8 @@ def test_corpora_have_a_table_of_further_scores_and_say_how_their_backbones_bega
     f1 = (2 * 8 / (10 + 12) + 2 * 6 / (10 + 8)) / 2
     assert look(further, "LaBraM-Base", "weighted F1", "tuab") == pytest.approx(100 * f1)
     for one in (table, further):
-        assert "The backbone began with random weights: LaBraM-Base." in one.notes
-        assert "The backbone began with base.pth, SHA-256 12: LaBraM-GBWAtt." in one.notes
+        assert "Backbone initialised with random weights: LaBraM-Base." in one.notes
+        assert "Backbone initialised with base.pth, SHA-256 12: LaBraM-GBWAtt." in one.notes
 
 
 def test_other_sets_have_no_such_table():

@@ -24,7 +24,7 @@ from joblib.externals import loky
 from rich.console import Console
 
 from gbwatt.cli import benchmark as command
-from gbwatt.experiments import execution, runner
+from gbwatt.experiments import execution, read_experiment, runner
 from gbwatt.experiments.store import Store
 
 STORE, WORKERS = 0, 1  # places in the phases
@@ -67,7 +67,7 @@ def main(folder: Path, path: Path) -> None:
         return rows
 
     torch.set_num_threads(1)
-    command.Store, loky.get_reusable_executor, execution.attempt = Told, Forking, told
+    runner.Store, loky.get_reusable_executor, execution.attempt = Told, Forking, told
     say(warm(folder))
     for _ in sys.stdin:
         phases[:] = bytes(SIZE)
@@ -85,11 +85,11 @@ def say(what: object) -> None:
 
 def warm(folder: Path) -> float:
     """Do a run here, for everything that is imported when it is needed; then how many seconds one takes."""
-    run = command.read(folder / "tiny.yaml").cells()[0].run
+    run = read_experiment(folder / "tiny.yaml").labelled_runs()[0].run
     taken = []
     for _ in range(4):
         started = time.perf_counter()
-        (row,) = runner._do((run,), None, 1)
+        (row,) = runner._execute((run,), None, 1)
         taken.append(time.perf_counter() - started)
         assert row.status == "done", row.traceback
     return min(taken[1:])  # the least disturbed

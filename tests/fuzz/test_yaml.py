@@ -8,8 +8,7 @@ import time
 import pytest
 import yaml
 
-from gbwatt.cli.options import PACKAGED
-from gbwatt.experiments.config import Experiment, read
+from gbwatt.experiments.config import PACKAGED, Experiment, read_experiment
 from tests.fuzz.damage import Tally, damaged
 
 pytestmark = pytest.mark.fuzz
@@ -36,8 +35,8 @@ def judge(tmp_path):
 
 
 def grid(path):
-    experiment = read(path)
-    return experiment, experiment.cells(simulated="always", seeds=1)
+    experiment = read_experiment(path)
+    return experiment, experiment.labelled_runs(simulated="always", seeds=1)
 
 
 def whole(found):
@@ -49,7 +48,7 @@ def whole(found):
 def test_damaged_files_are_refused_or_experiments(judge):
     """A change of a digit or of a title cannot be detected: that is another experiment, and complete."""
     for number, file in enumerate(FILES):
-        original = read(file)
+        original = read_experiment(file)
         for case, content in damaged(file.read_bytes(), 25, seed=number):
             judge(f"{file.stem} {case}", content, lambda found, original=original: found[0] == original)
     judge.tally.finish(at_least=200)

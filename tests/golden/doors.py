@@ -21,7 +21,7 @@ _COUNTS = re.compile(r"\d+( × \d+)?")
 
 def experiment_names() -> list[str]:
     """Experiments that come with the package."""
-    from gbwatt.cli.options import PACKAGED
+    from gbwatt.experiments.config import PACKAGED
 
     return sorted(file.stem for file in PACKAGED.glob("*.yaml"))
 
@@ -31,7 +31,7 @@ def simulated_runs(name: str, root: Path) -> list[tuple[dict[str, Any], str]] | 
     from gbwatt.errors import ParameterError
 
     try:
-        cells = _experiment(name).cells(simulated="always", seeds=2, root=root)
+        cells = _experiment(name).labelled_runs(simulated="always", seeds=2, root=root)
     except ParameterError:
         return None
     return [(cell.run.to_dict(), cell.run.key) for cell in cells]
@@ -45,10 +45,9 @@ def key_of(run: Mapping[str, Any]) -> str:
 
 
 def _experiment(name: str) -> Any:
-    from gbwatt.cli.options import PACKAGED
-    from gbwatt.experiments.config import read
+    from gbwatt.experiments.config import PACKAGED, read_experiment
 
-    return read(PACKAGED / f"{name}.yaml")
+    return read_experiment(PACKAGED / f"{name}.yaml")
 
 
 # ---- rows
@@ -86,9 +85,9 @@ def add_rows(store: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 def runs_of(file: Path) -> list[dict[str, Any]]:
     """Runs of the experiment in a file."""
-    from gbwatt.experiments.config import read
+    from gbwatt.experiments.config import read_experiment
 
-    return [cell.run.to_dict() for cell in read(file).cells()]
+    return [cell.run.to_dict() for cell in read_experiment(file).labelled_runs()]
 
 
 # ---- tables of results/mamem.csv
@@ -96,10 +95,10 @@ def runs_of(file: Path) -> list[dict[str, Any]]:
 
 @cache
 def _cells(name: str) -> tuple[Any, list[Any]]:
-    from gbwatt.experiments.grid import cells_of
+    from gbwatt.experiments.grid import match_runs
 
     experiment = _experiment(name)
-    return experiment, cells_of(experiment, _rows(RESULTS))
+    return experiment, match_runs(experiment, _rows(RESULTS))
 
 
 def tables(name: str) -> list[list[list[Any]]] | None:
@@ -136,10 +135,10 @@ def _number(value: Any) -> Any:
 def claims() -> list[dict[str, Any]]:
     """Every claim on every data set, in order: lines that are compared, the verdict, and the numbers behind it."""
     from gbwatt.experiments.claims import CLAIMS, EXPERIMENTS, judge
-    from gbwatt.experiments.tables import gather
+    from gbwatt.experiments.grid import collect_results
 
     by_key = {row.key: row for row in _rows(RESULTS)}
-    grids = {name: gather(_cells(name)[1], by_key) for name in EXPERIMENTS}
+    grids = {name: collect_results(_cells(name)[1], by_key) for name in EXPERIMENTS}
     judged = [judge(claim, dataset, grids[claim.experiment]) for claim in CLAIMS for dataset in claim.datasets]
     return [
         {

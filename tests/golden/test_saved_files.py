@@ -6,10 +6,10 @@ import shutil
 
 import numpy as np
 import pytest
-from gbwatt.models.files import load_pretrained
 
 from gbwatt import EEGDecoder, GBWAttClassifier
 from gbwatt.data import load
+from gbwatt.models.files import load_pretrained
 from tests.golden import doors, saved
 from tests.golden.program import DATA, run, stored
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from itertools import islice, product
 
-from gbwatt.experiments.config import from_mapping
+from gbwatt.experiments.config import experiment_from_dict
 from gbwatt.experiments.grid import lines
 from gbwatt.experiments.runs import Row, Run
 
@@ -32,7 +32,7 @@ NOISE = {
 
 
 def experiment(mapping=EXPERIMENT, **changes):
-    return from_mapping({**mapping, **changes})
+    return experiment_from_dict({**mapping, **changes})
 
 
 def done(run, accuracy, **columns):

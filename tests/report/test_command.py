@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gbwatt.cli.options import PACKAGED
 from gbwatt.cli.report import report
 from gbwatt.data import load
 from gbwatt.decoding import EEGDecoder
 from gbwatt.errors import ParameterError
-from gbwatt.experiments.config import read as read_experiment
+from gbwatt.experiments.config import PACKAGED, read_experiment
 from gbwatt.experiments.store import Store, StoreError, read_csv
 from gbwatt.models import create
 from gbwatt.models.serialization import save_pretrained
@@ -165,7 +164,7 @@ def test_what_is_wrong_is_named(arguments, message):
 @pytest.mark.usefixtures("here")
 def test_what_is_no_store_or_a_newer_one_is_refused():
     Path("text.sqlite").write_text("no database " * 100)
-    with pytest.raises(StoreError, match="no SQLite file"):
+    with pytest.raises(StoreError, match="not an SQLite file"):
         write("text.sqlite")
     with sqlite3.connect("results.sqlite") as connection:
         connection.execute("PRAGMA user_version = 99")
@@ -177,7 +176,7 @@ def test_what_is_no_store_or_a_newer_one_is_refused():
 @pytest.mark.usefixtures("here")
 def test_a_table_of_something_else_is_refused():
     Path("other.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(StoreError, match="no file of result rows"):
+    with pytest.raises(StoreError, match="does not contain result rows"):
         write("other.csv")
 
 

@@ -13,7 +13,7 @@ import pytest
 from gbwatt import plotting
 from gbwatt.cli.options import seed_numbers
 from gbwatt.errors import ParameterError
-from gbwatt.experiments.grid import cells_of
+from gbwatt.experiments.grid import match_runs
 from gbwatt.experiments.row_io import read_csv
 from gbwatt.experiments.runs import Row, Run
 from gbwatt.experiments.tables import make_table
@@ -140,7 +140,7 @@ def test_lines_without_a_run_are_named_and_not_left_out_silently(main):
 def test_runs_are_counted_as_in_the_table_of_the_whole_experiment(main):
     rows = [row for row in results.rows(main) if row.run["model"] != "matt"][1:]
     page = report_of_rows(rows, [main])
-    whole = make_table("Scores", cells_of(main, rows), {row.key: row for row in rows})
+    whole = make_table("Scores", match_runs(main, rows), {row.key: row for row in rows})
     (count,) = [note for note in whole.notes if note.startswith("Runs: ")]
     table = section(page, "Main table").blocks[0]
     assert count == "Runs: 23 of 36 done, 0 failed, 13 missing."

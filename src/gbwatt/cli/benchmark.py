@@ -1,4 +1,4 @@
-"""``gbwatt benchmark``: all runs of an experiment, as far as the store does not have them."""
+"""``gbwatt benchmark``: execute the runs of an experiment that the store lacks."""
 
 from __future__ import annotations
 
@@ -13,150 +13,147 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from gbwatt._validation import check_one_of
-from gbwatt.cli.options import AsJson, Root, experiment_file, kernel_note, numbers, print_json, seed_numbers
+from gbwatt.cli.options import AsJson, Root, kernel_note, numbers, print_json, seed_numbers
 from gbwatt.cli.store import STORE
-from gbwatt.data import find_dataset
 from gbwatt.errors import ParameterError, install_command
-from gbwatt.experiments.config import Experiment, read
-from gbwatt.experiments.runner import Cluster, Engine, Local, Plan, carry_out, grouped, plan
-from gbwatt.experiments.runs import Cell, Row, Run, discard_checkpoint
+from gbwatt.experiments import runner
+from gbwatt.experiments.runner import BenchmarkPlan
+from gbwatt.experiments.runs import Row, Run, discard_checkpoint
 from gbwatt.experiments.store import Store
 from gbwatt.experiments.table_formats import visible
-from gbwatt.experiments.tables import WORDS, measure
+from gbwatt.experiments.tables import SCORE_NAMES, measure
 
-#: Exit code if runs failed; the others are in the store.
+#: Exit code if runs failed; the other runs are in the store.
 SOME_FAILED = 3
 
 
 def benchmark(
-    file: Annotated[Path, typer.Argument(help="Experiment: its name, e.g. main, or a file.")],
+    file: Annotated[Path, typer.Argument(help="Name of an experiment, e.g. main, or a file.")],
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; repeatable.")] = None,
-    subjects: Annotated[str | None, typer.Option(help="Only these, for instance 1,2,5-7.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="How many seeds, or which: 3 is 0,1,2; '5,' is seed 5.")] = None,
+    subjects: Annotated[str | None, typer.Option(help="Only these subjects, e.g. 1,2,5-7.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Number of seeds, or a list: 3 is 0,1,2; '5,' is seed 5.")] = None,
     simulated: Annotated[
         str | None, typer.Option(help="Simulated recordings: auto (where files are missing), always or never.")
     ] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Change the file: a.b=c; repeatable.")] = None,
-    store: Annotated[Path, typer.Option(help="Where results are kept.")] = STORE,
-    jobs: Annotated[int, typer.Option(help="Processes; 0 for one a core.", min=0)] = 0,
-    threads: Annotated[int, typer.Option(help="Threads of each process.", min=1)] = 1,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a value of the file: a.b=c; repeatable.")
+    ] = None,
+    store: Annotated[Path, typer.Option(help="Store of results.")] = STORE,
+    jobs: Annotated[int, typer.Option(help="Number of processes; 0: one per core.", min=0)] = 0,
+    threads: Annotated[int, typer.Option(help="Number of threads of each process.", min=1)] = 1,
     engine: Annotated[str, typer.Option(help="local, or dask for a cluster.")] = "local",
     scheduler: Annotated[str | None, typer.Option(help="Address of the Dask scheduler, tcp://HOST:8786.")] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Do failed runs again.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Execute failed runs again.")] = False,
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run",
-            help="Show the grid and how long it may take: from the store, else from two epochs of each model.",
+            help="Show the runs and estimate their duration, from the store or from two epochs of each model.",
         ),
     ] = False,
-    export: Annotated[Path | None, typer.Option(help="Write all rows of the store into this CSV file, too.")] = None,
+    export: Annotated[Path | None, typer.Option(help="Also write all rows of the store to this CSV file.")] = None,
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Do all runs of an experiment that the store does not have; stop and go on whenever you like."""
+    """Execute all runs of an experiment that the store lacks; an interrupted benchmark can be resumed."""
     console = Console(stderr=as_json)
-    experiment = read(experiment_file(file), set_ or ())
-    where = _engine(engine, scheduler, jobs, threads, root)
-    narrow: dict[str, Any] = {
-        "datasets": None if dataset is None else [find_dataset(name).name for name in dataset],
+    _check_engine(engine, scheduler)
+    chosen: dict[str, Any] = {
+        "datasets": dataset,
         "subjects": None if subjects is None else numbers("subjects", subjects),
+        "seeds": None if seeds is None else seed_numbers(seeds),
         "simulated": simulated,
+        "overrides": set_ or (),
+        "retry_failed": retry_failed,
+        "root": root,
     }
-    for source in experiment.sources(root, **narrow).values():
-        console.print(visible(str(source)), highlight=False, markup=False)
-    cells = experiment.cells(**narrow, seeds=None if seeds is None else seed_numbers(seeds), root=root)
-    rows = _rows(store, dry_run)
-    found = plan(cells, rows, retry_failed, here=engine == "local")
-    _show_plan(console, experiment, cells, found, store)
     if dry_run:
-        _show_estimate(console, found, rows, where, root, as_json)
+        plan = runner.plan_benchmark(file, store, local=engine == "local", **chosen)
+        _show_plan(console, plan, store)
+        _show_estimate(console, plan, store, jobs if engine == "local" else 1, threads, root, as_json)
         return
-    with Store(store) as kept:
-        outcome = _work(console, found.todo, kept, where, _names(cells), root)
-        if export is not None:
-            kept.export_csv(export)
-    repeated = [word for name in dataset or () for word in ("--dataset", name)]
-    repeated += [word for text in set_ or () for word in ("--set", text)]
-    _conclude(console, experiment, found, outcome, store, as_json)
+    with _progress(console, store, root) as progress, _terminable():
+        workers: dict[str, Any] = {"jobs": jobs, "threads": threads, "scheduler": scheduler}
+        runner.benchmark(file, store, **chosen, **workers, on_start=progress.start, on_row=progress.add)
+    if export is not None:
+        Store(store, create=False).export_csv(export)
+    plan, counts = progress.plan, progress.counts
+    _conclude(console, plan, counts, store, as_json)
     if not as_json:
+        repeated = [word for name in dataset or () for word in ("--dataset", name)]
+        repeated += [word for text in set_ or () for word in ("--set", text)]
         words = ["gbwatt", "tables", str(file), "--store", str(store), *repeated]
         console.print(f"Next: {shlex.join(words)}", highlight=False, markup=False, soft_wrap=True)
-    if outcome["failed"] or (found.failed and not retry_failed):
+    if counts["failed"] or (plan.failed and not retry_failed):
         raise typer.Exit(SOME_FAILED)
 
 
-def _rows(store: Path, dry_run: bool) -> list[Row]:
-    """What the store has; it is made if there is none, but not by a dry run."""
-    if dry_run and not store.exists():
-        return []
-    with Store(store, create=not dry_run) as kept:
-        return kept.rows(structured=False)
-
-
-def _engine(name: str, scheduler: str | None, jobs: int, threads: int, root: Path | None) -> Engine:
-    check_one_of("engine", name, ("local", "dask"))
-    if name == "local":
-        if scheduler is not None:
-            raise ParameterError(f"scheduler={scheduler!r} is for --engine dask.")
-        return Local(jobs, threads, root)
-    if scheduler is None:
+def _check_engine(engine: str, scheduler: str | None) -> None:
+    check_one_of("engine", engine, ("local", "dask"))
+    if engine == "local" and scheduler is not None:
+        raise ParameterError(f"scheduler={scheduler!r} is for --engine dask.")
+    if engine == "dask" and scheduler is None:
         raise ParameterError("--engine dask needs --scheduler tcp://HOST:8786.")
-    return Cluster(scheduler, threads, root)
 
 
 # ---- before
 
 
-def _show_plan(console: Console, experiment: Experiment, cells: list[Cell], found: Plan, store: Path) -> None:
-    """The grid in a table, and what of it is there."""
-    table = Table("data set", "subjects", "splits", "models", "settings", "seeds", title=escape(experiment.title))
-    for name in dict.fromkeys(cell.run.dataset for cell in cells):
-        own = [cell for cell in cells if cell.run.dataset == name]
+def _show_plan(console: Console, plan: BenchmarkPlan, store: Path) -> None:
+    """Print the recordings, a table of the runs, and how many of them the store has."""
+    for recordings in plan.recordings.values():
+        console.print(visible(str(recordings)), highlight=False, markup=False)
+    table = Table("data set", "subjects", "splits", "models", "settings", "seeds", title=escape(plan.experiment.title))
+    for name in dict.fromkeys(one.run.dataset for one in plan.labelled_runs):
+        own = [one for one in plan.labelled_runs if one.run.dataset == name]
         counts = (
-            {cell.run.subject for cell in own},
-            {cell.run.split for cell in own},
-            {cell.label for cell in own},
-            {cell.setting for cell in own},
-            {cell.run.seed for cell in own},
+            {one.run.subject for one in own},
+            {one.run.split for one in own},
+            {one.label for one in own},
+            {one.setting for one in own},
+            {one.run.seed for one in own},
         )
         table.add_row(escape(visible(name)), *(str(len(values)) for values in counts))
     console.print(table)
     console.print(
-        f"{len(found.runs)} runs: {len(found.done)} done, {len(found.failed)} failed before, {len(found.todo)} to do "
+        f"{len(plan.runs)} runs: {len(plan.done)} done, {len(plan.failed)} failed before, {len(plan.todo)} to do "
         f"(store: {store})",
         highlight=False,
     )
     if note := kernel_note():
         console.print(note, highlight=False, markup=False, soft_wrap=True)
-    for package, count in found.barred.items():
+    for extra, count in plan.unavailable.items():
         console.print(
-            f"{count} runs are left out: packages of their models are not installed; {install_command(package)}",
+            f"{count} runs are skipped: packages of their models are not installed; {install_command(extra)}",
             highlight=False,
             markup=False,
         )
 
 
 def _show_estimate(
-    console: Console, found: Plan, rows: list[Row], engine: Engine, root: Path | None, as_json: bool
+    console: Console, plan: BenchmarkPlan, store: Path, jobs: int, threads: int, root: Path | None, as_json: bool
 ) -> None:
-    """How long the rest may take: from the store, and for what is not like anything there, from two epochs."""
-    from gbwatt.experiments.runner import expected_seconds, measured_seconds
-
-    trainings = [group[0] for group in grouped(found.todo)]
-    seconds, unknown = expected_seconds(trainings, rows)
-    seconds += measured_seconds(unknown, root, engine.threads)
-    workers = engine.workers(len(trainings)) if isinstance(engine, Local) else 1
+    rows = Store(store, create=False).rows(structured=False) if store.exists() else []
+    workers = runner.count_workers(jobs, threads, len(runner.group_runs(plan.todo)))
+    seconds = runner.estimate_seconds(plan.todo, rows, root, threads) / workers
     if as_json:
-        document = {"runs": len(found.runs), "done": len(found.done), "failed": len(found.failed)}
-        print_json({**document, "todo": len(found.todo), "seconds": seconds / workers})
+        document = {"runs": len(plan.runs), "done": len(plan.done), "failed": len(plan.failed)}
+        print_json({**document, "todo": len(plan.todo), "seconds": seconds})
         return
-    share = f", {workers} at a time" if workers > 1 else " on one worker"
-    console.print(f"About {_duration(seconds / workers)}{share}.", highlight=False)
+    parallel = f", {workers} at a time" if workers > 1 else " on one worker"
+    console.print(f"About {_duration(seconds)}{parallel}.", highlight=False)
 
 
 def _duration(seconds: float) -> str:
@@ -164,48 +161,57 @@ def _duration(seconds: float) -> str:
     return f"{round(seconds)} s" if seconds < 90 else f"{minutes} min" if minutes < 100 else f"{seconds / 3600:.1f} h"
 
 
-# ---- the work
+# ---- during
 
 
-def _names(cells: list[Cell]) -> dict[str, str]:
-    """How each run is called in the table, by its key; the first place that it has."""
-    return {cell.run.key: _listed(cell.label, cell.setting) for cell in reversed(cells)}
+class _BenchmarkProgress:
+    """Prints the plan, a progress bar, and a line for each run."""
+
+    plan: BenchmarkPlan
+
+    def __init__(self, console: Console, bar: Progress, store: Path, root: Path | None) -> None:
+        self.console, self.bar, self.store, self.root = console, bar, store, root
+        self.todo, self.counts = 0, {"done": 0, "failed": 0}
+
+    def start(self, plan: BenchmarkPlan) -> None:
+        self.plan, self.todo = plan, len(plan.todo)
+        _show_plan(self.console, plan, self.store)
+        # the first label of a run that is in several lines
+        self.names = {one.run.key: _listed(one.label, one.setting) for one in reversed(plan.labelled_runs)}
+        if plan.todo:
+            self.bar.add_task("runs", total=len(plan.todo))
+            self.bar.start()
+
+    def stop(self) -> None:
+        if self.todo:  # a bar that was not started would print an empty line
+            self.bar.stop()
+
+    def add(self, row: Row) -> None:
+        self.counts[row.status] += 1
+        discard_checkpoint(row, self.root)
+        self.bar.advance(TaskID(0))
+        if row.status == "failed" or not self.console.is_terminal:
+            line = visible(_line(row, self.names[row.key]))
+            self.bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _work(
-    console: Console,
-    todo: tuple[Run, ...],
-    store: Store,
-    engine: Engine,
-    names: dict[str, str],
-    root: Path | None,
-) -> dict[str, Any]:
-    """Do the runs under a progress bar; Ctrl-C ends it, with what is done in the store."""
-    counts: dict[str, Any] = {"done": 0, "failed": 0}
-    if not todo:
-        return counts
+@contextmanager
+def _progress(console: Console, store: Path, root: Path | None) -> Iterator[_BenchmarkProgress]:
+    """Show the progress; after Ctrl-C, print how many runs are stored."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress, _terminable():
-        task = progress.add_task("runs", total=len(todo))
-
-        def watch(row: Row) -> None:
-            counts[row.status] += 1
-            discard_checkpoint(row, root)
-            progress.advance(task)
-            if row.status == "failed" or not console.is_terminal:
-                said = visible(_line(row, names[row.key]))
-                progress.console.print(said, highlight=False, markup=False, soft_wrap=True)
-
-        try:
-            carry_out(todo, store, engine, watch)
-        except KeyboardInterrupt:
-            left = len(todo) - counts["done"] - counts["failed"]
-            progress.stop()
-            console.print(
-                f"Stopped. {counts['done']} runs are in the store, {left} are left; the same command goes on."
-            )
-            raise
-    return counts
+    bar = Progress(*columns, TimeRemainingColumn(), console=console)
+    progress = _BenchmarkProgress(console, bar, store, root)
+    try:
+        yield progress
+    except KeyboardInterrupt:
+        progress.stop()
+        left = progress.todo - sum(progress.counts.values())
+        console.print(
+            f"Stopped. {progress.counts['done']} runs are stored, {left} are left; run the same command to continue."
+        )
+        raise
+    finally:
+        progress.stop()
 
 
 def _line(row: Row, name: str) -> str:
@@ -213,8 +219,8 @@ def _line(row: Row, name: str) -> str:
     where = _listed(run.dataset, f"subject {run.subject}", f"split {run.split}" * (run.split > 0), name)
     if row.status == "failed":
         return f"failed: {where}, seed {run.seed}: {(row.traceback or '').strip().splitlines()[-1]}"
-    by = measure(run.dataset)
-    return f"{where}, seed {run.seed}: {WORDS[by]} {getattr(row, by) or 0.0:.3f} in {row.seconds:.0f} s"
+    score = measure(run.dataset)
+    return f"{where}, seed {run.seed}: {SCORE_NAMES[score]} {getattr(row, score) or 0.0:.3f} in {row.seconds:.0f} s"
 
 
 def _listed(*words: str) -> str:
@@ -223,7 +229,7 @@ def _listed(*words: str) -> str:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM, which batch schedulers send, end like Ctrl-C."""
+    """Handle SIGTERM, which batch schedulers send, like Ctrl-C."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -238,19 +244,14 @@ def _terminable() -> Iterator[None]:
 # ---- after
 
 
-def _conclude(
-    console: Console,
-    experiment: Experiment,
-    found: Plan,
-    outcome: dict[str, Any],
-    store: Path,
-    as_json: bool,
-) -> None:
+def _conclude(console: Console, plan: BenchmarkPlan, counts: dict[str, int], store: Path, as_json: bool) -> None:
     if as_json:
-        document = {"experiment": experiment.name, "runs": len(found.runs), "before": len(found.done), **outcome}
+        document = {"experiment": plan.experiment.name, "runs": len(plan.runs), "before": len(plan.done), **counts}
         print_json({**document, "store": str(store)})
         return
-    if found.failed:
-        console.print(f"{len(found.failed)} runs had failed before; --retry-failed does them again.", highlight=False)
-    if found.failed or outcome["failed"]:
-        console.print(f"Why: gbwatt store failed --store {store}", highlight=False, markup=False, soft_wrap=True)
+    if plan.failed:
+        console.print(
+            f"{len(plan.failed)} runs had failed before; --retry-failed executes them again.", highlight=False
+        )
+    if plan.failed or counts["failed"]:
+        console.print(f"Reasons: gbwatt store failed --store {store}", highlight=False, markup=False, soft_wrap=True)

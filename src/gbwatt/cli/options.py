@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from gbwatt import experiments
-from gbwatt._validation import check_at_least, check_one_of
+from gbwatt._validation import check_at_least
 from gbwatt.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
 _MOST = 10_000  # numbers in a range
 #: Exit code after Ctrl-C, as shells have it.
 INTERRUPTED = 130
-#: Where experiments are looked for by name: in this folder of the user's, then among those that come with gbwatt.
-EXPERIMENTS = Path("experiments")
-PACKAGED = Path(experiments.__path__[0]) / "configs"
 
 
 def _folder(root: Path | None) -> Path | None:
@@ -85,29 +81,6 @@ def key_values(texts: list[str] | None, name: str = "option") -> dict[str, Any]:
         except (ValueError, RecursionError):
             found[key] = value
     return found
-
-
-def experiment_file(name: str | Path) -> Path:
-    """A file, or the one of that name in ./experiments, or the one of that name that comes with gbwatt."""
-    path = Path(name)
-    if path.exists() and not path.is_dir():
-        return path
-    known = experiment_files()
-    if path.suffix:
-        if not path.exists() and path.stem in known:
-            raise ParameterError(
-                f"experiment={str(name)!r} does not exist; give {path.stem!r}, without folder and ending, for "
-                f"{known[path.stem]}."
-            )
-        return path
-    check_one_of("experiment", str(name), tuple(known))
-    return known[str(name)]
-
-
-def experiment_files() -> dict[str, Path]:
-    """Files of experiments by name: those that come with gbwatt, and those in ./experiments, which take precedence."""
-    files = (file for folder in (PACKAGED, EXPERIMENTS) for file in sorted(folder.glob("*.yaml")))
-    return {file.stem: file for file in files}
 
 
 def numbers(name: str, text: str) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,7 +17,6 @@ from gbwatt.cli.options import (
     TestedSplit,
     TestedSubject,
     Threads,
-    experiment_files,
     reading,
     require_writable,
     use_threads,
@@ -173,30 +171,22 @@ def _tables(folder: Path) -> list[Path]:
 
 
 def _rows(source: Path) -> list[Row]:
-    """Rows of a store, of a CSV file, or of the CSV files of a folder, where finished runs replace failed ones."""
-    from gbwatt.experiments.store import Store, read_csv
+    """All rows of a store, of a file, or of the files of a folder, where what is done counts more than what failed."""
+    from gbwatt.experiments.store import read_rows
 
-    if source.suffix.lower() == ".csv":
-        return read_csv(source)
-    if not source.is_dir():
-        with Store(source, create=False) as store:
-            return store.rows()
-    with TemporaryDirectory() as scratch, Store(Path(scratch) / "results.sqlite") as merged:
-        for file in _tables(source):
-            merged.import_csv(file)
-        return merged.rows()
+    return read_rows(source)
 
 
 def _experiments(folder: Path | None) -> list[Experiment]:
     """Experiments of a folder, or all known ones; those of the paper first, in its order."""
     from gbwatt.experiments import claims
-    from gbwatt.experiments.config import read
+    from gbwatt.experiments.config import list_experiments, read_experiment
 
     if folder is not None and not folder.is_dir():
         raise ParameterError(
             f"experiments={str(folder)!r} is not a folder; give the folder of experiments whose tables are to be shown."
         )
-    files = experiment_files().values() if folder is None else sorted(folder.glob("*.yaml"))
-    experiments = [read(file) for file in files]
-    order = {name: index for index, name in enumerate(claims.EXPERIMENTS)}
-    return sorted(experiments, key=lambda experiment: order.get(experiment.name, len(order)))
+    files = list_experiments().values() if folder is None else sorted(folder.glob("*.yaml"))
+    found = [read_experiment(file) for file in files]
+    order = {name: place for place, name in enumerate(claims.EXPERIMENTS)}
+    return sorted(found, key=lambda one: order.get(one.name, len(order)))

@@ -1,4 +1,4 @@
-"""``gbwatt store``: results out of a store and into it."""
+"""``gbwatt store``: export, import and merge results, and list failed runs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gbwatt.experiments.runs import Run
 from gbwatt.experiments.store import Store
 from gbwatt.experiments.table_formats import visible, visible_lines
 
-app = typer.Typer(help="Results: export, import, merge, and what failed.", no_args_is_help=True)
+app = typer.Typer(help="Export, import and merge results; list failed runs.", no_args_is_help=True)
 
-Where = Annotated[Path, typer.Option("--store", help="The store.")]
+Where = Annotated[Path, typer.Option("--store", help="Store of results.")]
 STORE = Path("results.sqlite")
 
 
@@ -24,7 +24,7 @@ def export(
     file: Annotated[Path, typer.Argument(help="CSV file to write.")],
     store: Where = STORE,
 ) -> None:
-    """Write all rows into a CSV file."""
+    """Write all rows to a CSV file."""
     with Store(store, create=False) as kept:
         kept.export_csv(file)
         Console().print(f"{len(kept)} rows in {file}", highlight=False)
@@ -35,36 +35,36 @@ def import_(
     file: Annotated[Path, typer.Argument(help="CSV file that `gbwatt store export` wrote.")],
     store: Where = STORE,
 ) -> None:
-    """Take the rows of a CSV file into the store."""
+    """Add the rows of a CSV file to the store."""
     with Store(store) as kept:
         Console().print(f"{kept.import_csv(file)} new rows, {len(kept)} in {store}", highlight=False)
 
 
 @app.command()
 def merge(
-    others: Annotated[list[Path], typer.Argument(help="Stores whose rows are taken.")],
+    others: Annotated[list[Path], typer.Argument(help="Stores to read.")],
     store: Where = STORE,
 ) -> None:
-    """Take the rows of other stores, of other machines for instance."""
+    """Add the rows of other stores, for instance of other machines."""
     with Store(store) as kept:
         for other in others:
-            Console().print(f"{kept.merge(other)} new rows of {other}", highlight=False)
+            Console().print(f"{kept.merge(other)} new rows from {other}", highlight=False)
         Console().print(f"{len(kept)} in {store}", highlight=False)
 
 
 @app.command()
 def recover(
-    damaged: Annotated[Path, typer.Argument(help="A store that cannot be opened because it is damaged.")],
-    store: Annotated[Path, typer.Option("--store", help="Where its rows go: a new store, or another.")],
+    damaged: Annotated[Path, typer.Argument(help="Damaged store.")],
+    store: Annotated[Path, typer.Option("--store", help="Store to write: a new or another one.")],
 ) -> None:
     """Copy the undamaged rows of a damaged store."""
     with Store(store) as kept:
-        Console().print(f"{kept.recover(damaged)} rows of {damaged} in {store}", highlight=False)
+        Console().print(f"{kept.recover(damaged)} rows of {damaged} copied to {store}", highlight=False)
 
 
 @app.command()
 def failed(store: Where = STORE) -> None:
-    """Runs that failed, each with its traceback."""
+    """List the failed runs with their tracebacks."""
     console = Console(soft_wrap=True)
     with Store(store, create=False) as kept:
         rows = kept.rows(kept.keys("failed"))
@@ -73,4 +73,4 @@ def failed(store: Where = STORE) -> None:
             f"[bold red]failed:[/] {escape(visible(str(Run.from_dict(row.run))))} ({row.finished})", highlight=False
         )
         console.print(visible_lines(row.traceback or ""), highlight=False, markup=False)
-    console.print(f"{len(rows)} failed runs; `gbwatt benchmark … --retry-failed` does them again.", highlight=False)
+    console.print(f"{len(rows)} failed runs; `gbwatt benchmark … --retry-failed` executes them again.", highlight=False)

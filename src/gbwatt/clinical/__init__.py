@@ -32,7 +32,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "WeightsError":  # its name before 0.2
+    if name == "WeightsError":  # its former name
         name = "WeightsFileError"
     for module, names in _MODULES.items():
         if name in names:

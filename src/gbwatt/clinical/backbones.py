@@ -1,4 +1,4 @@
-"""Backbones: networks that turn recordings into tokens, a vector for each channel and stretch of time."""
+"""Backbones: pretrained networks that compute tokens, one vector per channel and time segment."""
 
 from __future__ import annotations
 
@@ -16,64 +16,63 @@ from gbwatt.data.montage import BIPOLAR, older_name, plain_name
 from gbwatt.errors import ParameterError
 from gbwatt.models.braindecode import braindecode_models
 
-RATE = 200.0  # Hz, of both
+RATE = 200.0  # Hz, sampling rate of both backbones
 
 
 class Backbone(nn.Module, ABC):
-    """From epochs in µV to tokens, (batch, n_chans, n_times) -> (batch, channels, segments, width).
+    """Abstract network from epochs in µV to tokens, (batch, n_chans, n_times) -> (batch, channels, segments, width).
 
-    Derived classes name their layers, so that early ones can learn more slowly than late ones.
+    Subclasses group their parameters by depth, for layer-wise learning-rate decay.
 
     Attributes
     ----------
     final_scale : float or None
-        Standard deviation with which the authors of the backbone begin a classifier; None for torch's own beginning.
+        Standard deviation of the initial weights of the classifier; None for the initialisation of torch.
     """
 
     final_scale: float | None = None
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens of epochs."""
+        """Compute the tokens of epochs."""
 
     def pool(self, tokens: Tensor) -> Tensor:
-        """One vector (batch, width) for an epoch."""
+        """Return one vector (batch, width) per epoch."""
         return tokens.mean((1, 2))
 
     @abstractmethod
     def stages(self) -> list[list[nn.Parameter]]:
-        """Parameters from input to output, in groups that are equally deep; others learn as fast as the head."""
+        """Return groups of parameters from input to output; other parameters have the learning rate of the head."""
 
 
 class AnyBackbone(Backbone):
-    """Any module that gives tokens; its parameters are one stage."""
+    """Any module that returns tokens; its parameters are one stage."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens of epochs."""
+        """Compute the tokens of epochs."""
         tokens: Tensor = self.network(x)
         return tokens
 
     def stages(self) -> list[list[nn.Parameter]]:
-        """One stage."""
+        """Return all parameters as one stage."""
         return [list(self.network.parameters())]
 
 
 class BIOT(Backbone):
-    """BIOT's encoder [1]_: spectra of one second, every half second, of 16 bipolar channels.
+    """Encoder of BIOT [1]_: spectra of one second, every half second, of 16 bipolar channels.
 
-    Epochs of electrodes are turned into differences first; each channel is divided by the 95th percentile of its
-    magnitude.
+    Bipolar channels are computed from electrodes; each is divided by the 95th percentile of its magnitude.
 
     Parameters
     ----------
     ch_names : sequence of str
-        Channels of the epochs: electrodes, among them those of :data:`gbwatt.data.montage.BIPOLAR`, or these pairs.
+        Channels of the epochs: the pairs of :data:`gbwatt.data.montage.BIPOLAR`, or electrodes that include theirs.
     n_times : int
-        Samples at 200 Hz, 200 or more.
+        Samples at 200 Hz, at least 200.
     **options
         Further arguments of braindecode's class.
 
@@ -88,15 +87,15 @@ class BIOT(Backbone):
     def __init__(self, ch_names: Sequence[str], n_times: int, **options: Any) -> None:
         super().__init__()
         if n_times < RATE:
-            raise ParameterError(f"n_times={n_times}: BIOT takes spectra of 200 samples, one second; give more.")
+            raise ParameterError(f"n_times={n_times}: BIOT computes spectra of 200 samples; longer epochs are needed.")
         self.register_buffer("derivation", derivation(ch_names), persistent=False)
-        made = {"drop_prob": 0.1, **options}  # of its authors; braindecode's own default is 0.5
-        network = _braindecode("BIOT", n_chans=len(BIPOLAR), n_times=n_times, **made)
+        options = {"drop_prob": 0.1, **options}  # as its authors; the default of braindecode is 0.5
+        network = _braindecode("BIOT", n_chans=len(BIPOLAR), n_times=n_times, **options)
         self.encoder: Any = network.encoder
         self.register_buffer("window", torch.ones(self.encoder.n_fft), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens (batch, 16, segments, width)."""
+        """Compute tokens (batch, 16, segments, width)."""
         encoder, spectra = self.encoder, self._spectra(x)  # (batch, 16, frequencies, segments)
         embedded = encoder.patch_embedding(spectra.flatten(0, 1)).unflatten(0, spectra.shape[:2])
         placed = embedded + encoder.channel_tokens.weight[: spectra.shape[1], None]
@@ -105,7 +104,7 @@ class BIOT(Backbone):
         return tokens
 
     def _spectra(self, x: Tensor) -> Tensor:
-        """Magnitudes of short Fourier transforms of scaled differences, never in half precision."""
+        """Return magnitudes of short-time Fourier transforms of scaled channels, never in half precision."""
         with torch.autocast(x.device.type, enabled=False):
             x = self.derivation @ x
             x = x / (x.detach().abs().quantile(0.95, dim=-1, keepdim=True) + 1e-8)
@@ -115,11 +114,11 @@ class BIOT(Backbone):
             return spectra
 
     def pool(self, tokens: Tensor) -> Tensor:
-        """The mean token, as BIOT's own classifier takes it."""
+        """Return the mean token after ELU, as in the classifier of BIOT."""
         return nn.functional.elu(tokens.mean((1, 2)))
 
     def stages(self) -> list[list[nn.Parameter]]:
-        """The embedding, and each layer of the transformer."""
+        """Return the embedding and each layer of the transformer."""
         layers = [list(layer.parameters()) for layer in self.encoder.transformer.layers.layers]
         return _after_embedding(self, layers)
 
@@ -130,7 +129,7 @@ class LaBraM(Backbone):
     Parameters
     ----------
     ch_names : sequence of str
-        Electrodes that it knows by name.
+        Electrodes of the 10-20 system and its extensions.
     n_times : int
         Samples at 200 Hz, a multiple of 200.
     **options
@@ -143,37 +142,35 @@ class LaBraM(Backbone):
     """
 
     places: Tensor
-    UNIT = 100.0  # µV, what it was trained in
+    UNIT = 100.0  # µV, unit of its pretraining
     final_scale = 0.02 * 0.001
 
     def __init__(self, ch_names: Sequence[str], n_times: int, **options: Any) -> None:
         super().__init__()
         if n_times < RATE or n_times % RATE:
-            raise ParameterError(
-                f"n_times={n_times}: LaBraM cuts patches of 200 samples, one second; give a multiple of 200."
-            )
-        made = {"drop_path_prob": 0.1, "use_mean_pooling": True, **options}
-        network = _braindecode("Labram", n_chans=len(ch_names), n_times=n_times, **made)
+            raise ParameterError(f"n_times={n_times}: LaBraM needs a multiple of 200 samples, its patch length.")
+        options = {"drop_path_prob": 0.1, "use_mean_pooling": True, **options}
+        network = _braindecode("Labram", n_chans=len(ch_names), n_times=n_times, **options)
         self.register_buffer("places", _places(ch_names), persistent=False)
-        self.fc_norm: Any = network.fc_norm  # of the pooled token; tokens are taken before it
+        self.fc_norm: Any = network.fc_norm  # applied to the pooled token only
         network.fc_norm, network.final_layer = nn.Identity(), nn.Identity()
         network.undecayed = ("cls_token", "position_embedding", "temporal_embedding")
         self.network: Any = network
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens (batch, n_chans, segments, width)."""
-        given = (x / self.UNIT).contiguous()
-        tokens: Tensor = self.network.forward_features(given, self.places, return_patch_tokens=True)
+        """Compute tokens (batch, n_chans, segments, width)."""
+        scaled = (x / self.UNIT).contiguous()
+        tokens: Tensor = self.network.forward_features(scaled, self.places, return_patch_tokens=True)
         by_channel: Tensor = tokens.unflatten(1, (x.shape[1], -1))
         return by_channel
 
     def pool(self, tokens: Tensor) -> Tensor:
-        """The mean token, normalised, as LaBraM's own classifier takes it."""
+        """Return the normalised mean token, as in the classifier of LaBraM."""
         pooled: Tensor = self.fc_norm(tokens.mean((1, 2)))
         return pooled
 
     def stages(self) -> list[list[nn.Parameter]]:
-        """The embedding and each block; as its authors have it, places in time and the norm are as fast as the head."""
+        """Return the embedding and each block; temporal embeddings and the norm have the learning rate of the head."""
         blocks = [list(block.parameters()) for block in self.network.blocks]
         fast = {id(p) for p in (self.network.temporal_embedding, *self.fc_norm.parameters())}
         embedding, *rest = _after_embedding(self, blocks)
@@ -185,7 +182,7 @@ BACKBONES: Mapping[str, Callable[..., Backbone]] = MappingProxyType({"biot": BIO
 
 
 def _braindecode(name: str, **arguments: Any) -> Any:
-    """A network of braindecode at 200 Hz, whose own classifier is not used."""
+    """Build a network of braindecode for 200 Hz; its classifier is not used."""
     network_class = getattr(braindecode_models(), name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -193,7 +190,7 @@ def _braindecode(name: str, **arguments: Any) -> Any:
 
 
 def _after_embedding(module: nn.Module, stages: list[list[nn.Parameter]]) -> list[list[nn.Parameter]]:
-    """Stages, and before them one with all other parameters of the module: those of its embedding."""
+    """Return the stages after a first one with all other parameters of the module: those of its embedding."""
     named = {id(p) for stage in stages for p in stage}
     return [[p for p in module.parameters() if id(p) not in named], *stages]
 
@@ -202,7 +199,7 @@ def _after_embedding(module: nn.Module, stages: list[list[nn.Parameter]]) -> lis
 
 
 def derivation(ch_names: Sequence[str]) -> Tensor:
-    """Matrix (16, n_chans) from channels to the differences of :data:`gbwatt.data.montage.BIPOLAR`."""
+    """Return the matrix (16, n_chans) from channels to the pairs of :data:`gbwatt.data.montage.BIPOLAR`."""
     names = [older_name(plain_name(name)) for name in ch_names]
     matrix = torch.zeros(len(BIPOLAR), len(names))
     absent: dict[str, None] = {}
@@ -217,20 +214,20 @@ def derivation(ch_names: Sequence[str]) -> Tensor:
                 absent[name] = None
     if absent:
         raise ParameterError(
-            f"ch_names lacks {', '.join(absent)}, whose differences BIOT takes; it has {', '.join(ch_names)}. Give the "
-            f"19 electrodes of the 10-20 system, or the pairs {', '.join(BIPOLAR[:2])}, … themselves."
+            f"ch_names lacks {', '.join(absent)}, which BIOT needs; it has {', '.join(ch_names)}. Give the 19 "
+            f"electrodes of the 10-20 system, or the pairs {', '.join(BIPOLAR[:2])}, …"
         )
     return matrix
 
 
 def _places(ch_names: Sequence[str]) -> Tensor:
-    """Indices (1 + n_chans,) of LaBraM's embeddings of places, that of the class token first."""
+    """Return the indices (1 + n_chans,) of position embeddings of LaBraM, that of the class token first."""
     order = [name.upper() for name in import_module("braindecode.models.labram").LABRAM_CHANNEL_ORDER]
     names = [plain_name(name) for name in ch_names]
     unknown = [given for given, name in zip(ch_names, names, strict=True) if name not in order]
     if unknown:
         raise ParameterError(
-            f"ch_names has {', '.join(unknown)}, which LaBraM has no place for; it knows electrodes of the 10-20 "
-            "system and its extensions: leave others out. Of a corpus it takes the montage referential23."
+            f"ch_names has {', '.join(unknown)}, which LaBraM does not know; leave out channels that are not "
+            "electrodes of the 10-20 system and its extensions. Corpora need the montage referential23."
         )
     return torch.tensor([0, *(1 + order.index(name) for name in names)])

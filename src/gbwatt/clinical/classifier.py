@@ -1,4 +1,4 @@
-"""Classifiers on foundation models: heads of SPD attention on the tokens of a backbone."""
+"""Classifiers with an SPD attention head on the tokens of a backbone."""
 
 from __future__ import annotations
 
@@ -24,46 +24,46 @@ from gbwatt.nn.attention import SPDSelfAttention
 from gbwatt.nn.covariance import TokenMoments
 from gbwatt.nn.spd_layers import Embedding
 
-GROUPS = 8  # matrices in a sequence
+GROUPS = 8  # SPD matrices per sequence
 
 
 class Head(nn.Module, ABC):
-    """From tokens (batch, channels, segments, width) to features (batch, size) that go with the pooled token."""
+    """Abstract map from tokens (batch, channels, segments, width) to features (batch, size)."""
 
     size: int
 
     @abstractmethod
     def forward(self, tokens: Tensor) -> Tensor:
-        """Features of tokens."""
+        """Compute the features of tokens."""
 
 
 class NoHead(Head):
-    """Nothing but the pooled token: the backbone as it was published."""
+    """No features besides the pooled token: the published backbone."""
 
     size = 0
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """No features."""
+        """Return features of size 0."""
         return tokens.new_empty(len(tokens), 0)
 
 
 class SPDHead(Head):
-    """Attention of SPD matrices to groups of features: moments of tokens, SSAM, MEEM.
+    """SPD self-attention between groups of token features: moments, SSAM, MEEM.
 
-    It computes in float32 at least, whatever the backbone does.
+    It computes in float32 or float64, also if the backbone uses half precision.
 
     Parameters
     ----------
     channels : int
-        Channels of the tokens; matrices have one row more, for the mean.
+        Channels of the tokens; matrices have one more row, for the mean.
     n_groups : int
-        Matrices m in the sequence.
+        Number m of matrices in the sequence.
     k : int, optional
-        Size after the bilinear maps; by default three quarters of the rows.
+        Matrix size after the bilinear maps; default: three quarters of the rows.
     eps, shrinkage : float
-        Of :class:`~gbwatt.nn.covariance.TokenMoments`.
+        Regularisation in :class:`~gbwatt.nn.covariance.TokenMoments`.
     reeig : float
-        Threshold of the rectification.
+        Threshold of eigenvalue rectification.
     **attention
         Arguments of :class:`~gbwatt.nn.attention.SPDSelfAttention`.
     """
@@ -88,7 +88,7 @@ class SPDHead(Head):
         self.size = n_groups * k * (k + 1) // 2
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Features of tokens."""
+        """Compute the features of tokens."""
         with torch.autocast(tokens.device.type, enabled=False):
             if tokens.dtype != torch.float64:
                 tokens = tokens.float()
@@ -98,7 +98,7 @@ class SPDHead(Head):
             return features
 
 
-#: Heads by name, and what attention is in each: the metric, the score, the mean, and the rectification.
+#: Heads by name, with the settings of their attention.
 HEADS: Mapping[str, Mapping[str, Any] | None] = MappingProxyType(
     {
         "base": None,
@@ -108,7 +108,7 @@ HEADS: Mapping[str, Mapping[str, Any] | None] = MappingProxyType(
 )
 
 
-#: What a head can be given.
+#: Options of heads.
 HEAD_OPTIONS = (
     *("n_groups", "k", "eps", "shrinkage", "reeig"),
     *("metric", "theta", "learn_metric", "learn_theta", "score", "aggregation", "formulation"),
@@ -116,14 +116,16 @@ HEAD_OPTIONS = (
 
 
 def make_head(name: str, channels: int, width: int, **options: Any) -> Head:
-    """A head by its name, for tokens of so many channels and such a width."""
+    """Build a head by name, for tokens with the given number of channels and width."""
     check_one_of("head", name, tuple(HEADS))
     for option in options:
         check_one_of("option of the head", option, HEAD_OPTIONS)
     settings = HEADS[name]
     if settings is None:
         if options:
-            raise ParameterError(f"head='base' has no {', '.join(sorted(options))}; leave it out, or take 'gbwatt'.")
+            raise ParameterError(
+                f"head='base' has no option {', '.join(sorted(options))}; leave it out, or use head='gbwatt'."
+            )
         return NoHead()
     n_groups = options.get("n_groups", GROUPS)
     check_at_least("n_groups", n_groups, 1)
@@ -138,16 +140,16 @@ class FoundationClassifier(nn.Module):
     Parameters
     ----------
     backbone : nn.Module
-        A :class:`~gbwatt.clinical.Backbone`, or any module that turns epochs (batch, n_chans, n_times) into
-        tokens (batch, channels, segments, width).
+        A :class:`~gbwatt.clinical.Backbone`, or any module from epochs (batch, n_chans, n_times) to tokens (batch,
+        channels, segments, width).
     n_chans, n_outputs, n_times : int
-        The epochs, and how many classes there are.
+        Number of channels, classes and samples.
     head : "gbwatt", "matt" or "base"
-        Attention under the generalised Bures-Wasserstein metric, under the log-Euclidean one, or none.
+        Attention with the generalised Bures-Wasserstein metric, with the log-Euclidean metric, or none.
     frozen : bool
-        Whether the backbone is left as it is.
+        If True, the backbone is not trained.
     **options
-        Of :class:`~gbwatt.clinical.classifier.SPDHead`.
+        Options of :class:`~gbwatt.clinical.classifier.SPDHead`.
 
     Examples
     --------
@@ -179,12 +181,12 @@ class FoundationClassifier(nn.Module):
         if self.backbone.final_scale is not None:
             nn.init.trunc_normal_(self.final_layer.weight, std=self.backbone.final_scale)
             nn.init.zeros_(self.final_layer.bias)
-        if frozen:  # what was frozen before stays so
+        if frozen:  # parameters that were frozen before stay so in any case
             self.backbone.requires_grad_(False)
 
     @torch.no_grad()
     def _probe(self) -> tuple[int, int]:
-        """Channels and width of the tokens, by trying."""
+        """Return the number of channels and the width of tokens, from a forward pass."""
         was = self.backbone.training
         some = next((p.dtype for p in self.backbone.parameters() if p.is_floating_point()), torch.get_default_dtype())
         tokens = self.backbone.eval()(torch.zeros(1, self.n_chans, self.n_times, dtype=some))
@@ -192,20 +194,20 @@ class FoundationClassifier(nn.Module):
         if not isinstance(tokens, Tensor) or tokens.ndim != 4 or len(tokens) != 1:
             got = tuple(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
             raise ShapeError(
-                f"the backbone gives {got} for an epoch (1, {self.n_chans}, {self.n_times}); tokens (batch, channels, "
-                "segments, width) are needed."
+                f"the backbone returns {got} for an epoch (1, {self.n_chans}, {self.n_times}); tokens (batch, "
+                "channels, segments, width) are needed."
             )
         return tokens.shape[1], tokens.shape[3]
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; a frozen backbone stays in evaluation."""
+        """Set the training mode; a frozen backbone stays in evaluation mode."""
         super().train(mode)
         if self.frozen:
             self.backbone.eval()
         return self
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of epochs (batch, n_chans, n_times)."""
+        """Compute logits (batch, n_outputs) of epochs (batch, n_chans, n_times)."""
         x = as_epochs(x, self.n_chans, self.n_times)
         tokens = self.backbone(x)  # (batch, channels, segments, width)
         features = self.head(tokens)
@@ -214,7 +216,7 @@ class FoundationClassifier(nn.Module):
         return logits
 
     def stages(self) -> list[list[nn.Parameter]]:
-        """All parameters, from input to output: those of the backbone, and at last those of the head and all others."""
+        """Return all parameters from input to output: the stages of the backbone, then the head and all others."""
         stages = self.backbone.stages()
         named = {id(p) for stage in stages for p in stage}
         return [*stages, [p for p in self.parameters() if id(p) not in named]]
@@ -224,24 +226,28 @@ class FoundationClassifier(nn.Module):
 
 
 class PretrainedClassifier(FoundationClassifier):
-    """A classifier on a backbone that has a name; ``config`` says how it was built.
+    """A classifier on BIOT or LaBraM with published weights.
 
     Parameters
     ----------
     name : "biot" or "labram"
+        Backbone.
     signal : Signal
+        Shape of the epochs.
     weights : path, "random" or "later"
-        File with the weights of the backbone; random ones, if that is what is wanted; or those that are set afterwards,
-        as in a model that was saved.
+        File with the weights of the backbone; "random" for random weights; "later" if they are set afterwards, as for a
+        saved model.
     ch_names : sequence of str, optional
-        Channels of the epochs; needed if they are not those of the corpora.
+        Channels of the epochs; default: those of the corpora.
     head, frozen, **options
         As for :class:`FoundationClassifier`.
 
     Attributes
     ----------
     report : WeightsReport or None
-        What was read.
+        Which tensors of the weights file were used.
+    config : dict
+        Arguments to build the model again.
     """
 
     def __init__(
@@ -257,12 +263,12 @@ class PretrainedClassifier(FoundationClassifier):
     ) -> None:
         if weights is None:
             raise ParameterError(
-                f"{name} needs the weights of its pretraining: give weights=, a file of its authors; weights='random' "
-                "if it shall learn from nothing."
+                f"{name} needs pretrained weights: give weights=, a file of its authors, or weights='random' to train "
+                "from scratch."
             )
         names = _names(name, signal, ch_names)
         if signal.sfreq is not None and signal.sfreq != RATE:
-            raise ParameterError(f"sfreq={signal.sfreq:g}: {name} was made for {RATE:g} Hz; resample first.")
+            raise ParameterError(f"sfreq={signal.sfreq:g}: {name} needs {RATE:g} Hz; resample the recordings.")
         backbone = BACKBONES[name](names, signal.n_times)
         report = None if str(weights) in NO_FILE else load_weights(backbone, weights)
         shape = (signal.n_chans, signal.n_outputs, signal.n_times)
@@ -273,20 +279,20 @@ class PretrainedClassifier(FoundationClassifier):
 
     @property
     def initialisation(self) -> str:
-        """Where the backbone began, in words for results."""
+        """Description of the initial weights of the backbone, for results."""
         if self.report is None:
             return f"{self.weights} weights"
         return f"{Path(self.report.source).name}, SHA-256 {self.report.sha256[:16]}"
 
 
 def _names(backbone: str, signal: Signal, ch_names: Sequence[str] | None) -> tuple[str, ...]:
-    """The channels as given, or those of the corpora, if there are as many."""
+    """Return the given channel names, or by default those of a corpus with as many channels."""
     if ch_names is None:
         usual = {len(REFERENTIAL): REFERENTIAL, len(BIPOLAR): BIPOLAR}.get(signal.n_chans)
         if usual is None:
             raise ParameterError(
-                f"{backbone} has to know its channels: give ch_names, {signal.n_chans} names; without them there are "
-                f"{len(REFERENTIAL)} electrodes, {', '.join(REFERENTIAL[:3])}, …, or {len(BIPOLAR)} pairs."
+                f"{backbone} needs the names of {signal.n_chans} channels: give ch_names. Only {len(REFERENTIAL)} "
+                f"electrodes ({', '.join(REFERENTIAL[:3])}, …) and {len(BIPOLAR)} pairs have default names."
             )
         return usual
     if len(ch_names) != signal.n_chans:
@@ -294,7 +300,7 @@ def _names(backbone: str, signal: Signal, ch_names: Sequence[str] | None) -> tup
     return tuple(ch_names)
 
 
-#: As the programs of their authors train them on the corpora.
+#: Training settings of the authors' code for the corpora.
 BIOT_TRAINING = {"own": Training(1e-3, 512, 100, 1e-5)}
 LABRAM_TRAINING = {"own": Training(5e-4, 512, 50, 5e-2)}
 
@@ -306,7 +312,7 @@ def _registered(name: str) -> Callable[..., nn.Module]:
     return build
 
 
-#: What can be given besides the signal.
+#: Options besides the signal.
 OPTIONS = ("weights", "head", "frozen", *HEAD_OPTIONS)
 for _name, _title, _training in (("biot", "BIOT", BIOT_TRAINING), ("labram", "LaBraM", LABRAM_TRAINING)):
     _summary = f"{_title} with a head of SPD attention, for clinical corpora"

@@ -1,7 +1,7 @@
 """Interprets the pickles of PyTorch files without importing, calling or changing anything that they name.
 
-A pickle is a program.  Here it runs on a machine that knows plain containers and torch's records of tensors; every
-other object becomes a :class:`Placeholder`.
+A pickle is a program.  It is interpreted by a machine that knows only plain containers and torch's records of tensors;
+every other object becomes a :class:`Placeholder`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, BinaryIO, NamedTuple
 
 import torch
 
-#: Instructions of a pickle, and arguments of its calls.  A tensor takes about 40; each makes at most one small object.
+#: Maximum number of instructions and call arguments of a pickle.  A tensor takes about 40.
 MAX_INSTRUCTIONS = 1_000_000
 MAX_DIMENSIONS = 32
-#: Characters of the name of a function or class.
+#: Maximum length of the name of a function or class.
 MAX_NAME = 1000
 #: Remedies.
 COPY_AGAIN = "copy or download it again"
@@ -27,18 +27,18 @@ SAVE_AGAIN = "save the weights alone with torch.save(model.state_dict(), file) o
 
 
 class RefusedError(Exception):
-    """What is wrong with a file, and the remedy."""
+    """A file is damaged or unsafe; ``remedy`` says what to do."""
 
     def __init__(self, reason: str, remedy: str = COPY_AGAIN) -> None:
         super().__init__(reason)
         self.remedy = remedy
 
 
-# ---------------------------------------------------------------------------------------------- what a pickle describes
+# ---------------------------------------------------------------------------------------------------- described objects
 
 
 class Placeholder:
-    """Stands for an object that was not rebuilt; ``kind`` is what the file calls it."""
+    """An object that is not rebuilt; ``kind`` is its name in the file."""
 
     __slots__ = ("kind",)
 
@@ -47,7 +47,7 @@ class Placeholder:
 
 
 class _Name:
-    """A function or class that a file names; it is never looked up."""
+    """Name of a function or class in a file; it is never looked up."""
 
     __slots__ = ("path",)
 
@@ -111,7 +111,8 @@ _DTYPES = {
     if isinstance(dtype := getattr(torch, name), torch.dtype) and not name.startswith(("q", "bits"))
 }
 
-#: Modules and functions that no weights file needs to call.  Others are not called either, but say nothing of intent.
+#: Modules and functions that weights files never need.  Files that call them are rejected as malicious; other functions
+#: are not called either.
 _HOSTILE_MODULES = (
     *("os", "posix", "nt", "subprocess", "pty", "runpy", "importlib", "socket", "shutil", "ctypes", "webbrowser"),
     *("pdb", "pickle", "_pickle", "marshal", "sys", "torch.hub", "torch.jit", "torch.utils.cpp_extension"),
@@ -124,14 +125,14 @@ _HOSTILE_BUILTINS = (
 def _refuse_hostile(path: str) -> None:
     builtin = path.removeprefix("builtins.") in _HOSTILE_BUILTINS
     if builtin or any(path.startswith(f"{module}.") for module in _HOSTILE_MODULES):
-        raise RefusedError(f"its pickle calls {shown(path)}, which no weights need", ASK_AUTHORS)
+        raise RefusedError(f"its pickle calls {shown(path)}, which weights never need", ASK_AUTHORS)
 
 
-# --------------------------------------------------------------------------------------------------------- the machine
+# ------------------------------------------------------------------------------------------------------------- machine
 
 
 class Interpreted(NamedTuple):
-    """What a pickle describes: its object, all tensors in it, and how many instructions were left."""
+    """The object that a pickle describes, all tensors in it, and the remaining budget."""
 
     content: Any
     tensors: list[TensorRecord]
@@ -144,16 +145,16 @@ def interpret(stream: BinaryIO, n_bytes: int, budget: int = MAX_INSTRUCTIONS) ->
     Parameters
     ----------
     stream : binary file
-        Left behind the last instruction.
+        Afterwards its position is behind the last instruction.
     n_bytes : int
-        Size of the file; nothing in it can be larger.
+        Size of the file, an upper bound for every object in it.
     budget : int
-        Instructions and arguments of calls that are accepted.
+        Maximum number of instructions and call arguments.
 
     Raises
     ------
     RefusedError
-        If the pickle is broken, or would call or change something that weights do not need.
+        If the pickle is damaged, or calls or changes something that weights do not need.
     """
     machine = _Machine(n_bytes, budget)
     content = machine.run(stream)
@@ -171,7 +172,7 @@ class _Machine:
         self.tensors: list[TensorRecord] = []
 
     def run(self, stream: BinaryIO) -> Any:
-        """The object that the pickle at the stream's position describes."""
+        """Return the object that the pickle at the position of the stream describes."""
         for code, argument, position in _instructions(stream):
             self.spend(1)
             try:
@@ -185,7 +186,7 @@ class _Machine:
         raise RefusedError("its pickle has no end")
 
     def spend(self, n: int) -> None:
-        """Count instructions and copied elements."""
+        """Reduce the budget by n instructions or copied elements."""
         self.budget -= n
         if self.budget < 0:
             raise RefusedError(f"its pickle has more than {MAX_INSTRUCTIONS} instructions", SAVE_AGAIN)
@@ -282,7 +283,7 @@ class _Machine:
         self.push(self.made(_Name(module, name)))
 
     def made(self, name: Any) -> Placeholder:
-        """An object of a class, which is not rebuilt."""
+        """Return a placeholder for an object of a class."""
         if not isinstance(name, _Name):
             raise RefusedError(f"its pickle calls {kind_of(name)}", ASK_AUTHORS)
         _refuse_hostile(name.path)
@@ -301,7 +302,7 @@ class _Machine:
         self.push(self.made(name))
 
     def build(self, _: Any) -> None:
-        """The state of an object: there is no object that could take it."""
+        """Ignore the state of an object, which is only a placeholder."""
         _state, target = self.stack.pop(), self.stack[-1]
         if type(target) not in (dict, list, Placeholder):
             raise RefusedError(f"its pickle changes {kind_of(target)}", ASK_AUTHORS)
@@ -313,7 +314,7 @@ class _Machine:
         self.push(self.called(function, arguments))
 
     def called(self, function: Any, arguments: tuple[Any, ...]) -> Any:
-        """Result of the few functions that tensors and containers need; a placeholder for others."""
+        """Return the result of a function that tensors and containers need; a placeholder for any other."""
         self.spend(len(arguments))
         if isinstance(function, _Name):
             rebuild = _CALLS.get(function.path)
@@ -369,12 +370,12 @@ class _Machine:
         return self.strided(storage, offset, size, stride, _DTYPES[dtype.path])
 
     def strided(self, storage: StorageRecord, offset: Any, size: Any, stride: Any, dtype: torch.dtype) -> TensorRecord:
-        """A tensor whose elements all lie inside its storage, none of them twice."""
+        """Return a tensor whose elements are inside its storage and do not overlap."""
         fault = _stride_fault(storage, offset, size, stride, dtype)
         if fault is not None:
-            found = f"a tensor of size {shown(size)}, stride {shown(stride)} and offset {shown(offset)}"
+            tensor = f"a tensor of size {shown(size)}, stride {shown(stride)} and offset {shown(offset)}"
             reason, remedy = fault
-            raise RefusedError(f"it has {found} in a storage of {storage.n_bytes} bytes{reason}", remedy)
+            raise RefusedError(f"it has {tensor} in a storage of {storage.n_bytes} bytes{reason}", remedy)
         made = TensorRecord(storage, offset, size, stride, dtype)
         self.tensors.append(made)
         return made
@@ -480,7 +481,7 @@ _CALLS: Mapping[str, Callable[..., Any]] = {
 def _stride_fault(
     storage: StorageRecord, offset: Any, size: Any, stride: Any, dtype: torch.dtype
 ) -> tuple[str, str] | None:
-    """What is wrong with the place of a tensor, and the remedy."""
+    """Return the problem with the position of a tensor and the remedy; None if it is valid."""
     numbers = (offset, *size, *stride) if isinstance(size, tuple) and isinstance(stride, tuple) else ()
     if not numbers or any(type(x) is not int or not 0 <= x < 2**62 for x in numbers):
         return "; these must be non-negative integers", COPY_AGAIN
@@ -507,14 +508,14 @@ def _instructions(stream: BinaryIO) -> Iterator[tuple[str, Any, int | None]]:
 
 
 def _key(value: Any) -> Any:
-    """A key whose hash is cheap and does not collide by design; others get an identity of their own."""
+    """Return a key with a cheap hash that cannot be made to collide; a unique placeholder for any other."""
     if type(value) is int:
         return value if abs(value) < 2**61 - 1 else Placeholder("int")
     return value if value is None or type(value) in (str, bytes, float, bool) else Placeholder("key")
 
 
 def kind_of(value: Any) -> str:
-    """What a value of the file is, for a message."""
+    """Describe the type of a value of the file."""
     if isinstance(value, _Name):
         return shown(value.path)
     if isinstance(value, Placeholder):
@@ -523,7 +524,7 @@ def kind_of(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value of the file for a message: short, printable, and without computing with huge numbers."""
+    """Describe a value of the file: short, printable, and without formatting huge numbers."""
     if isinstance(value, tuple):
         inner = [kind_of(x) if isinstance(x, tuple) else shown(x) for x in value[:8]]
         return f"({', '.join(inner)}{', …' if len(value) > 8 else ''})"

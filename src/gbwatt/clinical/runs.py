@@ -33,7 +33,7 @@ from gbwatt.decoding.metrics import score
 from gbwatt.decoding.training import isolated, start_epoch
 from gbwatt.decoding.training_record import versions
 from gbwatt.errors import ParameterError, WeightsFileError
-from gbwatt.experiments.runs import Row, Run, tidy
+from gbwatt.experiments.runs import Row, Run, canonicalize
 from gbwatt.models.registry import create
 
 #: Folders beside the recordings: pretrained weights of backbones, and checkpoints of unfinished runs.
@@ -274,6 +274,6 @@ def run_of(
         model.name,
         seed=seed,
         data=data,
-        options={name: tidy(value) for name, value in options.items()},
-        training={name: tidy(value) for name, value in training.items()},
+        options={name: canonicalize(value) for name, value in options.items()},
+        training={name: canonicalize(value) for name, value in training.items()},
     )

@@ -1,11 +1,21 @@
-"""Published weights of backbones: read without executing anything, all of them or an error that says what is left."""
+"""Published weights of backbones, read without executing anything that a file contains.
+
+``torch.save`` writes a pickle beside raw storages, in a zip archive or, before PyTorch 1.6, one after another.
+:mod:`~gbwatt.clinical.pickle_machine` interprets the pickle.  Tensors are views of the file's bytes if possible, and
+the memory that a file needs is at most a small multiple of its size.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import math
 import re
 import shutil
+import struct
+import sys
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,32 +26,38 @@ import torch
 from torch import Tensor
 
 from gbwatt.clinical.backbones import BIOT, Backbone, LaBraM
-from gbwatt.clinical.torch_files import read_state_dict
+from gbwatt.clinical.pickle_machine import SAVE_AGAIN, RefusedError, TensorRecord, interpret, kind_of, shown
 from gbwatt.errors import ModelFileError, WeightsFileError
 from gbwatt.models.serialization import FLOATS, parse_safetensors
 
-#: Files of weights in a folder of a model hub, in the order in which they are looked for.
+#: Weights files in a folder of a model hub, in the order in which they are looked for.
 _FILES = ("model.safetensors", "pytorch_model.bin")
-#: Words in the place of a file: random weights, or those that are set afterwards.
+#: Values of ``weights`` that are not files: random weights, or weights that are set afterwards.
 NO_FILE = ("random", "later")
+MAX_TENSORS = 100_000
+#: The tensors of a file have at most this many times its bytes, or MIN_BYTES, because some models share weights.
+MAX_SHARING, MIN_BYTES = 4, 1 << 20
+#: Entries of a checkpoint that may contain the weights.
+_ENTRIES = ("model", "state_dict", "model_state_dict", "module")
+_LEGACY_MAGIC, _LEGACY_PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 
 
 @dataclass(frozen=True)
 class WeightsReport:
-    """What became of the tensors of a file.
+    """Which tensors of a file were used.
 
     Attributes
     ----------
     source, sha256 : str
         The file and its hash.
     matched : tuple of str
-        Parameters and buffers of the backbone that were set, by their names there.
+        Parameters and buffers of the backbone that were set.
     cut : dict
-        Those of which only a part was taken, and which.
+        Those that were set from a part of a tensor, with a description of the part.
     new : tuple of str
-        Those that such a file does not have; they are as initialised.
+        Those that are not in the file and keep their initial values.
     ignored : dict
-        Tensors of the file that do not belong to the backbone, and why.
+        Tensors of the file that do not belong to the backbone, with the reason.
     """
 
     source: str
@@ -53,8 +69,8 @@ class WeightsReport:
 
     def __str__(self) -> str:
         lines = [f"{self.source} (SHA-256 {self.sha256[:16]}): {len(self.matched)} tensors matched"]
-        lines += [f"  {name}: {how}" for name, how in self.cut.items()]
-        lines += [f"  not in the file, as initialised: {', '.join(self.new)}"] * bool(self.new)
+        lines += [f"  {name}: {part}" for name, part in self.cut.items()]
+        lines += [f"  not in the file, initial values kept: {', '.join(self.new)}"] * bool(self.new)
         reasons: dict[str, list[str]] = {}
         for name, why in self.ignored.items():
             reasons.setdefault(why, []).append(name)
@@ -63,25 +79,25 @@ class WeightsReport:
 
 
 class _Rules(NamedTuple):
-    """How the names of files become those of a backbone."""
+    """Rules that turn names in files into names of a backbone."""
 
-    prefixes: tuple[str, ...]  # that files may have
-    renamed: tuple[tuple[str, str], ...]  # patterns
-    ignored: tuple[tuple[str, str], ...]  # patterns, and why
-    new: tuple[str, ...]  # what files may lack
-    leading: Mapping[str, int]  # of these, more along an axis is allowed: the first are taken
+    prefixes: tuple[str, ...]  # prefixes that are removed
+    renamed: tuple[tuple[str, str], ...]  # patterns and replacements
+    ignored: tuple[tuple[str, str], ...]  # patterns of tensors that are not used, and the reason
+    new: tuple[str, ...]  # parameters that files may lack
+    leading: Mapping[str, int]  # parameters that may be longer along an axis, of which the first entries are used
 
 
 _ONE_UNUSED = frozenset({"network.temporal_embedding"})
-_HEAD = "of another classifier"
-_PRETRAINING = "of the pretraining alone"
+_HEAD = "part of another classifier"
+_PRETRAINING = "only used in pretraining"
 _RULES: Mapping[type[Backbone], _Rules] = MappingProxyType(
     {
         BIOT: _Rules(
             prefixes=("module.", "model.", "biot.", "encoder."),
             renamed=((r"^", "encoder."),),
             ignored=(
-                (r"^index$", "numbers of channels"),
+                (r"^index$", "channel numbers"),
                 (r"^(classifier|final_layer)", _HEAD),
                 (r"^prediction\.", _PRETRAINING),
             ),
@@ -101,7 +117,7 @@ _RULES: Mapping[type[Backbone], _Rules] = MappingProxyType(
             ignored=(
                 (r"^(lm_head|mask_token|projection_head|logit_scale)", _PRETRAINING),
                 (r"^(head|final_layer)\.", _HEAD),
-                (r"^norm\.", "the norm of the class token, where the mean of all is taken"),
+                (r"^norm\.", "norm of the class token, which is not used"),
             ),
             new=("fc_norm.weight", "fc_norm.bias"),
             leading={"network.temporal_embedding": 1},
@@ -111,18 +127,19 @@ _RULES: Mapping[type[Backbone], _Rules] = MappingProxyType(
 
 
 def load_weights(backbone: Backbone, path: str | Path) -> WeightsReport:
-    """Set all parameters of a backbone from a file in the format of its authors, or of braindecode.
+    """Set all parameters of a backbone from a file in the format of its authors or of braindecode.
 
     Parameters
     ----------
     backbone : Backbone
-        BIOT's or LaBraM's.
+        :class:`~gbwatt.clinical.backbones.BIOT` or :class:`~gbwatt.clinical.backbones.LaBraM`.
     path : path
-        ``.ckpt``, ``.pth``, ``.pt``, ``.bin`` or ``.safetensors``; or a folder of a model hub.
+        A file ``.ckpt``, ``.pth``, ``.pt``, ``.bin`` or ``.safetensors``, or a folder of a model hub.
 
     Returns
     -------
     WeightsReport
+        Which tensors were used.
 
     Raises
     ------
@@ -132,8 +149,8 @@ def load_weights(backbone: Backbone, path: str | Path) -> WeightsReport:
 
     Notes
     -----
-    Nothing in a file is executed.  Objects beside the weights, such as the settings of a training, are skipped;
-    TorchScript archives are refused.
+    Nothing in a file is executed.  Objects beside the weights, such as training settings, are skipped.  TorchScript
+    archives are rejected.
     """
     file = find_file(Path(path).expanduser())
     content = _read(file)
@@ -141,29 +158,28 @@ def load_weights(backbone: Backbone, path: str | Path) -> WeightsReport:
     rules = _RULES.get(type(backbone))
     if rules is None:
         raise WeightsFileError(
-            f"nothing is known of the weights of {type(backbone).__name__}; set them with load_state_dict."
+            f"the format of weights of {type(backbone).__name__} is unknown; use load_state_dict instead."
         )
-    plan = _matched(file, tensors, backbone.state_dict(), rules)
-    backbone.load_state_dict(plan.tensors, strict=False)
+    matching = _match(file, tensors, backbone.state_dict(), rules)
+    backbone.load_state_dict(matching.tensors, strict=False)
     digest = hashlib.sha256(content.getbuffer()).hexdigest()
-    return WeightsReport(str(file), digest, tuple(plan.tensors), plan.cut, plan.new, plan.ignored)
+    return WeightsReport(str(file), digest, tuple(matching.tensors), matching.cut, matching.new, matching.ignored)
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
 def find_file(path: Path) -> Path:
-    """The file at a path: itself, or the one in a folder of a model hub."""
+    """Return the weights file at a path, which may be a folder of a model hub."""
     if path.is_file():
         return path
     if path.is_dir():
-        found = [path / name for name in _FILES if (path / name).is_file()]
-        if found:
-            return found[0]
-        raise WeightsFileError(f"{path} has none of {', '.join(_FILES)}; give the file itself.")
+        for name in _FILES:
+            if (path / name).is_file():
+                return path / name
+        raise WeightsFileError(f"{path} has none of {', '.join(_FILES)}; give the path of the file.")
     raise WeightsFileError(
-        f"there is no {path}; get the weights from the authors of the backbone, or ask for random ones with "
-        "weights='random'."
+        f"{path} does not exist; get the weights from the authors of the backbone, or use weights='random'."
     )
 
 
@@ -182,7 +198,7 @@ def _read(file: Path) -> io.BytesIO:
 
 
 def _tensors(file: Path, content: io.BytesIO) -> dict[str, Tensor]:
-    """All tensors of a file by name."""
+    """Return the tensors of a file by name."""
     if file.suffix != ".safetensors":
         return read_state_dict(file, content)
     try:
@@ -194,16 +210,18 @@ def _tensors(file: Path, content: io.BytesIO) -> dict[str, Tensor]:
 # ------------------------------------------------------------------------------------------------------------ matching
 
 
-class _Plan(NamedTuple):
+class _Matching(NamedTuple):
+    """Tensors by the names of the backbone, and the other fields of a :class:`WeightsReport`."""
+
     tensors: dict[str, Tensor]
     cut: dict[str, str]
     new: tuple[str, ...]
     ignored: dict[str, str]
 
 
-def _matched(file: Path, content: Mapping[str, Tensor], wanted: Mapping[str, Tensor], rules: _Rules) -> _Plan:
-    """Which tensor goes where; an error with all that does not fit."""
-    plan, problems, named = _Plan({}, {}, (), {}), list[str](), set[str]()
+def _match(file: Path, content: Mapping[str, Tensor], wanted: Mapping[str, Tensor], rules: _Rules) -> _Matching:
+    """Match the tensors of a file with those of a backbone; an error lists all problems."""
+    plan, problems, named = _Matching({}, {}, (), {}), list[str](), set[str]()
     only_students = any(name.startswith("student.") for name in content)
     for name, tensor in content.items():
         plain = _without_prefix(name, rules.prefixes)
@@ -241,10 +259,10 @@ def _matched(file: Path, content: Mapping[str, Tensor], wanted: Mapping[str, Ten
     return plan._replace(new=tuple(name for name in rules.new if name not in plan.tensors))
 
 
-def _cut(plan: _Plan, name: str, own: str, tensor: Tensor, wanted: Tensor, axis: int | None) -> list[str]:
-    """Take the first entries along an axis where a file has more of them; otherwise say what is wrong.
+def _cut(plan: _Matching, name: str, own: str, tensor: Tensor, wanted: Tensor, axis: int | None) -> list[str]:
+    """Use the first entries along an axis if a file has more; otherwise return the problem.
 
-    braindecode has one place in time more than there are segments, which is never used; a file may lack it.
+    braindecode has one more temporal embedding than segments.  It is never used, and a file may lack it.
     """
     sizes = f"{tuple(tensor.shape)} in the file and {tuple(wanted.shape)} here"
     if axis is not None and tensor.ndim == wanted.ndim and tensor.shape[axis] > wanted.shape[axis]:
@@ -259,13 +277,13 @@ def _cut(plan: _Plan, name: str, own: str, tensor: Tensor, wanted: Tensor, axis:
             plan.tensors[own] = torch.cat(
                 [tensor.to(wanted.dtype), wanted.narrow(axis, shorter.shape[axis], 1).cpu()], axis
             )
-            plan.cut[own] = f"all {tensor.shape[axis]}; one more, which is not used, is as initialised"
+            plan.cut[own] = f"all {tensor.shape[axis]}; one more, which is not used, keeps its initial value"
             return []
     return [f"{own!r} ({name}) is {sizes}"]
 
 
 def _without_prefix(name: str, prefixes: Sequence[str]) -> str:
-    """Without any of the prefixes, as often as they come."""
+    """Return a name without prefixes, which may be repeated."""
     start = 0
     while (prefix := next((p for p in prefixes if name.startswith(p, start)), None)) is not None:
         start += len(prefix)
@@ -275,3 +293,200 @@ def _without_prefix(name: str, prefixes: Sequence[str]) -> str:
 def _some(words: Sequence[Any], most: int = 5, between: str = ", ") -> str:
     more = f"{between}and {len(words) - most} more" if len(words) > most else ""
     return between.join(map(str, words[:most])) + more
+
+
+# ------------------------------------------------------------------------------------------------------- files of torch
+
+
+def read_state_dict(file: Path, content: io.BytesIO) -> dict[str, Tensor]:
+    """Read a state_dict, or a checkpoint that contains one, from a file that ``torch.save`` wrote.
+
+    Parameters
+    ----------
+    file : Path
+        Name of the file in errors.
+    content : io.BytesIO
+        Its bytes.  Tensors are views of them.
+
+    Returns
+    -------
+    dict
+        Tensors by name.
+
+    Raises
+    ------
+    WeightsFileError
+        If the file is damaged, contains code, describes tensors that it does not hold, or has no state_dict.
+    """
+    view = content.getbuffer()
+    try:
+        stored = _read_archive(content, view) if bytes(view[:2]) == b"PK" else _read_legacy(content, view)
+        state = _find_state(stored.content)
+        if len(state) > MAX_TENSORS:
+            raise RefusedError(f"it has {len(state)} tensors, but at most {MAX_TENSORS} are read", SAVE_AGAIN)
+        _require_moderate(state, len(view))
+        made = {id(record): stored.tensor(record) for record in state.values()}
+        return {name: made[id(record)] for name, record in state.items()}
+    except RefusedError as error:
+        raise WeightsFileError(f"{file} cannot be used as weights: {error}; {error.remedy}.") from None
+
+
+def _find_state(content: Any) -> dict[str, TensorRecord]:
+    """Return the dictionary of tensors of a file, which may be an entry of a checkpoint."""
+    if type(content) is dict:
+        if content and all(type(name) is str and isinstance(x, TensorRecord) for name, x in content.items()):
+            return content
+        for entry in _ENTRIES:
+            inner = content.get(entry)
+            if type(inner) is dict:
+                state = {name: x for name, x in inner.items() if type(name) is str and isinstance(x, TensorRecord)}
+                if state:
+                    return state
+    kind = kind_of(content)
+    if type(content) is dict:
+        kind += f" of {', '.join(map(shown, list(content)[:5])) or 'nothing'}"
+    raise RefusedError(f"it has no tensors by name: found {kind}, but a state_dict is needed", SAVE_AGAIN)
+
+
+def _require_moderate(state: Mapping[str, TensorRecord], n_bytes: int) -> None:
+    """Reject a file whose tensors share so few bytes that copies of them could fill the memory."""
+    total = sum(math.prod(record.size) * record.dtype.itemsize for record in state.values())
+    limit = max(MAX_SHARING * n_bytes, MIN_BYTES)
+    if total > limit:
+        raise RefusedError(
+            f"its {len(state)} tensors have {total} bytes, but at most {limit} are read from a file of {n_bytes} bytes",
+            SAVE_AGAIN,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """The object that the pickle of a file describes, and the bytes of its storages."""
+
+    content: Any
+    storages: Mapping[str, memoryview]
+    byte_order: str
+
+    def tensor(self, record: TensorRecord) -> Tensor:
+        """Return a view of the file, or a copy if the data are not aligned or have another byte order."""
+        if 0 in record.size:
+            return torch.empty(record.size, dtype=record.dtype)
+        width = record.dtype.itemsize
+        # the steps of dimensions of size 1 are never taken, and may be too large for a number of bytes
+        strides = [step if n > 1 else 1 for n, step in zip(record.size, record.stride, strict=True)]
+        extent = 1 + sum((n - 1) * step for n, step in zip(record.size, strides, strict=True))
+        held = self.storages[record.storage.key]
+        raw = torch.frombuffer(held, dtype=torch.uint8, offset=record.offset * width, count=extent * width)
+        elements = raw.as_strided((*record.size, width), (*(width * step for step in strides), 1))
+        if record.dtype is torch.bool:
+            return elements.squeeze(-1).ne(0)
+        number = width // (2 if record.dtype.is_complex else 1)
+        if self.byte_order != sys.byteorder and number > 1:
+            elements = elements.unflatten(-1, (-1, number)).flip(-1).flatten(-2).contiguous()
+        if elements.data_ptr() % width:
+            elements = elements.clone(memory_format=torch.contiguous_format)
+        return elements.view(record.dtype).squeeze(-1)
+
+
+# ------------------------------------------------------------------------------------------------------------ archives
+
+
+def _read_archive(content: io.BytesIO, view: memoryview) -> _Stored:
+    records = _records(content, view)
+    if "constants.pkl" in records or any(name.startswith("code/") for name in records):
+        raise RefusedError("it is a TorchScript archive, which contains code", SAVE_AGAIN)
+    if "data.pkl" not in records:
+        raise RefusedError(f"its archive has no data.pkl, but {shown(', '.join(sorted(records)[:5]))}")
+    order = bytes(records.get("byteorder", memoryview(b"little"))[:20])
+    if order not in (b"little", b"big"):
+        raise RefusedError(f"its byte order is {order!r}, neither little nor big")
+    described = interpret(io.BytesIO(records["data.pkl"]), len(view))
+    for tensor in described.tensors:
+        record, storage = records.get(f"data/{tensor.storage.key}"), tensor.storage
+        if record is None:
+            raise RefusedError(f"its archive has no storage {shown(storage.key)}")
+        if len(record) != storage.n_bytes:
+            stated = f"{len(record)} bytes, but its pickle states {storage.n_bytes}"
+            raise RefusedError(f"storage {shown(storage.key)} has {stated}")
+    held = {key: records[f"data/{key}"] for key in {tensor.storage.key for tensor in described.tensors}}
+    return _Stored(described.content, held, order.decode())
+
+
+def _records(content: io.BytesIO, view: memoryview) -> dict[str, memoryview]:
+    """Return the records of a zip archive by name below its only folder; they are intact and do not overlap."""
+    try:
+        entries = zipfile.ZipFile(content).infolist()
+    except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError, OverflowError, EOFError, OSError) as why:
+        raise RefusedError(f"its zip archive is broken ({shown(str(why))})") from None
+    has_checksums = any(entry.CRC for entry in entries)  # torch.serialization.set_crc32_options(False) writes zeros
+    records: dict[str, memoryview] = {}
+    end, folders = 0, set()
+    for entry in sorted(entries, key=lambda entry: entry.header_offset):
+        folder, slash, name = entry.orig_filename.partition("/")
+        parts = name.split("/")
+        if not slash or not folder or folder == ".." or "\\" in name or {"", ".", ".."} & set(parts):
+            raise RefusedError(f"its archive has a record {shown(entry.orig_filename)}, outside of a folder")
+        if name in records:
+            raise RefusedError(f"its archive has two records {shown(name)}")
+        start = _start(entry, view)
+        if name.startswith("code/") or name == "constants.pkl":  # code is compressed; it is not read
+            records[name] = view[:0]
+            continue
+        if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
+            raise RefusedError(f"its record {shown(name)} is compressed, which torch.save does not do", SAVE_AGAIN)
+        if entry.header_offset < end or start + entry.file_size > len(view):
+            raise RefusedError(f"its record {shown(name)} lies over another or beyond the end")
+        end = start + entry.file_size
+        records[name] = view[start:end]
+        if has_checksums and zlib.crc32(records[name]) != entry.CRC:
+            raise RefusedError(f"the checksum of its record {shown(name)} is wrong")
+        folders.add(folder)
+    if len(folders) > 1:
+        raise RefusedError(f"its archive has the folders {shown(', '.join(sorted(folders)[:5]))} instead of one")
+    return records
+
+
+def _start(entry: zipfile.ZipInfo, view: memoryview) -> int:
+    """Return the position of the first byte of a record."""
+    header = struct.Struct("<4s5H3L2H")
+    offset = entry.header_offset
+    if offset < 0 or offset + header.size > len(view):
+        raise RefusedError("its zip archive has a record beyond its end")
+    signature, _, flags, *_, name_size, extra_size = header.unpack_from(view, offset)
+    start = offset + header.size + name_size
+    name = bytes(view[offset + header.size : start]).decode("utf-8" if flags & 0x800 else "cp437", "replace")
+    if signature != b"PK\x03\x04" or name != entry.orig_filename or flags & 0x1:
+        raise RefusedError(f"its zip archive has no readable record {shown(entry.orig_filename)}")
+    return int(start + extra_size)
+
+
+# ----------------------------------------------------------------------------------------------------- before archives
+
+
+def _read_legacy(content: io.BytesIO, view: memoryview) -> _Stored:
+    content.seek(0)
+    for expected in (_LEGACY_MAGIC, _LEGACY_PROTOCOL):
+        if interpret(content, len(view), 1000).content != expected:
+            raise RefusedError("it does not begin as files of torch.save do")
+    system = interpret(content, len(view), 1000).content
+    if type(system) is not dict or system.get("little_endian") is not True:
+        raise RefusedError("it does not state that its numbers are little-endian")
+    described = interpret(content, len(view))
+    keys = interpret(content, len(view), described.budget).content
+    storages = {tensor.storage.key: tensor.storage for tensor in described.tensors}
+    if any(tensor.storage != storages[tensor.storage.key] for tensor in described.tensors):
+        raise RefusedError("it has two storages with one key")
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or len(set(keys)) < len(keys):
+        raise RefusedError("its list of storages is broken")
+    if set(keys) != set(storages):
+        raise RefusedError(f"it lists {len(keys)} storages and uses {len(storages)}")
+    held, position = {}, content.tell()
+    for key in keys:
+        storage, start = storages[key], position + 8
+        position = start + storage.n_bytes
+        if position > len(view) or struct.unpack_from("<q", view, start - 8)[0] != storage.numel:
+            raise RefusedError(f"storage {shown(key)} is truncated or has another size than stated")
+        held[key] = view[start:position]
+    if position != len(view):
+        raise RefusedError(f"{len(view) - position} bytes are left after its last storage")
+    return _Stored(described.content, held, "little")

@@ -1,4 +1,4 @@
-"""What the paper claims, as comparisons of lines of its tables, and what rows say to it."""
+"""Claims of the paper as comparisons of table lines, and whether results support them."""
 
 from __future__ import annotations
 
@@ -9,35 +9,29 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from gbwatt.experiments import paper
+from gbwatt.experiments.grid import Cell, Results
 from gbwatt.experiments.paper import ERN, MI, NOISES, SSVEP
 from gbwatt.experiments.statistics import LEAST, Scores, compare, holm
 from gbwatt.experiments.table_formats import Column, Table, Value, show
-from gbwatt.experiments.tables import Grid, Place, about_training, score_of, share_of
+from gbwatt.experiments.tables import score_of, share_of, training_notes
 
 Quantity = Literal["score", "ill before", "ill after", "seconds"]
 Verdict = Literal["reproduced", "not reproduced", "reversed", "not testable here"]
 
-LEVEL = 0.05  # of a test that counts
+LEVEL = 0.05  # significance level
 
-
-class Line(NamedTuple):
-    """A line of an experiment."""
-
-    label: str
-    setting: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.label}, {self.setting}" if self.setting else self.label
+#: Label and setting of a table line.
+LineName = tuple[str, str]
 
 
 class Contrast(NamedTuple):
-    """Two groups of lines, the mean of the first being higher than that of the second, says the paper."""
+    """Two groups of lines; according to the paper, the mean of the first is higher than that of the second."""
 
-    higher: tuple[Line, ...]
-    lower: tuple[Line, ...]
+    higher: tuple[LineName, ...]
+    lower: tuple[LineName, ...]
 
     def __str__(self) -> str:
-        return " > ".join(_named(side) for side in self)
+        return " > ".join(_describe_group(side) for side in self)
 
 
 @dataclass(frozen=True)
@@ -47,18 +41,18 @@ class Claim:
     Attributes
     ----------
     text : str
-        In a few words.
+        The claim in a few words.
     experiment : str
-        Whose lines are compared.
+        Experiment whose lines are compared.
     contrasts : tuple of Contrast
-        All of which must hold.
+        Comparisons, all of which must hold.
     datasets : tuple of str
-        For which it is made.
+        Data sets that the claim is about.
     quantity : Quantity
-        What is compared: the score, the share of ill-conditioned matrices before or after attention, or seconds of an
-        epoch.
+        Quantity that is compared: the score, the share of ill-conditioned matrices before or after attention, or the
+        seconds per epoch.
     table : str
-        Of the paper, with the same quantity.
+        Table of the paper with this quantity; empty: the one with the name of the experiment.
     """
 
     text: str
@@ -69,9 +63,9 @@ class Claim:
     table: str = ""
 
     def printed(self, contrast: Contrast, dataset: str) -> float | None:
-        """The difference of the paper's numbers, None where it has them not."""
+        """Difference of the numbers of the paper; None if it does not give them."""
         sides = [
-            [paper.number(self.table or self.experiment, line.label, dataset, line.setting) for line in side]
+            [paper.number(self.table or self.experiment, label, dataset, setting) for label, setting in side]
             for side in contrast
         ]
         if any(number is None for side in sides for number in side):
@@ -83,16 +77,16 @@ class Claim:
 # --------------------------------------------------------------------------------------------------------- the claims
 
 
-def _one(label: str, setting: str = "") -> tuple[Line, ...]:
-    return (Line(label, setting),)
+def _lines(*labels: str, setting: str = "") -> tuple[LineName, ...]:
+    return tuple((label, setting) for label in labels)
 
 
 def _best(label: str, others: Iterable[str]) -> tuple[Contrast, ...]:
-    return tuple(Contrast(_one(label), _one(other)) for other in others)
+    return tuple(Contrast(_lines(label), _lines(other)) for other in others)
 
 
 def _at(settings: Iterable[str], higher: str, lower: str) -> tuple[Contrast, ...]:
-    return tuple(Contrast(_one(higher, setting), _one(lower, setting)) for setting in settings)
+    return tuple(Contrast(((higher, setting),), ((lower, setting),)) for setting in settings)
 
 
 FULL, MATT = "GBWAtt (θ = 1.5)", "MAtt"
@@ -101,25 +95,28 @@ RIEMANNIAN = ("SPDNet", "SPDNetBN", MATT, "GDLNet")
 THETAS = tuple(f"θ = {theta}" for theta in ("0.25", "0.5", "0.75", "1", "1.25", "2"))
 SHARES = tuple(f"{percent}%" for percent in range(50, 101, 10))
 WEAK, STRONG = NOISES[0], NOISES[-1]
-SPD_MODELS = (Line("SPDNet"), Line("SPDNetBN"), Line(MATT))
 
 CLAIMS: tuple[Claim, ...] = (
     Claim(
-        "Riemannian networks, on average, are better than convolutional ones",
+        "Riemannian networks are better than convolutional ones on average",
         "main",
-        (Contrast(tuple(Line(name) for name in (*RIEMANNIAN, FULL)), tuple(map(Line, CONVNETS))),),
+        (Contrast(_lines(*RIEMANNIAN, FULL), _lines(*CONVNETS)),),
     ),
     Claim(
         "SPD matrices (SPDNet, SPDNetBN, MAtt) are better than subspaces (GDLNet)",
         "main",
-        (Contrast(SPD_MODELS, _one("GDLNet")),),
+        (Contrast(_lines("SPDNet", "SPDNetBN", MATT), _lines("GDLNet")),),
         (MI,),
     ),
-    Claim("GBWAtt is the best of all", "main", _best(FULL, (*CONVNETS, *RIEMANNIAN))),
+    Claim("GBWAtt is the best model", "main", _best(FULL, (*CONVNETS, *RIEMANNIAN))),
     Claim("GBWAtt is better than MAtt", "main", _best(FULL, [MATT])),
     Claim("θ = 1.5 is better than θ = 1", "main", _best(FULL, ["GBWAtt (θ = 1)"])),
     Claim("Every module is needed", "modules", _best("SFEM + GBW-SSAM", ("SFEM", "GBW-SSAM"))),
-    Claim("Attention of matrices is better than Euclidean", "modules", _best("SFEM + GBW-SSAM", ["SFEM + ESAM"])),
+    Claim(
+        "Attention on SPD matrices is better than Euclidean attention",
+        "modules",
+        _best("SFEM + GBW-SSAM", ["SFEM + ESAM"]),
+    ),
     Claim(
         "The generalised Bures-Wasserstein metric is the best",
         "design",
@@ -136,16 +133,12 @@ CLAIMS: tuple[Claim, ...] = (
         (SSVEP, ERN),
     ),
     Claim(
-        "Scores by distance, on average, are better than by the inner product",
+        "Distance-based scores are better than the inner product on average",
         "design",
         (
             Contrast(
-                (
-                    Line("Score: Gaussian kernel"),
-                    Line("Score: negative squared distance"),
-                    Line("Score: inverse-log distance"),
-                ),
-                _one("Score: inner product"),
+                _lines("Score: Gaussian kernel", "Score: negative squared distance", "Score: inverse-log distance"),
+                _lines("Score: inner product"),
             ),
         ),
         (SSVEP, ERN),
@@ -160,37 +153,39 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "A small θ is worse",
         "theta",
-        (Contrast(_one("GBWAtt", "θ = 1.5"), _one("GBWAtt", "θ = 0.25")),),
+        (Contrast((("GBWAtt", "θ = 1.5"),), (("GBWAtt", "θ = 0.25"),)),),
         (SSVEP, ERN),
     ),
     Claim(
         "θ = 1.5 is the best",
         "theta",
-        tuple(Contrast(_one("GBWAtt", "θ = 1.5"), _one("GBWAtt", other)) for other in THETAS),
+        tuple(Contrast((("GBWAtt", "θ = 1.5"),), (("GBWAtt", other),)) for other in THETAS),
         (SSVEP, ERN),
     ),
     Claim(
-        "On TUAB and TUEV, GBWAtt improves BIOT and LaBraM, and more than MAtt does",
+        "GBWAtt improves BIOT and LaBraM on TUAB and TUEV, more than MAtt does",
         "clinical",
         tuple(
-            Contrast(_one(f"{name}-GBWAtt"), _one(f"{name}-{other}"))
+            Contrast(_lines(f"{name}-GBWAtt"), _lines(f"{name}-{other}"))
             for name in ("BIOT", "LaBraM")
             for other in ("Base", MATT)
         ),
         ("tuev", "tuab"),
     ),
     Claim("GBWAtt is better than MAtt with 50 to 100 % of the data", "limited", _at(SHARES, FULL, MATT), (SSVEP,)),
-    Claim("GBWAtt is better than MAtt at every noise (in test)", "noise", _at(NOISES, FULL, MATT), (SSVEP,)),
     Claim(
-        "The advantage over MAtt is smaller in strong noise (in test)",
+        "GBWAtt is better than MAtt at every noise level (noise in test)", "noise", _at(NOISES, FULL, MATT), (SSVEP,)
+    ),
+    Claim(
+        "The advantage over MAtt is smaller in strong noise (noise in test)",
         "noise",
-        (Contrast((Line(FULL, WEAK), Line(MATT, STRONG)), (Line(MATT, WEAK), Line(FULL, STRONG))),),
+        (Contrast(((FULL, WEAK), (MATT, STRONG)), ((MATT, WEAK), (FULL, STRONG))),),
         (SSVEP,),
     ),
     Claim(
         "Noise makes matrices ill-conditioned (before attention)",
         "noise",
-        tuple(Contrast(_one(name, STRONG), _one(name, WEAK)) for name in (MATT, FULL)),
+        tuple(Contrast(((name, STRONG),), ((name, WEAK),)) for name in (MATT, FULL)),
         (SSVEP,),
         "ill before",
         "conditions-before",
@@ -204,7 +199,7 @@ CLAIMS: tuple[Claim, ...] = (
         "conditions-after",
     ),
     Claim(
-        "GBWAtt is better than MAtt at every noise (in training, too)",
+        "GBWAtt is better than MAtt at every noise level (noise in training and test)",
         "noise_both",
         _at(NOISES, FULL, MATT),
         (SSVEP,),
@@ -221,17 +216,17 @@ EXPERIMENTS = tuple(dict.fromkeys(claim.experiment for claim in CLAIMS))
 
 
 class Evidence(NamedTuple):
-    """What rows say to one contrast."""
+    """Result of one comparison."""
 
     contrast: Contrast
-    printed: float | None  # the difference in the paper
+    printed: float | None  # difference in the paper
     subjects: int
-    difference: float | None  # ours: mean over subjects
-    p: float | None  # corrected for the contrasts of the claim; None if hardly a subject differs
+    difference: float | None  # our difference, mean over subjects
+    p: float | None  # corrected for the comparisons of the claim; None if too few subjects differ
 
     @property
     def counts(self) -> int:
-        """1 for the claim, -1 against it, 0 if the test does not tell."""
+        """1 if the test supports the claim, -1 if it contradicts it, 0 if it is not significant."""
         if self.p is None or self.p >= LEVEL or not self.difference:
             return 0
         return 1 if self.difference > 0 else -1
@@ -239,22 +234,22 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What rows say to a claim on one data set."""
+    """Result of a claim on one data set."""
 
     claim: Claim
     dataset: str
     evidence: tuple[Evidence, ...]
-    seeds: int = 0  # the fewest of any subject in any line
+    seeds: int = 0  # smallest number of any subject in any line
 
     @property
     def size(self) -> str | None:
-        """Subjects and seeds, the fewest of each."""
+        """Smallest numbers of subjects and of seeds."""
         subjects = min(one.subjects for one in self.evidence)
         return f"{subjects} × {self.seeds}" if subjects else None
 
     @property
     def verdict(self) -> Verdict:
-        """Reproduced if every test is for the claim, reversed if some are against it and none for it."""
+        """Reproduced if every test supports the claim; reversed if some contradict it and none support it."""
         if any(one.subjects < LEAST for one in self.evidence):
             return "not testable here"
         counts = [one.counts for one in self.evidence]
@@ -263,26 +258,26 @@ class Judgement:
         return "reversed" if min(counts) < 0 and max(counts) <= 0 else "not reproduced"
 
 
-def judge(claim: Claim, dataset: str, grid: Grid | None) -> Judgement:
-    """Hold a claim against what there is of its experiment."""
+def judge(claim: Claim, dataset: str, results: Results | None) -> Judgement:
+    """Test a claim on the results of its experiment."""
     lines = {line for contrast in claim.contrasts for side in contrast for line in side}
-    scores = {line: _scores(grid, line, dataset, claim.quantity) for line in lines}
-    found = []
+    scores = {line: _scores(results, line, dataset, claim.quantity) for line in lines}
+    tested = []
     for contrast in claim.contrasts:
         high, low = (_group([scores[line] for line in side]) for side in contrast)
         both = sorted(set(high) & set(low))
         difference = float(np.mean([high[s][0] - low[s][0] for s in both])) if both else None
         printed = claim.printed(contrast, dataset)
-        found.append(Evidence(contrast, printed, len(both), difference, compare(high, low).p))
-    corrected = holm([one.p for one in found])
-    evidence = tuple(one._replace(p=p) for one, p in zip(found, corrected, strict=True))
+        tested.append(Evidence(contrast, printed, len(both), difference, compare(high, low).p))
+    corrected = holm([one.p for one in tested])
+    evidence = tuple(one._replace(p=p) for one, p in zip(tested, corrected, strict=True))
     seeds = [len(values) for of_line in scores.values() for values in of_line.values()]
     return Judgement(claim, dataset, evidence, min(seeds, default=0))
 
 
-def _scores(grid: Grid | None, line: Line, dataset: str, quantity: Quantity) -> Scores:
-    place = Place(line.label, line.setting, dataset)
-    if grid is None or place not in grid:
+def _scores(results: Results | None, line: LineName, dataset: str, quantity: Quantity) -> Scores:
+    cell = Cell(*line, dataset)
+    if results is None or cell not in results:
         return {}
     pick = {
         "score": score_of(dataset),
@@ -290,51 +285,52 @@ def _scores(grid: Grid | None, line: Line, dataset: str, quantity: Quantity) -> 
         "ill after": share_of("after"),
         "seconds": lambda row: row.seconds_per_epoch,
     }[quantity]
-    return grid[place].of(pick)
+    return results[cell].scores(pick)
 
 
 def _group(lines: Sequence[Scores]) -> Scores:
-    """The mean over lines of each subject that all of them have."""
+    """Mean over lines, for each subject that all lines have."""
     subjects = set(lines[0]).intersection(*lines[1:])
     return {subject: [float(np.mean([np.mean(one[subject]) for one in lines]))] for subject in sorted(subjects)}
 
 
-def claims_table(grids: Mapping[str, Grid], datasets: Sequence[str] | None = None) -> Table:
-    """All claims with their verdicts, and in a second table every comparison behind them.
+def claims_table(results: Mapping[str, Results], datasets: Sequence[str] | None = None) -> Table:
+    """Make the table of claims with their verdicts, and a second one with all comparisons.
 
     Parameters
     ----------
-    grids : dict
-        What there is of each experiment, by its name.
+    results : dict
+        Results of each experiment, by its name.
     datasets : sequence of str, optional
-        Only claims for these.
+        Only claims about these data sets.
     """
     judged = [
-        judge(claim, dataset, grids.get(claim.experiment))
+        judge(claim, dataset, results.get(claim.experiment))
         for claim in CLAIMS
         for dataset in claim.datasets
         if datasets is None or dataset in datasets
     ]
     sets = tuple(dict.fromkeys(one.dataset for one in judged))
-    by_place = {(one.claim.text, one.dataset): _summary(one) for one in judged}
+    by_cell = {(one.claim.text, one.dataset): _summary(one) for one in judged}
     names = ("paper", "ours", "n", "tests", "verdict")
     header = (Column("claim"), *(Column(name, dataset) for dataset in sets for name in names))
     empty: list[Value] = [None] * len(names)
     lines = tuple(
-        (claim.text, *(value for dataset in sets for value in by_place.get((claim.text, dataset), empty)))
+        (claim.text, *(value for dataset in sets for value in by_cell.get((claim.text, dataset), empty)))
         for claim in CLAIMS
-        if any((claim.text, dataset) in by_place for dataset in sets)
+        if any((claim.text, dataset) in by_cell for dataset in sets)
     )
     notes = (
-        "A claim is one comparison or several, each the mean over subjects of the difference of two lines, or of means "
-        "of lines: of scores in percent, of percent of ill-conditioned matrices, or of seconds. Of several, the "
-        "smallest and the largest difference stand here; all are in the next table.",
-        f"Tests: how many comparisons are for the claim and how many against it by a Wilcoxon signed-rank test over "
-        f"subjects, p < {LEVEL} after Holm's correction for the comparisons of the claim.",
-        "Reproduced: all are for it. Reversed: some are against it, and none is for it. Not reproduced: anything else. "
-        f"Not testable here: for one of them, or for all, there are no results, or of fewer than {LEAST} subjects.",
-        "n: subjects × seeds, the fewest of all lines that are compared.",
-        *dict.fromkeys(note for grid in grids.values() for note in about_training(grid)),
+        "A claim consists of one or more comparisons. Each is the mean over subjects of the difference between two "
+        "lines or two means of lines, in percent (scores, shares of ill-conditioned matrices) or seconds. For several "
+        "comparisons, this table has the smallest and the largest difference, and the next table has all of them.",
+        f"Tests: number of comparisons that support the claim and that contradict it, by a Wilcoxon signed-rank test "
+        f"over subjects, p < {LEVEL} after Holm's correction for the comparisons of the claim.",
+        "Reproduced: all comparisons support the claim. Reversed: some contradict it and none support it. Not "
+        "reproduced: all other cases. Not testable here: at least one comparison has results of fewer than "
+        f"{LEAST} subjects.",
+        "n: subjects × seeds, the smallest numbers among the compared lines.",
+        *dict.fromkeys(note for one in results.values() for note in training_notes(one)),
     )
     return Table("Claims of the paper", header, lines, notes, more=(_evidence_table(judged),))
 
@@ -367,7 +363,7 @@ def _evidence_table(judged: Sequence[Judgement]) -> Table:
         Column("subjects"),
         Column("p (Holm)", kind="p"),
     )
-    return Table("Comparisons behind the verdicts", header, tuple(lines))
+    return Table("Comparisons of the claims", header, tuple(lines))
 
 
 def _range(values: Sequence[float | None]) -> str | None:
@@ -378,5 +374,6 @@ def _range(values: Sequence[float | None]) -> str | None:
     return low if low == high else f"{low} to {high}"
 
 
-def _named(side: Sequence[Line]) -> str:
-    return str(side[0]) if len(side) == 1 else f"mean of {', '.join(map(str, side))}"
+def _describe_group(lines: Sequence[LineName]) -> str:
+    names = [", ".join(filter(None, line)) for line in lines]
+    return names[0] if len(names) == 1 else f"mean of {', '.join(names)}"

@@ -1,64 +1,189 @@
-"""What is wrong with an experiment: the schema's errors in plain words, and what only the models can tell."""
+"""Checks of experiments: single values, and values that contradict each other or that a model rejects."""
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+import re
+import string
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from gbwatt._validation import check_one_of
+from gbwatt._validation import check_at_least, check_one_of
 from gbwatt.data import Dataset, find_dataset
 from gbwatt.errors import InputError, ParameterError
-from gbwatt.experiments.yaml_io import Keys, Place, Problem, said
+from gbwatt.experiments import grid, paper
+from gbwatt.experiments.runs import canonicalize
+from gbwatt.experiments.table_formats import visible
+from gbwatt.experiments.yaml_io import AllowedKeys, KeyPath, Problem, error_of
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-#: Limits of an experiment: lines of its table, and parameters of a model that is built to see whether it can be.
+#: Limits of an experiment: lines of its table, and parameters of a model, which is built to check its options.
 MOST_LINES = 1000
 MOST_PARAMETERS = 50_000_000
+LARGEST = 2**31 - 1  # largest seed or subject number
+MOST_SEEDS = 10_000
+MOST_WIDTH = 50  # characters to which a format may pad a value
+AXES = ("fraction", "noise", "options")
 
-#: What pydantic says, where that speaks of Python.
+#: Plain texts for errors of pydantic that use Python terms.
 _TEXTS = {
     "missing": "is missing.",
     "string_too_short": "must not be empty.",
-    "model_type": "must have keys with values, got {}.",
-    "dict_type": "must have keys with values, got {}.",
+    "model_type": "must be a mapping, got {}.",
+    "dict_type": "must be a mapping, got {}.",
     "tuple_type": "must be a list, got {}.",
     "string_type": "must be text, got {}.",
-    "int_type": "must be a whole number, got {}.",
-    "int_from_float": "must be a whole number, got {}.",
+    "int_type": "must be an integer, got {}.",
+    "int_from_float": "must be an integer, got {}.",
     "float_type": "must be a number, got {}.",
 }
 
 
-def translate(error: ErrorDetails, keys: Keys) -> Problem:
-    """An error of pydantic in plain words."""
-    place, kind = tuple(error["loc"]), error["type"]
+def translate(error: ErrorDetails, allowed_keys: AllowedKeys) -> Problem:
+    """Describe an error of pydantic in plain words."""
+    path, kind = tuple(error["loc"]), error["type"]
     if kind == "extra_forbidden":
-        return Problem(place, said(check_one_of, "key", place[-1], keys(place[:-1]) or ()) or "")
+        return Problem(path, error_of(check_one_of, "key", path[-1], allowed_keys(path[:-1]) or ()) or "")
     if kind == "value_error":
-        return Problem(place, str(error["ctx"]["error"]))
+        return Problem(path, str(error["ctx"]["error"]))
     got = repr(error["input"])
     got = got if len(got) < 60 else got[:57] + "..."
     if kind in _TEXTS:
-        return Problem(place, _TEXTS[kind].format(got))
-    return Problem(place, f"{error['msg'].replace('Input should be', 'must be')}, got {got}.")
+        return Problem(path, _TEXTS[kind].format(got))
+    return Problem(path, f"{error['msg'].replace('Input should be', 'must be')}, got {got}.")
+
+
+# ------------------------------------------------------------------------------------------------------- single values
+
+
+def parse_seeds(value: Any) -> tuple[int, ...]:
+    """Return the seeds 0 to n - 1 for a number n, or those of a list.
+
+    Examples
+    --------
+    >>> parse_seeds(3)
+    (0, 1, 2)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | list | tuple):
+        raise ParameterError(f"seeds={value!r} must be a number of seeds or a list of seeds.")
+    if isinstance(value, int):
+        check_at_least("seeds", value, 1)
+        if value > MOST_SEEDS:
+            raise ParameterError(f"seeds={value} is too large; at most {MOST_SEEDS} seeds are allowed.")
+        return tuple(range(value))
+    return _numbers("seeds", value, 0)
+
+
+def parse_subjects(value: Any) -> grid.Subjects:
+    """Return "all", or the subjects of a list."""
+    if value == "all":
+        return "all"
+    if not isinstance(value, list | tuple):
+        raise ParameterError(f"subjects={value!r} must be 'all' or a list of numbers.")
+    return _numbers("subjects", value, 0)
+
+
+def _numbers(name: str, values: Sequence[Any], least: int) -> tuple[int, ...]:
+    for at, value in enumerate(values):
+        check_at_least(f"{name}[{at}]", value, least)
+        if value > LARGEST:
+            raise ParameterError(f"{name}[{at}]={value} must be at most {LARGEST}.")
+    return check_distinct(name, values)
+
+
+def check_not_empty(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
+    """Require at least one value."""
+    if not values:
+        raise ParameterError(f"{name} must not be empty.")
+    return tuple(values)
+
+
+def check_distinct(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
+    """Require at least one value, and none twice."""
+    seen: set[str] = set()
+    for value in check_not_empty(name, values):
+        text = json.dumps(canonicalize(value), sort_keys=True, default=str)  # 1 and 1.0 are the same
+        if text in seen:
+            raise ParameterError(f"{name} has {value!r} twice.")
+        seen.add(text)
+    return tuple(values)
+
+
+def check_name(name: str) -> str:
+    """Require a valid name of an experiment."""
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
+        raise ParameterError(f"name={name!r} must be lower-case letters, digits, - and _, starting with a letter.")
+    return name
+
+
+def dataset_name(name: str) -> str:
+    """Return the full name of a data set."""
+    try:
+        return find_dataset(name).name
+    except ImportError as error:  # MOABB, for its data sets
+        raise ParameterError(f"dataset={name[:80]!r}: {error}.") from None
+    except OSError as error:  # a name that is too long for a file, for instance
+        raise ParameterError(f"dataset={name[:80]!r} cannot be found: {error.strerror or error}.") from None
+
+
+def check_model(name: str) -> str:
+    """Require a registered model."""
+    from gbwatt.models import list_models  # imports torch
+
+    check_one_of("model", name, list_models())
+    return name
+
+
+def check_axis(axis: str) -> str:
+    """Require a quantity that can be varied."""
+    kind, dot, name = axis.partition(".")
+    check_one_of("axis", kind, AXES)
+    if (kind == "options") != bool(name) or (dot and not name):
+        raise ParameterError(f"axis={axis!r} must be 'fraction', 'noise', or a model option such as 'options.theta'.")
+    return axis
+
+
+def check_plain_format(label: str) -> None:
+    """Reject formats that access attributes of a value or produce very long texts."""
+    try:
+        fields = [part[1:3] for part in string.Formatter().parse(label)]
+    except ValueError as error:
+        raise ParameterError(f"label={label!r} is not a valid format: {error}.") from None
+    for name, form in fields:
+        if name not in (None, "", "0") or "{" in (form or ""):
+            raise ParameterError(f"label={label!r} may contain {{}} or {{:FORMAT}} for the value, but no names.")
+        if any(int(number) > MOST_WIDTH for number in re.findall(r"\d+", (form or "")[:1000])):
+            raise ParameterError(f"label={label!r} pads the value to more than {MOST_WIDTH} characters.")
+
+
+def check_paper_table(name: str) -> str:
+    """Require a table of the paper."""
+    paper.find_table(name)
+    return name
+
+
+def check_printable(text: str) -> str:
+    """Require text without control characters."""
+    if visible(text.strip()) != " ".join(text.split()):
+        raise ParameterError(f"{text[:80]!r} contains control characters; remove them.")
+    return text
 
 
 # ----------------------------------------------------------------------------------------------------------- conflicts
 
 
 def conflicts(raw: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is wrong between values; those that are wrong by themselves are passed over, others have said so.
+    """Yield contradictions between values; values that are invalid by themselves are skipped.
 
     Parameters
     ----------
     raw : mapping
-        An experiment as it was written, whatever is wrong with it.
+        An experiment as written, possibly with errors.
     """
     models = [row if isinstance(row, dict) else {} for row in _list(raw.get("models"))]
     datasets = _datasets(raw.get("datasets"))
@@ -67,7 +192,7 @@ def conflicts(raw: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _unknown_reference(raw.get("reference"), models)
     lines = len(models) * max(1, len(_list(vary.get("values"))))
     if lines > MOST_LINES:
-        text = f"models × values of vary are {lines} lines of a table; at most {MOST_LINES} are possible: write fewer."
+        text = f"models × values of vary give {lines} table lines; at most {MOST_LINES} are allowed: use fewer."
         yield Problem(("models",), text)
         return
     for number, row in enumerate(models):
@@ -81,7 +206,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _datasets(names: object) -> list[Dataset | None]:
-    """Data sets by their names; None for what is none."""
+    """Data sets by name; None for an unknown one."""
     return [_dataset(name) if isinstance(name, str) else None for name in _list(names)]
 
 
@@ -97,7 +222,7 @@ def _repeated(models: list[dict[str, Any]]) -> Iterator[Problem]:
     for number, label in enumerate(labels):
         first = labels.index(label)
         if isinstance(label, str) and first < number:
-            text = f"label={label!r} is that of models[{first}], too; lines of a table need names of their own."
+            text = f"label={label!r} is also used by models[{first}]; labels must be unique."
             yield Problem(("models", number, "label"), text)
 
 
@@ -110,40 +235,40 @@ def _unknown_reference(label: object, models: list[dict[str, Any]]) -> Iterator[
             yield Problem(("reference",), str(error))
 
 
-#: Settings of training that only models for corpora have.
+#: Training settings that only foundation models have.
 FOR_CORPORA = ("layer_decay", "schedule", "warmup_epochs", "label_smoothing", "precision", "shards")
 
 
 def _only_for_corpora(shared: object, row: Mapping[str, Any], number: int) -> Iterator[Problem]:
-    """Settings that a model does not have, by itself or from those for all models."""
+    """Yield training settings that a model does not have."""
     from gbwatt.models import entry, list_models
 
     model = row.get("model")
     if not isinstance(model, str) or model not in list_models() or not entry(model).for_tasks:
         return
-    places: list[tuple[object, Place]] = [
+    locations: list[tuple[object, KeyPath]] = [
         (shared, ("training",)),
         (row.get("training"), ("models", number, "training")),
     ]
-    for settings, place in places:
+    for settings, path in locations:
         for name in settings if isinstance(settings, dict) else ():
             if name in FOR_CORPORA:
-                text = f"{name} is for foundation models; model {model!r} has no such setting: leave it out."
-                yield Problem((*place, name), text)
+                text = f"{name} is for foundation models; model {model!r} does not have it: remove it."
+                yield Problem((*path, name), text)
 
 
 def _foreign(row: Mapping[str, Any], number: int, datasets: list[Dataset | None]) -> Iterator[Problem]:
     names = [dataset.name for dataset in datasets if dataset is not None]
     for at, dataset in enumerate(_datasets(row.get("datasets"))):
         if dataset is not None and dataset.name not in names:
-            text = f"dataset={dataset.name!r} is not one of the experiment's: {', '.join(map(repr, names))}."
+            text = f"dataset={dataset.name!r} is not a data set of the experiment: {', '.join(map(repr, names))}."
             yield Problem(("models", number, "datasets", at), text)
 
 
 def _refused(
     row: Mapping[str, Any], number: int, datasets: list[Dataset | None], vary: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Options that the model does not have, and values of options that it refuses."""
+    """Yield options that the model does not have, and values that it rejects."""
     model, options, varied = row.get("model"), row.get("options") or {}, _varied_option(vary)
     if not isinstance(model, str) or not isinstance(options, dict) or not (options or varied):
         return
@@ -154,7 +279,7 @@ def _refused(
     yield from _refused_options(model, options, own, tasks, ("models", number, "options"))
     if varied in known:
         own.pop(varied, None)
-        before = _refusals(model, own, tasks)  # said already
+        before = _refusals(model, own, tasks)  # already reported
         for at, value in enumerate(_list(vary.get("values"))):
             texts = [text for text in _refusals(model, {**own, varied: value}, tasks) if text not in before]
             yield from (Problem(("vary", "values", at), f"model {model!r}: {text}") for text in texts)
@@ -163,23 +288,23 @@ def _refused(
 
 
 def _refused_options(
-    model: str, options: Mapping[str, Any], own: Mapping[str, Any], tasks: list[str], place: Place
+    model: str, options: Mapping[str, Any], own: Mapping[str, Any], tasks: list[str], path: KeyPath
 ) -> Iterator[Problem]:
     for name in options:
         if name not in own:
-            yield Problem((*place, name), _no_option(model, name, known_options(model) or ()))
+            yield Problem((*path, name), _no_option(model, name, known_options(model) or ()))
     for text in _refusals(model, own, tasks):
-        yield Problem((*place, *_named(text, own)), text)
+        yield Problem((*path, *_named(text, own)), text)
 
 
 def _varied_option(vary: Mapping[str, Any]) -> str:
-    """The name of the option that is varied; empty if something else is."""
+    """Name of the varied option; empty if something else is varied."""
     axis = vary.get("axis")
     return axis.removeprefix("options.") if isinstance(axis, str) and axis.startswith("options.") else ""
 
 
 def _no_option(model: str, name: str, known: tuple[str, ...]) -> str:
-    return f"model {model!r}: {said(check_one_of, 'option', name, known)}"
+    return f"model {model!r}: {error_of(check_one_of, 'option', name, known)}"
 
 
 def _tasks(datasets: list[Dataset | None]) -> list[str]:
@@ -187,12 +312,12 @@ def _tasks(datasets: list[Dataset | None]) -> list[str]:
 
 
 def _refusals(model: str, options: Mapping[str, Any], tasks: list[str]) -> list[str]:
-    """What a model has against options, for any of the tasks."""
+    """Errors that a model raises for options, on any of the tasks."""
     return list(dict.fromkeys(text for task in tasks for text in _all_refusals(model, dict(options), task)))
 
 
 def _all_refusals(model: str, options: dict[str, Any], task: str) -> Iterator[str]:
-    """One after the other: what is refused is left out, to see whether the rest is, too."""
+    """Yield one error after the other, each time without the option that it names."""
     while text := _refusal(model, json.dumps(options, sort_keys=True, default=str), task):
         yield text
         named = _named(text, options)
@@ -202,7 +327,7 @@ def _all_refusals(model: str, options: dict[str, Any], task: str) -> Iterator[st
 
 
 def _named(text: str, options: Mapping[str, Any]) -> list[str]:
-    """The option that a message is about, if it begins with one."""
+    """The option that a message starts with, if any."""
     return [name for name in options if text.startswith((f"{name}=", f"{name}["))][:1]
 
 
@@ -211,7 +336,7 @@ def _named(text: str, options: Mapping[str, Any]) -> list[str]:
 
 @lru_cache(maxsize=64)
 def known_options(model: str) -> tuple[str, ...] | None:
-    """The options of a model; None if it cannot be told, because its package or the model itself is not there."""
+    """Names of the options of a model; None if the model or its package is missing."""
     from gbwatt.models import entry, list_models
     from gbwatt.models.signal import Signal
 
@@ -223,25 +348,25 @@ def known_options(model: str) -> tuple[str, ...] | None:
         built = _build(model, {}, "mi")
     except ImportError:
         return None
-    network = getattr(built, "network", None)  # of another library: its constructor says more than our config
+    network = getattr(built, "network", None)  # of another library: its constructor has more options than our config
     names = built.config if network is None else _parameters(type(network))
     signal = {field.name for field in fields(Signal)} | {"chs_info", "input_window_seconds"}
     return tuple(name for name in names if name not in signal)
 
 
 def _parameters(network: type) -> list[str]:
-    found = inspect.signature(network).parameters.values()
-    return [one.name for one in found if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    parameters = inspect.signature(network).parameters.values()
+    return [one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
 
 
 @lru_cache(maxsize=1024)
 def _refusal(model: str, options: str, task: str) -> str | None:
-    """What a model has against options: it is built, which takes a millisecond."""
+    """Error that a model raises for options; it is built for this, which takes a millisecond."""
     try:
         _build(model, json.loads(options), task)
     except InputError as error:
         return str(error)
-    except Exception as error:  # whatever values like these lead to
+    except Exception as error:  # arbitrary values can raise anything
         return f"{model!r} cannot be built with {options:.200}: {type(error).__name__}: {error!s:.200}."
     return None
 
@@ -251,14 +376,14 @@ def _build(model: str, options: dict[str, Any], task: str) -> Any:
 
     from gbwatt.models import create
 
-    with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not ours
+    with torch.random.fork_rng(devices=[]):  # leave the caller's random state unchanged
         if options:
             _require_small_network(model, options, task)
         return create(model, task=task, **options)
 
 
 def _require_small_network(model: str, options: dict[str, Any], task: str) -> None:
-    """Refuse a network that would take gigabytes, before it takes them."""
+    """Reject a network that would need gigabytes, without allocating them."""
     import torch
 
     from gbwatt.models import create
@@ -266,11 +391,11 @@ def _require_small_network(model: str, options: dict[str, Any], task: str) -> No
     try:
         with torch.device("meta"):  # shapes without memory
             built = create(model, task=task, **options)
-    except Exception:  # not with these values, or not without memory: that is for the network itself to say
+    except Exception:  # building the network itself will raise it
         return
     parameters = sum(one.numel() for one in (*built.parameters(), *built.buffers()))
     if parameters > MOST_PARAMETERS:
         raise ParameterError(
-            f"options {json.dumps(options, default=str):.200} make a network of {parameters} parameters; at most "
-            f"{MOST_PARAMETERS} are possible: take smaller numbers."
+            f"options {json.dumps(options, default=str):.200} give a network of {parameters} parameters; at most "
+            f"{MOST_PARAMETERS} are allowed: use smaller values."
         )

@@ -1,4 +1,4 @@
-"""One run: load the data, train, test once, and make the row."""
+"""Execution of a run: load the data, train, evaluate once, and return the row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,17 +23,12 @@ from gbwatt.experiments.runs import Row, Run, find_executor
 from gbwatt.models.gbwatt import GBWAtt
 from gbwatt.models.registry import from_record
 
-
-class Parts(NamedTuple):
-    """What a model learns from, is selected on, and is tested on."""
-
-    train: Trials
-    valid: Trials | None
-    test: Trials
+#: Training, validation (if any) and test trials.
+Parts = tuple[Trials, Trials | None, Trials]
 
 
-def parts_of(run: Run, root: str | Path | None = None) -> Parts:
-    """The trials of a run, divided by the protocol of the data set, those for training as the run wants them."""
+def load_parts(run: Run, root: str | Path | None = None) -> Parts:
+    """Load the trials of a run and split them by the protocol of the data set; the test trials have no noise yet."""
     dataset = find_dataset(run.dataset)
     trials = load(run.dataset, run.subject, root=root)
     split = dataset.protocol.splits(trials)[run.split]
@@ -43,47 +38,48 @@ def parts_of(run: Run, root: str | Path | None = None) -> Parts:
     if run.noisy_training:
         train = add_noise(train, run.noise, run.seed + 1)
         valid = add_noise(valid, run.noise, run.seed + 2) if len(valid.y) else valid
-    return Parts(train, valid if len(valid.y) else None, test)
+    return train, valid if len(valid.y) else None, test
 
 
-def noisy(test: Trials, run: Run) -> Trials:
-    """The trials for test as the run wants them."""
+def with_test_noise(test: Trials, run: Run) -> Trials:
+    """Add the noise of a run to its test trials."""
     return add_noise(test, run.noise, run.seed) if run.noise else test
 
 
-ILL = 1e4  # condition number that counts as ill
+ILL_CONDITIONED = 1e4  # condition number
 
 
 def attempt(runs: Sequence[Run], root: str | Path | None = None, threads: int = 1) -> list[Row]:
-    """The rows of runs with one training; of what fails, those of its failure, with the traceback."""
+    """Execute runs that share one training; a failure gives rows with its traceback."""
     started = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         try:
             rows = execute(runs, root, threads)
-        except Exception:  # whatever it was, the other runs go on
-            said = traceback.format_exc()
-            rows = [Row(run.key, "failed", run.to_dict(), traceback=said, versions=versions()) for run in runs]
+        except Exception:  # any error: the other runs continue
+            text = traceback.format_exc()
+            rows = [Row(run.key, "failed", run.to_dict(), traceback=text, versions=versions()) for run in runs]
     texts = list(dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in caught)) or None
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return [row._replace(seconds=time.perf_counter() - started, finished=now, warnings=texts) for row in rows]
 
 
 def execute(runs: Sequence[Run], root: str | Path | None = None, threads: int = 1) -> list[Row]:
-    """Train as runs with one training say, and test; trials for test are scored once, after training."""
+    """Train once for runs that share their training, and evaluate each on its test trials."""
     torch.set_num_threads(threads)
     executor = find_executor(runs[0].dataset)
     if executor is not None:
         return [executor.execute(run, root) for run in runs]
-    parts = parts_of(runs[0], root)
-    decoder = decoder_of(runs[0], parts).fit(parts.train)
+    parts = train, valid, _ = load_parts(runs[0], root)
+    decoder = make_decoder(runs[0], valid).fit(train)
     return [_row(run, decoder, parts) for run in runs]
 
 
 def _row(run: Run, decoder: EEGDecoder, parts: Parts) -> Row:
-    """What a trained decoder leaves of a run."""
-    history, test = decoder.history_, noisy(parts.test, run)
+    """Evaluate a trained decoder on the test trials of a run."""
+    history, test = decoder.history_, with_test_noise(parts[2], run)
     at_best = history[decoder.best_epoch_ - 1]
+    sizes = [0 if part is None else len(part.y) for part in parts]
     return Row(
         run.key,
         "done",
@@ -95,7 +91,7 @@ def _row(run: Run, decoder: EEGDecoder, parts: Parts) -> Row:
         epochs=len(history),
         history=columns(history),
         conditions=conditions(decoder, test),
-        trials={name: 0 if part is None else len(part.y) for name, part in parts._asdict().items()},
+        trials=dict(zip(("train", "valid", "test"), sizes, strict=True)),
         parameters=sum(p.numel() for p in decoder.net_.module_.parameters() if p.requires_grad),
         preprocessing=[dict(step) for step in test.steps],
         seconds_per_epoch=float(np.median([row["duration"] for row in history])),
@@ -104,7 +100,7 @@ def _row(run: Run, decoder: EEGDecoder, parts: Parts) -> Row:
 
 
 def columns(history: list[dict[str, Any]]) -> dict[str, list[float]]:
-    """What is told of a training, a list for each quantity, to five digits.
+    """Training history as a list for each quantity, rounded to five digits.
 
     Examples
     --------
@@ -118,20 +114,20 @@ def columns(history: list[dict[str, Any]]) -> dict[str, list[float]]:
     }
 
 
-def decoder_of(run: Run, parts: Parts) -> EEGDecoder:
-    """The classifier of a run, not trained yet."""
+def make_decoder(run: Run, validation: Trials | None) -> EEGDecoder:
+    """Make the untrained classifier of a run."""
     return EEGDecoder(
         run.model,
         task=find_dataset(run.dataset).task,
         model_options=from_record(run.model, run.options),
-        validation=parts.valid,
+        validation=validation,
         seed=run.seed,
         **run.training,
     )
 
 
 def conditions(decoder: EEGDecoder, test: Trials) -> dict[str, dict[str, float]] | None:
-    """Condition numbers of the matrices before and after attention; None for networks without."""
+    """Summarize the condition numbers before and after attention; None for networks without attention on matrices."""
     module = decoder.net_.module_
     if not isinstance(module, GBWAtt) or module.config["attention"] != "spd":
         return None
@@ -143,7 +139,7 @@ def conditions(decoder: EEGDecoder, test: Trials) -> dict[str, dict[str, float]]
 
 def _summary(values: NDArray[Any]) -> dict[str, float]:
     return {
-        "share": float((values > ILL).mean()),
+        "share": float((values > ILL_CONDITIONED).mean()),
         "median": float(np.median(values)),
         "largest": float(values.max()),
     }

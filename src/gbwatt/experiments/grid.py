@@ -1,10 +1,14 @@
-"""From an experiment to its runs, and from rows of results back to the experiment."""
+"""Runs of an experiment, and rows of results sorted by the table cell that they belong to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
 
 from gbwatt._validation import check_one_of
 from gbwatt.data import MissingFileError, data_root, find_dataset
@@ -12,7 +16,16 @@ from gbwatt.data.datasets import subjects_here
 from gbwatt.data.fingerprint import fingerprint
 from gbwatt.data.simulated import SETS
 from gbwatt.errors import ParameterError
-from gbwatt.experiments.runs import Cell, Row, Run, find_executor, tidy, written_out
+from gbwatt.experiments.runs import (
+    LabelledRun,
+    Row,
+    Run,
+    canonicalize,
+    complete_training,
+    find_executor,
+    training_changes,
+)
+from gbwatt.experiments.statistics import Scores
 from gbwatt.experiments.yaml_io import ConfigurationError, Problem
 
 if TYPE_CHECKING:
@@ -20,21 +33,21 @@ if TYPE_CHECKING:
 
 
 Subjects = Sequence[int] | Literal["all"]
-#: Runs of one experiment; the largest of the paper's has some ten thousand.
+#: Largest number of runs of one experiment; those of the paper have up to ten thousand.
 MOST_RUNS = 200_000
 
-ATTENTIVE = frozenset({"gbwatt", "bwatt", "matt"})  # models with recipes
-REGULARISED = frozenset({"spdnet", "spdnetbn"})  # others whose covariances can be regularised
+ATTENTION_MODELS = frozenset({"gbwatt", "bwatt", "matt"})  # which have recipes
+COVARIANCE_MODELS = frozenset({"spdnet", "spdnetbn"})  # others with a shrinkage option
 
 
-class Provenance(NamedTuple):
-    """Where the recordings of a data set come from."""
+class Recordings(NamedTuple):
+    """The recordings that are used for a data set: real, or simulated in their place."""
 
-    asked: str  # the data set of the experiment
-    dataset: str  # the one that is read: itself, or the simulated one in its place
-    subjects: tuple[int, ...]
-    missing: tuple[int, ...]  # subjects that were asked for and have no files
-    reason: str  # or why it is left out, if it has no subjects
+    requested: str  # data set of the experiment
+    dataset: str  # data set that is read: the same, or its simulated twin
+    subjects: tuple[int, ...]  # empty if the data set is skipped
+    missing: tuple[int, ...]  # requested subjects without files
+    reason: str  # why these recordings, or why the data set is skipped
 
     @property
     def simulated(self) -> bool:
@@ -42,10 +55,10 @@ class Provenance(NamedTuple):
         return self.dataset in SETS
 
     def __str__(self) -> str:
-        what = self.asked if self.dataset == self.asked else f"{self.asked} by {self.dataset}"
+        name = self.requested if self.dataset == self.requested else f"{self.requested} as {self.dataset}"
         if not self.subjects:
-            return f"{what}: left out; {self.reason}"
-        return f"{what}: {_count(self.subjects)}; {self.reason}"
+            return f"{name}: skipped; {self.reason}"
+        return f"{name}: {_count(self.subjects)}; {self.reason}"
 
 
 def _count(subjects: Sequence[int]) -> str:
@@ -53,7 +66,7 @@ def _count(subjects: Sequence[int]) -> str:
 
 
 def twin(name: str) -> str | None:
-    """The simulated set in the shapes of a real one.
+    """Name of the simulated data set with the shapes of a real one; None if there is none.
 
     Examples
     --------
@@ -64,7 +77,7 @@ def twin(name: str) -> str | None:
 
 
 def original(name: str) -> str:
-    """The real set that a simulated one is like; others are themselves."""
+    """Name of the real data set that a simulated one imitates; any other name is returned unchanged."""
     return SETS[name].like.name if name in SETS else name
 
 
@@ -73,179 +86,182 @@ def original(name: str) -> str:
 
 def find_recordings(
     datasets: Sequence[str], subjects: Subjects, simulated: str, root: str | Path | None = None
-) -> dict[str, Provenance]:
-    """Real or simulated recordings for each data set; those that have none of the subjects are without any."""
+) -> dict[str, Recordings]:
+    """Choose real or simulated recordings for each data set; one without any of the subjects is skipped."""
     _require_known(datasets, subjects)
-    found = {name: _provenance(name, _asked(name, subjects), simulated, root, subjects) for name in datasets}
-    absent = [source for source in found.values() if source.missing and not source.subjects]
-    if found and not any(source.subjects or source.missing for source in found.values()):
-        raise ParameterError(f"subjects: {'; '.join(source.reason for source in found.values())}.")
+    chosen = {name: _choose(name, _requested(name, subjects), simulated, root, subjects) for name in datasets}
+    if chosen and not any(one.subjects or one.missing for one in chosen.values()):
+        raise ParameterError(f"subjects: {'; '.join(one.reason for one in chosen.values())}.")
+    absent = [one for one in chosen.values() if one.missing and not one.subjects]
     if absent:
-        raise MissingFileError(_nothing(absent, simulated, root))
-    by_source: dict[str, str] = {}
-    for source in (source for source in found.values() if source.subjects):
-        other = by_source.setdefault(source.dataset, source.asked)
-        if other != source.asked:
+        raise MissingFileError(_describe_absent(absent, simulated, root))
+    by_dataset: dict[str, str] = {}
+    for one in (one for one in chosen.values() if one.subjects):
+        other = by_dataset.setdefault(one.dataset, one.requested)
+        if other != one.requested:
             raise ParameterError(
-                f"datasets: {other!r} and {source.asked!r} are both {source.dataset!r} here; leave one of them out."
+                f"datasets: {other!r} and {one.requested!r} would both use {one.dataset!r}; remove one of them."
             )
-    return found
+    return chosen
 
 
 def _require_known(datasets: Sequence[str], subjects: Subjects) -> None:
     if isinstance(subjects, str):
         return
-    known = {name: _known(name) for name in datasets}
+    known = {name: _known_subjects(name) for name in datasets}
     for number in subjects:
         if not any(number in numbers or not numbers for numbers in known.values()):
-            all_ = "; ".join(f"{name} has {', '.join(map(str, numbers))}" for name, numbers in known.items())
-            raise ParameterError(f"subjects: {number} is in none of the data sets: {all_}.")
+            available = "; ".join(f"{name} has {_listed(numbers)}" for name, numbers in known.items())
+            raise ParameterError(f"subjects: {number} is in none of the data sets: {available}.")
 
 
-def _known(name: str) -> tuple[int, ...]:
+def _known_subjects(name: str) -> tuple[int, ...]:
     dataset = find_dataset(name)
     return (*dataset.subjects, *dataset.held_back)
 
 
-def _asked(name: str, subjects: Subjects) -> tuple[int, ...]:
-    """Subjects of a data set that are asked for, maybe none; a number that only other sets have is theirs."""
+def _requested(name: str, subjects: Subjects) -> tuple[int, ...]:
+    """Requested subjects that a data set has, possibly none."""
     if isinstance(subjects, str):
         return find_dataset(name).subjects or (1,)
-    known = _known(name)
-    return _common(subjects, known) if known else tuple(subjects)
+    known = _known_subjects(name)
+    return tuple(number for number in subjects if number in known or not known)
 
 
-def _common(subjects: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:
-    return tuple(number for number in subjects if number in known)
+def _skipped(requested: str, name: str, subjects: Subjects, known: Sequence[int]) -> Recordings:
+    return Recordings(requested, name, (), (), f"{name} has none of {_listed(subjects)}, it has {_listed(known)}")
 
 
-def _without(asked: str, name: str, subjects: Subjects, known: Sequence[int]) -> Provenance:
-    """A data set that is left out, because the one that would be read has none of the subjects."""
-    reason = f"{name} has none of {', '.join(map(str, subjects))}, it has {', '.join(map(str, known))}"
-    return Provenance(asked, name, (), (), reason)
-
-
-def _provenance(
-    name: str, asked: tuple[int, ...], simulated: str, root: str | Path | None, subjects: Subjects
-) -> Provenance:
+def _choose(
+    name: str, requested: tuple[int, ...], simulated: str, root: str | Path | None, subjects: Subjects
+) -> Recordings:
     check_one_of("simulated", simulated, ("auto", "always", "never"))
-    if not asked:
-        return _without(name, name, subjects, _known(name))
+    if not requested:
+        return _skipped(name, name, subjects, _known_subjects(name))
     if name in SETS:
-        return Provenance(name, name, asked, (), "simulated")
+        return Recordings(name, name, requested, (), "simulated")
     if simulated == "always":
-        return _simulated(name, asked, "simulated, as asked for")
+        return _simulated(name, requested, "simulated, as requested")
     dataset = find_dataset(name)
-    present = subjects_here(dataset, root) if dataset.subjects else asked  # a recording is there, or was not found
-    here = tuple(number for number in asked if number in present)
-    missing = tuple(number for number in asked if number not in here)
-    if here or simulated == "never" or twin(name) is None:
-        left = f"no files of subjects {', '.join(map(str, missing))}" if missing else "all files are there"
-        return Provenance(name, name, here, missing, left)
-    return _simulated(name, asked, f"simulated, because none of its files are in {data_root(root)}")
+    present = subjects_here(dataset, root) if dataset.subjects else requested  # a file given by its path exists
+    available = tuple(number for number in requested if number in present)
+    missing = tuple(number for number in requested if number not in available)
+    if available or simulated == "never" or twin(name) is None:
+        reason = f"no files of subjects {_listed(missing)}" if missing else "all files exist"
+        return Recordings(name, name, available, missing, reason)
+    return _simulated(name, requested, f"simulated, because none of its files are in {data_root(root)}")
 
 
-def _simulated(name: str, asked: tuple[int, ...], reason: str) -> Provenance:
-    other = twin(name)
-    if other is None:
-        pairs = ", ".join(paradigm.like.name for paradigm in SETS.values())
-        raise ParameterError(f"dataset={name!r} has no simulated set in its place; those that have: {pairs}.")
-    known = find_dataset(other).subjects
-    there = _common(asked, known)
-    if not there:
-        return _without(name, other, asked, known)
-    missing = tuple(number for number in asked if number not in there)
-    return Provenance(name, other, there, missing, reason)
+def _simulated(name: str, requested: tuple[int, ...], reason: str) -> Recordings:
+    simulated = twin(name)
+    if simulated is None:
+        names = _listed(paradigm.like.name for paradigm in SETS.values())
+        raise ParameterError(f"dataset={name!r} has no simulated counterpart; data sets that have one: {names}.")
+    known = find_dataset(simulated).subjects
+    available = tuple(number for number in requested if number in known)
+    if not available:
+        return _skipped(name, simulated, requested, known)
+    missing = tuple(number for number in requested if number not in known)
+    return Recordings(name, simulated, available, missing, reason)
 
 
-def _nothing(absent: Iterable[Provenance], simulated: str, root: str | Path | None) -> str:
-    lines = [f"simulated={simulated!r}, and in {data_root(root)} files are missing:"]
-    for source in absent:
-        where = find_dataset(source.asked).where
-        lines.append(f"  {source.asked}, all of subjects {', '.join(map(str, source.missing))}")
+def _describe_absent(absent: Iterable[Recordings], simulated: str, root: str | Path | None) -> str:
+    lines = [f"simulated={simulated!r}, and files are missing in {data_root(root)}:"]
+    for one in absent:
+        where = find_dataset(one.requested).where
+        lines.append(f"  {one.requested}, all of subjects {_listed(one.missing)}")
         lines += [f"    from {where}"] * bool(where)
     lines.append("The folder is root=, else the environment variable GBWATT_DATA, else ~/gbwatt_data.")
-    if any(twin(source.asked) for source in absent):
-        lines.append("simulated='auto' takes simulated recordings where there are no files.")
+    if any(twin(one.requested) for one in absent):
+        lines.append("simulated='auto' uses simulated recordings where files are missing.")
     return "\n".join(lines)
 
 
-# --------------------------------------------------------------------------------------------------------------- cells
+def _listed(items: Iterable[object]) -> str:
+    return ", ".join(map(str, items))
+
+
+# ---------------------------------------------------------------------------------------------------------------- runs
 
 
 def count_splits(name: str) -> int:
-    """How many splits each subject of a data set has."""
+    """Number of splits that each subject of a data set has."""
     protocol = find_dataset(name).protocol
     if protocol.per_subject is None:
         raise ParameterError(
-            f"dataset={name!r} is divided between subjects ({type(protocol).__name__}); runs are of one subject each."
+            f"dataset={name!r} is split between subjects ({type(protocol).__name__}); a run has one subject."
         )
     return protocol.per_subject
 
 
 def expand(
-    experiment: Experiment, recordings: Iterable[Provenance], seeds: Sequence[int], root: str | Path | None = None
-) -> list[Cell]:
-    """All cells, seed by seed: whoever stops half-way has the whole table with fewer seeds."""
+    experiment: Experiment, recordings: Iterable[Recordings], seeds: Sequence[int], root: str | Path | None = None
+) -> list[LabelledRun]:
+    """All runs, seed by seed: an interrupted benchmark has the complete table with fewer seeds."""
     recordings = list(recordings)
     _require_few_runs(experiment, recordings, len(seeds))
-    first = [cell for source in recordings for cell in _cells(experiment, source, root)]
-    if not first:
+    without_seed = [one for source in recordings for one in _expand_lines(experiment, source, root)]
+    if not without_seed:
         raise ParameterError(f"experiment {experiment.name!r} has no model for these data sets.")
-    return [Cell(label, setting, Run(seed=seed, **arguments)) for seed in seeds for label, setting, arguments in first]
+    return [
+        LabelledRun(label, setting, Run(seed=seed, **arguments))
+        for seed in seeds
+        for label, setting, arguments in without_seed
+    ]
 
 
-def _require_few_runs(experiment: Experiment, recordings: Sequence[Provenance], seeds: int) -> None:
-    """Refuse a grid that would take all memory, before it does."""
-    lines = len(experiment.models) * (1 if experiment.vary is None else len(experiment.vary.values))
-    parts = sum(len(source.subjects) * count_splits(source.dataset) for source in recordings)
-    if lines * parts * seeds > MOST_RUNS:
+def _require_few_runs(experiment: Experiment, recordings: Sequence[Recordings], n_seeds: int) -> None:
+    """Refuse a grid that would exhaust the memory, before it is built."""
+    n_lines = len(experiment.models) * (1 if experiment.vary is None else len(experiment.vary.values))
+    n_splits = sum(len(source.subjects) * count_splits(source.dataset) for source in recordings)
+    n_runs = n_lines * n_splits * n_seeds
+    if n_runs > MOST_RUNS:
         text = (
-            f"{lines} lines × {parts} subjects and splits × {seeds} seeds are {lines * parts * seeds} runs; at most "
-            f"{MOST_RUNS} are possible: take fewer seeds or subjects, or several experiments."
+            f"{n_lines} lines × {n_splits} subjects and splits × {n_seeds} seeds are {n_runs} runs; at most "
+            f"{MOST_RUNS} are allowed: use fewer seeds or subjects, or several experiments."
         )
         raise ConfigurationError(f"experiment {experiment.name!r}", [Problem(("seeds",), text)])
 
 
 class Line(NamedTuple):
-    """A line of a table: what its runs have in common."""
+    """A line of a table: the arguments that its runs have in common."""
 
     label: str
     setting: str
-    arguments: dict[str, Any]  # of a run; of training what is given
-    datasets: frozenset[str] | None  # that it is for, real ones, if not for all
+    arguments: dict[str, Any]  # of a run; "training" has only the settings of the experiment
+    datasets: frozenset[str] | None  # real data sets that it is for; None: all
 
     def on(self, dataset: str) -> dict[str, Any]:
-        """The arguments of its runs on a data set, with all settings of training."""
-        given = self.arguments
-        return {**given, "training": written_out(given["model"], dataset, given["training"])}
+        """Arguments of its runs on a data set, with all training settings."""
+        training = complete_training(self.arguments["model"], dataset, self.arguments["training"])
+        return {**self.arguments, "training": training}
 
     def is_for(self, dataset: str) -> bool:
-        """Whether it is for a data set, or for the one that this is like."""
+        """Whether it is for a data set, or for the one that this imitates."""
         return self.datasets is None or original(dataset) in self.datasets
 
 
 def lines(experiment: Experiment) -> Iterator[Line]:
-    """All lines of an experiment, those of a model one after the other."""
+    """Lines of the table of an experiment, model by model."""
     for row in experiment.models:
         training = {**experiment.training.given(), **row.training.given()}
-        only = None if row.datasets is None else frozenset(map(original, row.datasets))
+        datasets = None if row.datasets is None else frozenset(map(original, row.datasets))
         for setting, options, changes in experiment.variants(row.options):
-            model = {"model": row.model, "options": settled(row.model, options), "training": training}
-            yield Line(row.label, setting, {**model, **changes}, only)
+            model = {"model": row.model, "options": canonical_options(row.model, options), "training": training}
+            yield Line(row.label, setting, {**model, **changes}, datasets)
 
 
-def _cells(
-    experiment: Experiment, source: Provenance, root: str | Path | None
+def _expand_lines(
+    experiment: Experiment, source: Recordings, root: str | Path | None
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Label, setting, and all of a run but the seed."""
+    """Label, setting, and all arguments of a run except the seed."""
     parts = [
         {"dataset": source.dataset, "subject": subject, "split": split, "data": data}
         for subject, data in ((number, _fingerprint(source.dataset, number, root)) for number in source.subjects)
         for split in range(count_splits(source.dataset))
     ]
     for line in lines(experiment):
-        if line.is_for(source.asked):
+        if line.is_for(source.requested):
             yield from ((line.label, line.setting, _placed(line, part, root)) for part in parts)
 
 
@@ -263,73 +279,147 @@ def _placed(line: Line, part: dict[str, Any], root: str | Path | None) -> dict[s
     return arguments
 
 
-def settled(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options, with what a recipe stands for, or none, written out: the same network is the same run everywhere.
-
-    When a recipe changes, its runs are others.
+def canonical_options(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Write out the options that a recipe, or its default, stands for: the same network gets the same key.
 
     Examples
     --------
-    >>> settled("gbwatt", {"theta": 1, "recipe": "paper"})
+    >>> canonical_options("gbwatt", {"theta": 1, "recipe": "paper"})
     {'aggregation': 'frechet', 'shrinkage': 0, 'theta': 1}
-    >>> settled("spdnet", {})
+    >>> canonical_options("spdnet", {})
     {'shrinkage': 0}
     """
     from gbwatt.models.gbwatt import RECIPES  # imports torch
     from gbwatt.models.registry import to_record
 
-    given = to_record(model, options)
-    if model in ATTENTIVE:
-        given = {**RECIPES[given.pop("recipe", "paper")], **given}
-    elif model in REGULARISED:
-        given = {"shrinkage": 0, **given}
-    return {name: tidy(value) for name, value in given.items()}
+    recorded = to_record(model, options)
+    if model in ATTENTION_MODELS:
+        recorded = {**RECIPES[recorded.pop("recipe", "paper")], **recorded}
+    elif model in COVARIANCE_MODELS:
+        recorded = {"shrinkage": 0, **recorded}
+    return {name: canonicalize(value) for name, value in recorded.items()}
 
 
-#: What tells the runs of one line of a table apart.
-PLACE = ("dataset", "subject", "split", "seed", "data")
-Place = tuple[Any, ...]
+#: Fields that distinguish the runs of one line of a table.
+_WITHIN_LINE = ("dataset", "subject", "split", "seed", "data")
+_RunIndex = tuple[Any, ...]  # their values
 
 
-def cells_of(experiment: Experiment, rows: Iterable[Row], datasets: Sequence[str] | None = None) -> list[Cell]:
-    """Every line of an experiment with all subjects and seeds that any of its lines has.
+def match_runs(experiment: Experiment, rows: Iterable[Row], datasets: Sequence[str] | None = None) -> list[LabelledRun]:
+    """Runs of an experiment, derived from rows: each line with all subjects and seeds that any line has.
 
-    Cells without a row are runs that are missing.  Data sets are those of the rows, or of these the ones that are asked
-    for; a real one and its simulated twin are two.
+    Runs without a row are missing.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Experiment whose lines are matched.
+    rows : iterable of Row
+        Results; rows of other experiments are ignored.
+    datasets : sequence of str, optional
+        Only these data sets; a real data set and its simulated twin are two.
     """
-    known = list(lines(experiment))
-    places: dict[Place, None] = {}
-    data: dict[tuple[int, Place], str] = {}  # of a line's own runs: on corpora, weights are among the data
+    table_lines = list(lines(experiment))
+    indices: dict[_RunIndex, None] = {}
+    data: dict[tuple[int, _RunIndex], str] = {}  # by line: on corpora, the fingerprint includes the weights
     for run in (Run.from_dict(row.run) for row in rows):
-        of = [number for number, line in enumerate(known) if _is_of(run, line)]
-        if of and _is_requested(run.dataset, experiment, datasets):
-            places[_place(run)] = None
-            data.update(dict.fromkeys(((number, _place(run)) for number in of), run.data))
-    names = dict.fromkeys(place[0] for place in places)  # one data set after the other
+        matches = [number for number, line in enumerate(table_lines) if _is_of(run, line)]
+        if matches and _is_requested(run.dataset, experiment, datasets):
+            index = _index_of(run)
+            indices[index] = None
+            data.update({(number, index): run.data for number in matches})
     return [
-        Cell(line.label, line.setting, _run(line, place, data.get((number, place)) or place[-1]))
-        for name in names
-        for number, line in enumerate(known)
+        LabelledRun(line.label, line.setting, _run_at(line, index, data.get((number, index)) or index[-1]))
+        for name in dict.fromkeys(index[0] for index in indices)
+        for number, line in enumerate(table_lines)
         if line.is_for(name)
-        for place in places
-        if place[0] == name
+        for index in indices
+        if index[0] == name
     ]
 
 
-def _run(line: Line, place: Place, data: str) -> Run:
-    where = dict(zip(PLACE, (*place[:-1], data), strict=True))
-    return Run(**where, **line.on(place[0]))
+def _run_at(line: Line, index: _RunIndex, data: str) -> Run:
+    return Run(**dict(zip(_WITHIN_LINE, (*index[:-1], data), strict=True)), **line.on(index[0]))
 
 
 def _is_of(run: Run, line: Line) -> bool:
     return all(getattr(run, name) == value for name, value in line.on(run.dataset).items())
 
 
-def _place(run: Run) -> Place:
-    *where, data = (getattr(run, name) for name in PLACE)
+def _index_of(run: Run) -> _RunIndex:
+    *others, data = (getattr(run, name) for name in _WITHIN_LINE)
     executor = find_executor(run.dataset)
-    return (*where, data if executor is None else executor.base_fingerprint(data))
+    return (*others, data if executor is None else executor.base_fingerprint(data))
 
 
 def _is_requested(name: str, experiment: Experiment, datasets: Sequence[str] | None) -> bool:
     return name in datasets if datasets is not None else original(name) in map(original, experiment.datasets)
+
+
+# ------------------------------------------------------------------------------------------------------------- results
+
+
+class Cell(NamedTuple):
+    """A cell of a table: its line and its data set."""
+
+    label: str
+    setting: str
+    dataset: str
+
+    @property
+    def line(self) -> str:
+        """Label and setting in one text."""
+        return ", ".join(filter(None, self[:2]))
+
+
+@dataclass
+class CellResults:
+    """Results of the runs of one cell."""
+
+    done: list[Row] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)  # keys of runs
+    missing: set[str] = field(default_factory=set)  # keys of runs
+    training: set[str] = field(default_factory=set)  # training settings that differ from the registered ones
+
+    def scores(self, pick: Callable[[Row], float | None]) -> Scores:
+        """Values that ``pick`` takes from the rows, by subject, one for each seed; splits are averaged."""
+        values: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for row in self.done:
+            value = pick(row)
+            if value is not None:
+                values[row.run["subject"]][row.run["seed"]].append(value)
+        return {subject: [float(np.mean(v)) for v in seeds.values()] for subject, seeds in sorted(values.items())}
+
+
+class Results(dict[Cell, CellResults]):
+    """Results of an experiment by table cell, in the order of its lines."""
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """Label and setting of each line."""
+        return list(dict.fromkeys((cell.label, cell.setting) for cell in self))
+
+    @property
+    def datasets(self) -> list[str]:
+        """Names of the data sets."""
+        return list(dict.fromkeys(cell.dataset for cell in self))
+
+
+def collect_results(runs: Sequence[LabelledRun], rows: Mapping[str, Row]) -> Results:
+    """Sort rows, given by the keys of their runs, into the cells of a table."""
+    results, seen = Results(), set()
+    for label, setting, run in runs:
+        cell, key = Cell(label, setting, run.dataset), run.key
+        group = results.setdefault(cell, CellResults())
+        row = rows.get(key)
+        if (cell, key) in seen:
+            continue
+        seen.add((cell, key))
+        group.training.add(_listed(f"{name} = {value}" for name, value in sorted(training_changes(run).items())))
+        if row is None:
+            group.missing.add(key)
+        elif row.status == "failed":
+            group.failed.add(key)
+        else:
+            group.done.append(row)
+    return results

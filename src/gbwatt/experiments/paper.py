@@ -1,6 +1,6 @@
-"""The numbers of the paper, as printed, by the names that experiments have for them.
+"""Numbers of the paper, as printed, by the labels that experiments use.
 
-Not here, because the paper has them as a picture only: accuracies with limited training data.
+Accuracies with limited training data are missing: the paper shows them in a figure only.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ MI, SSVEP, ERN = "bcic-iv-2a", "mamem-ssvep-ii", "bci-ern"
 NOISES = tuple(f"σ² = {variance}" for variance in ("0.2", "0.4", "0.6", "0.8", "1.0"))
 
 
-#: A score in percent, seconds of an epoch, or a share of matrices in percent.
+#: A score in percent, seconds per epoch, or a share of matrices in percent.
 Quantity = Literal["score", "seconds", "share"]
 
 
 class Number(NamedTuple):
-    """A number of the paper, in percent or seconds, and its ±, if it has one."""
+    """A number of the paper in percent or seconds, and its ±, if any."""
 
     mean: float
     spread: float | None = None
 
 
 class Column(NamedTuple):
-    """What the numbers of a column belong to."""
+    """Data set and setting of a column of a paper table."""
 
     dataset: str
     setting: str = ""
@@ -42,16 +42,17 @@ class PaperTable:
     Attributes
     ----------
     where : str
-        In the paper.
+        Number of the table in the paper.
     quantity : Quantity
-        What the numbers are.
+        Quantity that the table shows.
     columns : sequence of Column
+        Data set and setting of each column.
     lines : dict
-        For each label, the numbers of its columns as printed.
+        Numbers of the columns as printed, for each label.
     scale : float
         Factor to percent.
     remarks : tuple of str
-        What a reader of the numbers should know: where the paper contradicts itself, or says less than one would need.
+        Remarks on the numbers, such as contradictions or missing information in the paper.
     """
 
     where: str
@@ -62,9 +63,9 @@ class PaperTable:
     remarks: tuple[str, ...] = ()
 
     def number(self, label: str, dataset: str, setting: str = "") -> Number | None:
-        """The number of a label on a data set in a setting, None where the paper has none.
+        """Return the number of a label on a data set in a setting; None if the paper does not give it.
 
-        A setting may as well be part of the label: "GBWAtt (θ = 2)" is "GBWAtt" in the setting "θ = 2".
+        A setting may also be part of the label: "GBWAtt (θ = 2)" is "GBWAtt" in the setting "θ = 2".
         """
         for name, line in self.lines.items():
             for column, printed in zip(self.columns, line.split("|"), strict=True):
@@ -78,7 +79,7 @@ class PaperTable:
 
 
 def _plain(label: str, setting: str) -> str:
-    """Label and setting without what is only typography: spaces, brackets, capitals, zeros at the end."""
+    """Label and setting without spaces, parentheses, capitals and trailing zeros."""
     text = re.sub(r"[\s()]", "", label + setting).casefold()
     return re.sub(r"\d+\.\d+", lambda decimal: f"{float(decimal[0]):g}", text)
 
@@ -87,7 +88,7 @@ def _sets(*names: str) -> tuple[Column, ...]:
     return tuple(map(Column, names))
 
 
-_FULL_MI, _FULL_SSVEP, _FULL_ERN = "74.95 ± 1.83", "67.27 ± 2.62", "80.90 ± 1.97"  # GBWAtt, in four tables
+_FULL_MI, _FULL_SSVEP, _FULL_ERN = "74.95 ± 1.83", "67.27 ± 2.62", "80.90 ± 1.97"  # GBWAtt, in several tables
 _FULL = f"{_FULL_SSVEP} | {_FULL_ERN}"
 
 _MAIN = PaperTable(
@@ -109,13 +110,13 @@ _MAIN = PaperTable(
         "GBWAtt (θ = 1.5)": f"{_FULL_MI} | {_FULL}",
     },
     remarks=(
-        "The paper's table speaks of 10 runs, its text of 10-fold validation.",
-        "The paper's table of θ has 80.08 ± 1.79 for ERN at θ = 1, and ± 2.62 for SSVEP.",
-        "The paper's numbers of the baselines on SSVEP and ERN equal those printed in an earlier paper.",
-        "Ours are all trained by Riemannian Adam. The authors of MAtt apply Adam to the Euclidean gradient and "
-        "orthonormalise by QR; those of GDLNet take RAdam with clipped gradients, and choose the dimension of the "
-        "subspaces for each subject; those of SPDNetBN take one Karcher step for the mean of a batch, where ours is "
-        "converged.",
+        "The table of the paper mentions 10 runs, its text 10-fold cross-validation.",
+        "For θ = 1, the table of θ in the paper gives 80.08 ± 1.79 on ERN, and ± 2.62 on SSVEP.",
+        "The numbers of the baselines on SSVEP and ERN are equal to those of an earlier paper.",
+        "All our models are trained with Riemannian Adam. The authors of MAtt use Adam on the Euclidean gradient and "
+        "orthonormalise by QR; those of GDLNet use RAdam with gradient clipping and select the dimension of the "
+        "subspaces for each subject; those of SPDNetBN compute the mean of a batch by one Karcher step, ours is "
+        "iterated to convergence.",
     ),
 )
 
@@ -151,10 +152,10 @@ _DESIGN = PaperTable(
         "GBWAtt (θ = 1.5)": _FULL,
     },
     remarks=(
-        "The paper says that scores by distance are better than the inner product; on SSVEP its negative squared "
-        "distance is worse.",
-        "The paper has 56.55 twice on SSVEP (Euclidean metric, Euclidean averaging) and 76.42 twice on ERN (AIM, "
-        "tangent space); 63.95 of the Euclidean metric on ERN is also the number of SFEM + ESAM.",
+        "The paper states that distance-based scores are better than the inner product, but on SSVEP its negative "
+        "squared distance is worse.",
+        "The paper gives 56.55 twice on SSVEP (Euclidean metric, Euclidean aggregation) and 76.42 twice on ERN (AIM, "
+        "tangent space). 63.95 for the Euclidean metric on ERN is also the number for SFEM + ESAM.",
     ),
 )
 
@@ -171,7 +172,7 @@ _THETA = PaperTable(
         "GBWAtt (θ = 1.5)": _FULL,
         "GBWAtt (θ = 2)": "67.03 ± 2.21 | 79.74 ± 2.32",
     },
-    remarks=("The paper's main table has 80.42 ± 2.12 for ERN at θ = 1, and ± 2.94 for SSVEP.",),
+    remarks=("For θ = 1, the main table of the paper gives 80.42 ± 2.12 on ERN, and ± 2.94 on SSVEP.",),
 )
 
 _CLINICAL = PaperTable(
@@ -200,18 +201,18 @@ _NOISE = PaperTable(
         "GBWAtt (θ = 1.5)": "66.69 ± 2.18 | 64.61 ± 2.60 | 62.71 ± 2.31 | 60.51 ± 2.57 | 60.31 ± 2.13",
     },
     remarks=(
-        "The paper says neither in which unit the noise is, nor whether training has it too, nor which θ this is.",
+        "The paper does not state the unit of the noise, whether it is also added in training, or the value of θ.",
     ),
 )
 
-_BEFORE = "54.77 | 60.49 | 75.03 | 84.34 | 91.09"  # one for both networks, though each learns filters of its own
+_BEFORE = "54.77 | 60.49 | 75.03 | 84.34 | 91.09"  # the same for both networks, although each learns its own filters
 _CONDITIONS_BEFORE = PaperTable("Table 9", "share", _NOISE.columns, {"MAtt": _BEFORE, "GBWAtt (θ = 1.5)": _BEFORE})
 _CONDITIONS_AFTER = PaperTable(
     "Table 9",
     "share",
     _NOISE.columns,
     {"MAtt": "1.42 | 3.16 | 6.74 | 10.42 | 14.27", "GBWAtt (θ = 1.5)": "0.00 | 0.40 | 1.50 | 5.42 | 7.46"},
-    remarks=("The paper has one share before attention for both networks; here each has its own.",),
+    remarks=("The paper gives one share before attention for both networks; here each network has its own.",),
 )
 
 _TIME = PaperTable(
@@ -219,10 +220,12 @@ _TIME = PaperTable(
     "seconds",
     _sets(MI, ERN, SSVEP),
     {"MAtt": "1.84 | 0.98 | 2.55", "GBWAtt (θ = 1.5)": "2.47 | 1.43 | 3.32"},
-    remarks=("The paper's times are of an Intel i9-13900HX with an NVIDIA RTX 4060; it does not say which θ this is.",),
+    remarks=(
+        "The times of the paper are for an Intel i9-13900HX with an NVIDIA RTX 4060; it does not state the value of θ.",
+    ),
 )
 
-#: Tables of the paper by our names.
+#: Tables of the paper, by the names that experiments use.
 TABLES: Mapping[str, PaperTable] = MappingProxyType(
     {
         "main": _MAIN,
@@ -240,13 +243,13 @@ TABLES: Mapping[str, PaperTable] = MappingProxyType(
 
 
 def find_table(name: str) -> PaperTable:
-    """A table of the paper by its name."""
+    """Return a table of the paper by its name."""
     check_one_of("paper_table", name, tuple(TABLES))
     return TABLES[name]
 
 
 def number(table: str, label: str, dataset: str, setting: str = "") -> Number | None:
-    """What the paper has for a label on a data set, None where it has nothing.
+    """Return the number of the paper for a label on a data set; None if it does not give one.
 
     Examples
     --------

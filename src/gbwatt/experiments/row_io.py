@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import math
 import operator
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import chain, takewhile
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from gbwatt._io import write_atomically
 from gbwatt._validation import check_one_of
 from gbwatt.errors import StoreError
-from gbwatt.experiments.row_checks import problems
-from gbwatt.experiments.runs import Row, Status
+from gbwatt.experiments.runs import Row, Run, Status
 
-# Apostrophes are included so that guarded text can be told from text that had one before.
+#: The values of a row, in the order of its columns: numbers and text only.
+PlainRow = tuple[str | int | float | None, ...]
+
+COLUMNS = Row._fields
+REQUIRED = tuple(name for name in COLUMNS if name not in Row._field_defaults)
+_STATUSES = get_args(Status)
+_SHOWN = 20  # errors in a message
+_LONGEST_FIELD = 2**31 - 1  # characters; a history may be longer than the limit of the csv module
+
+# Apostrophes are included to distinguish guarded text from text that already began with one.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?")
 
 
 def guarded(text: str) -> str:
-    """Put an apostrophe before text that a spreadsheet would evaluate; numbers stay as they are.
+    """Put an apostrophe before text that a spreadsheet would evaluate as a formula; numbers are not changed.
 
     Examples
     --------
@@ -42,22 +57,8 @@ def unguarded(text: str) -> str:
     return text[1:] if text[:1] == "'" and _FORMULA.match(text) else text
 
 
-#: The values of a row, in the order of its columns: numbers and text only.
-Flat = tuple[str | int | float | None, ...]
-
-COLUMNS = Row._fields
-REQUIRED = tuple(name for name in COLUMNS if name not in Row._field_defaults)
-_STATUSES = get_args(Status)
-_SHOWN = 20  # problems in a message
-
-# A field and what ends it: quoted, with its quotes doubled, or bare.  Not the csv module's reader, which refuses long
-# histories unless a limit of the whole process is lifted.
-_FIELD = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|([^",\r\n]*))(,|\r?\n)')
-_SPECIAL = re.compile(r'[",\r\n]')
-
-
 def _kind(hint: Any) -> type:
-    """Which of dict, list, float, int and str the values of a column are."""
+    """Return which of dict, list, float, int and str the values of a column are."""
     for part in (hint, *get_args(hint)):
         base = get_origin(part) or part
         if base in (dict, list, float, int, str):
@@ -72,24 +73,20 @@ KINDS: dict[str, type] = {name: _kind(hint) for name, hint in get_type_hints(Row
 # -------------------------------------------------------------------------------------------------------- plain values
 
 
-def flatten(row: Row) -> Flat:
-    """The plain values of a row: JSON for mappings and lists, and the text ``nan`` for NaN, which SQLite has not.
+def flatten(row: Row) -> PlainRow:
+    """Return the values of a row as numbers and text: mappings and lists as JSON, NaN, which SQLite lacks, as "nan".
 
     Examples
     --------
     >>> flatten(Row("k", "done", {"seed": 1}, accuracy=0.75))[:5]
     ('k', 'done', '{"seed":1}', 0.75, None)
     """
-    _check(row)
-    return tuple(_flat(row.key, name, value) for name, value in row._asdict().items())
-
-
-def _check(row: Row) -> None:
     if not row.key:
-        raise StoreError(f"key={row.key!r} of a row is empty; it is the key of its run.")
+        raise StoreError(f"key={row.key!r} of a row is empty; it must be the key of its run.")
     check_one_of("status", row.status, _STATUSES)
     if not isinstance(row.run, dict):
-        raise StoreError(f"row {row.key}: run={row.run!r} must be what Run.to_dict() gives.")
+        raise StoreError(f"row {row.key}: run={row.run!r} must be the result of Run.to_dict().")
+    return tuple(_flat(row.key, name, value) for name, value in row._asdict().items())
 
 
 def _flat(key: str, name: str, value: Any) -> str | int | float | None:
@@ -99,13 +96,13 @@ def _flat(key: str, name: str, value: Any) -> str | int | float | None:
         return _plain(KINDS[name], value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise StoreError(
-            f"row {key}: {name}={value!r:.80} cannot be kept ({error}); {KINDS[name].__name__} is needed."
+            f"row {key}: {name}={value!r:.80} cannot be stored ({error}); it must be a {KINDS[name].__name__}."
         ) from error
 
 
 def _plain(kind: type, value: Any) -> str | int | float:
     if kind in (dict, list):
-        return _writable(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_of_numpy))
+        return _encodable(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_numpy_to_json))
     if kind is int:
         number = int(operator.index(value))
         if not -(2**63) <= number < 2**63:
@@ -114,28 +111,27 @@ def _plain(kind: type, value: Any) -> str | int | float:
     if kind is float:
         real = float(value)
         return real + 0.0 if real == real else "nan"  # SQLite has no -0.0, either
-    return _writable(str(value))
+    return _encodable(str(value))
 
 
-def _of_numpy(value: Any) -> Any:
-    """Arrays and their scalars as JSON has them: an hour of training is not lost because a score has the wrong type."""
+def _numpy_to_json(value: Any) -> Any:
     if not hasattr(value, "tolist"):
-        raise TypeError(f"{type(value).__name__} is no type of JSON")
+        raise TypeError(f"{type(value).__name__} is not a JSON type")
     return value.tolist()
 
 
-def _writable(text: str) -> str:
-    """Text as UTF-8 can have it; names of files in tracebacks may be otherwise.  JSON reads the escapes back."""
+def _encodable(text: str) -> str:
+    """Escape what UTF-8 cannot encode, such as file names in tracebacks; JSON reads the escapes back."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def restore(values: Sequence[str | int | float | None], columns: Sequence[str] = COLUMNS) -> Row:
-    """Inverse of :func:`flatten`; columns that are left out have their defaults.
+    """Inverse of :func:`flatten`; columns that are not given have their defaults.
 
     Raises
     ------
     StoreError
-        A value is not what its column has; where the row came from is for the caller to add.
+        A value does not have the type of its column.
 
     Examples
     --------
@@ -143,13 +139,13 @@ def restore(values: Sequence[str | int | float | None], columns: Sequence[str] =
     >>> restore(flatten(row)) == row
     True
     """
-    found = dict(zip(columns, values, strict=True))
-    missing = [name for name in REQUIRED if not found.get(name)]
+    by_name = dict(zip(columns, values, strict=True))
+    missing = [name for name in REQUIRED if not by_name.get(name)]
     if missing:
         raise StoreError(f"{missing[0]} is empty")
-    row = Row(**{name: _restored(name, value) for name, value in found.items() if value is not None})
+    row = Row(**{name: _restored(name, value) for name, value in by_name.items() if value is not None})
     if row.status not in _STATUSES:
-        raise StoreError(f"status is {row.status!r}, neither of {_STATUSES}")
+        raise StoreError(f"status is {row.status!r}, but must be one of {_STATUSES}")
     return row
 
 
@@ -162,7 +158,7 @@ def _restored(name: str, value: str | int | float) -> Any:
         if not isinstance(structure, kind):
             raise ValueError("JSON of another type")
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise StoreError(f"{name} is {value!r:.60}, which is no {kind.__name__} ({error!s:.100})") from error
+        raise StoreError(f"{name} is {value!r:.60}, which is not a {kind.__name__} ({error!s:.100})") from error
     return structure
 
 
@@ -170,147 +166,300 @@ def _restored(name: str, value: str | int | float) -> Any:
 
 
 def read_csv(path: str | Path) -> list[Row]:
-    """All rows of a file that :meth:`~gbwatt.experiments.store.Store.export_csv` wrote.
+    """Read the rows of a CSV file that :meth:`~gbwatt.experiments.store.Store.export_csv` has written.
 
-    Columns may be in another order, and those may be missing that have a default.  Types, ranges and what columns say
-    about each other are checked; all errors of a file are reported together, each with its line.
+    Columns may be in any order, and columns with a default may be missing.  Empty fields have the default.
+
+    Raises
+    ------
+    StoreError
+        A value has a wrong type or range, or values contradict each other.  The message lists all errors of the file
+        with their lines.
     """
     return list(stream_csv(path))
 
 
 def stream_csv(path: str | Path) -> Iterator[Row]:
-    """The rows of a file, one after the other; the error that has all problems comes after the good ones."""
+    """Yield the valid rows of a file one by one, then raise an error with all problems of the others."""
     path = Path(path).expanduser()
-    wrong: list[tuple[int, str]] = []
+    errors: list[tuple[int, str]] = []
     try:
-        yield from _checked(path, wrong)
-    except _DamagedError as error:  # nothing can be read behind it
-        wrong.append((error.line, str(error)))
-    if wrong:
-        raise StoreError(_listed(path, wrong))
+        with path.open("rb") as file:
+            yield from _valid_rows(file, errors)
+    except _DamagedError as error:  # the rest cannot be read
+        errors.append((error.line, str(error)))
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}.") from error
+    if errors:
+        raise StoreError(_describe_errors(path, errors))
 
 
 class _DamagedError(StoreError):
-    """Text that is no row."""
+    """Text that is not CSV."""
 
-    def __init__(self, line: int, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
         self.line = line
 
 
-def _listed(path: Path, wrong: list[tuple[int, str]]) -> str:
-    remedy = "If the file is damaged or cut off, get it again where it came from, or export the rows anew."
-    if len(wrong) == 1:
-        return f"{path}, line {wrong[0][0]}: {wrong[0][1]}. {remedy}"
-    lines = [f"  line {line}: {what}." for line, what in wrong[:_SHOWN]]
-    lines += [f"  and {len(wrong) - _SHOWN} more."] if len(wrong) > _SHOWN else []
-    return "\n".join([f"{path} has {len(wrong)} errors:", *lines, remedy])
+def _describe_errors(path: Path, errors: list[tuple[int, str]]) -> str:
+    remedy = "If the file is damaged or incomplete, get it from its source again, or export the rows again."
+    if len(errors) == 1:
+        return f"{path}, line {errors[0][0]}: {errors[0][1]}. {remedy}"
+    lines = [f"  line {line}: {message}." for line, message in errors[:_SHOWN]]
+    lines += [f"  and {len(errors) - _SHOWN} more."] if len(errors) > _SHOWN else []
+    return "\n".join([f"{path} has {len(errors)} errors:", *lines, remedy])
 
 
-def _checked(path: Path, wrong: list[tuple[int, str]]) -> Iterator[Row]:
-    """Rows that are right; what is wrong with others is added to ``wrong``."""
-    records = _records(path)
-    _, header = next(records, (1, []))
-    _check_header(header)
-    names, lines = [str(name) for name in header], dict[str, int]()
+def _valid_rows(file: Iterable[bytes], errors: list[tuple[int, str]]) -> Iterator[Row]:
+    """Yield the valid rows; the problems of the others are added to ``errors``."""
+    records = _records(file)
+    _, names = next(records, (1, []))
+    _check_header(names)
+    first_lines: dict[str, int] = {}  # by key
     for line, fields in records:
         try:
             if len(fields) != len(names):
-                raise StoreError(f"{len(fields)} fields, where the header has {len(names)}")
-            row = restore(_bare(fields, names), names)
-            if row.key in lines:
-                raise StoreError(f"key {row.key:.60} is in line {lines[row.key]}, too; keep one of the two rows")
+                raise StoreError(f"{len(fields)} fields, but the header has {len(names)}")
+            values = (unguarded(text) if KINDS[name] is str else text for name, text in zip(names, fields, strict=True))
+            row = restore([value or None for value in values], names)
+            if row.key in first_lines:
+                raise StoreError(f"key {row.key:.60} is also in line {first_lines[row.key]}; keep one of the rows")
         except StoreError as error:
-            wrong.append((line, str(error)))
+            errors.append((line, str(error)))
             continue
-        lines[row.key] = line
-        found = problems(row)
-        wrong += [(line, text) for text in found]
-        if not found:
+        first_lines[row.key] = line
+        problems = find_problems(row)
+        errors += [(line, text) for text in problems]
+        if not problems:
             yield row
 
 
-def _bare(fields: list[str | None], names: list[str]) -> list[str | None]:
-    """Fields without the apostrophe that :func:`_guarded` puts before text that looks like a formula."""
-    pairs = zip(names, fields, strict=True)
-    return [unguarded(value) if value and KINDS[name] is str else value for name, value in pairs]
-
-
-def _check_header(header: list[str | None]) -> None:
-    names = [str(name) for name in header]
+def _check_header(names: list[str]) -> None:
     missing = [name for name in REQUIRED if name not in names]
     if missing:
-        raise _DamagedError(1, f"no column {missing[0]!r}; this is no file of result rows")
-    strange = [name for name in names if name not in COLUMNS or names.count(name) > 1]
-    if strange:
-        what = f"column {strange[0]!r:.60} is not known, or twice; a newer version may have written it"
-        raise _DamagedError(1, what)
+        raise _DamagedError(1, f"no column {missing[0]!r}; the file does not contain result rows")
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown:
+        raise _DamagedError(1, f"column {unknown[0]!r:.60} is unknown; a newer version may have written the file")
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise _DamagedError(1, f"column {repeated[0]!r:.60} is repeated")
 
 
-def _records(path: Path) -> Iterator[tuple[int, list[str | None]]]:
-    """The number of the first line, and the fields, of each record; a quoted field may go over several lines."""
+def _records(file: Iterable[bytes]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the fields of each record with the number of its first line."""
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
+    reader = csv.reader(_decoded(file), strict=True)
+    line = 1
     try:
-        with path.open("rb") as file:
-            start, parts, quotes = 1, list[bytes](), 0
-            for number, line in enumerate(file, 1):
-                parts.append(line)
-                quotes += line.count(b'"')
-                if quotes % 2 == 0:
-                    yield start, _fields(start, b"".join(parts))
-                    start, parts, quotes = number + 1, [], 0
-            if parts:
-                raise _DamagedError(start, "a quote is opened here and never closed")
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror or error}.") from error
+        for fields in reader:
+            yield line, fields
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise _DamagedError(line, f"not valid CSV ({error})") from error
 
 
-def _fields(line: int, record: bytes) -> list[str | None]:
-    if not record.endswith(b"\n"):
-        raise _DamagedError(line, "the file ends in the middle of a row")
-    try:
-        text = record.decode("utf-8-sig" if line == 1 else "utf-8")  # spreadsheets may put a mark at the beginning
-    except UnicodeDecodeError as error:
-        raise _DamagedError(line, f"no UTF-8 text ({error.reason})") from error
-    fields, at = list[str | None](), 0
-    while at < len(text):
-        match = _FIELD.match(text, at)
-        if match is None:
-            raise _DamagedError(line, f"field {len(fields) + 1} has a quote or an end of line where none can be")
-        quoted, bare, at = match[1], match[2], match.end()
-        fields.append((bare or None) if quoted is None else quoted.replace('""', '"'))
-    return fields
-
-
-def write_csv(path: str | Path, rows: Iterable[Flat]) -> None:
-    """Write rows; whoever reads the file, at any moment, sees the old content or the new, complete."""
-    path = Path(path).expanduser()
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
+def _decoded(file: Iterable[bytes]) -> Iterator[str]:
+    for number, line in enumerate(file, 1):
         try:
-            with unfinished.open("w", encoding="utf-8", newline="") as file:
-                file.write(_line(COLUMNS))
-                file.writelines(_line(map(_guarded, COLUMNS, row)) for row in rows)
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")  # spreadsheets may write a byte order mark
+        except UnicodeDecodeError as error:
+            raise _DamagedError(number, f"not UTF-8 text ({error.reason})") from error
+        if not text.endswith("\n"):
+            raise _DamagedError(number, "the file ends in the middle of a row")
+        yield text
+
+
+def write_csv(path: str | Path, rows: Iterable[PlainRow]) -> None:
+    """Write rows to a file, which is replaced when it is complete, or not changed."""
+    path = Path(path).expanduser()
+    lines = (_line(map(_guarded_value, COLUMNS, row)).encode() for row in rows)
+    try:
+        write_atomically(path, chain([_line(COLUMNS).encode()], lines))
     except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror or error}. What it had before is kept.") from error
+        raise StoreError(f"{path} cannot be written: {error.strerror or error}. It was not changed.") from error
 
 
-def _guarded(name: str, value: str | int | float | None) -> str | int | float | None:
-    """A value that no spreadsheet takes for a formula; :func:`read_csv` gives the text back as it was."""
+def _guarded_value(name: str, value: str | int | float | None) -> str | int | float | None:
     return guarded(value) if KINDS[name] is str and isinstance(value, str) else value
 
 
 def _line(values: Iterable[str | int | float | None]) -> str:
-    return ",".join(map(_field, values)) + "\n"
+    line = io.StringIO()
+    csv.writer(line).writerow(values)  # ends with \r\n, so that both characters are quoted in fields
+    return line.getvalue().removesuffix("\r\n") + "\n"
 
 
-def _field(value: str | int | float | None) -> str:
-    """None is nothing, and text that is empty a pair of quotes; numbers have all their digits."""
-    if value is None:
-        return ""
-    text = value if isinstance(value, str) else repr(value)
-    return '"' + text.replace('"', '""') + '"' if not text or _SPECIAL.search(text) else text
+# -------------------------------------------------------------------------------------------------------------- checks
+
+_DEEPEST = 8  # nested levels of options and preprocessing steps
+_ROUNDING = 1e-6
+
+
+def _json(value: Any, depth: int = 0) -> Any:
+    """Require finite numbers and limited nesting."""
+    if depth > _DEEPEST:
+        raise ValueError(f"must not be nested more than {_DEEPEST} levels deep")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("must be finite")
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _json(item, depth + 1)
+    return value
+
+
+def _not_negative(value: float) -> float:
+    if value < -_ROUNDING:  # NaN and infinity are possible
+        raise ValueError("must not be negative")
+    return value
+
+
+def _kappa(value: float) -> float:
+    if abs(value) > 1:  # NaN is possible
+        raise ValueError("must be between -1 and 1")
+    return value
+
+
+def _iso_time(value: str) -> str:
+    try:
+        return value and datetime.fromisoformat(value).isoformat()
+    except ValueError:
+        raise ValueError("must be a time in ISO 8601, such as 2025-01-31T12:00:00+00:00") from None
+
+
+def _square(matrix: list[list[int]]) -> list[list[int]]:
+    if any(len(row) != len(matrix) for row in matrix):
+        raise ValueError("must be a square matrix")
+    return matrix
+
+
+_Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+_Share = Annotated[float, Field(ge=0, le=1)]
+_PossiblyInfinite = Annotated[float, AfterValidator(_not_negative)]
+_NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Count = Annotated[int, Field(ge=0, lt=2**63)]
+_Epoch = Annotated[int, Field(ge=1, lt=2**63)]
+_Json = Annotated[Any, AfterValidator(_json)]
+
+
+class _Schema(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _RunSchema(_Schema):
+    dataset: _Name
+    subject: _Count
+    model: _Name
+    seed: _Count
+    data: str
+    split: _Count = 0
+    options: dict[str, _Json] = {}
+    training: dict[str, _Json] = {}
+    fraction: _Share = 1.0
+    noise: _NonNegative = 0.0
+    noisy_training: bool = False
+
+
+class _ClassSchema(_Schema):
+    recall: _Share = 0.0
+    precision: _Share = 0.0
+    n: _NonNegative = 0.0
+
+
+class _ConditionSchema(_Schema):
+    share: _Share = 0.0
+    median: _PossiblyInfinite = 0.0
+    largest: _PossiblyInfinite = 0.0
+
+
+class _ConditionsSchema(_Schema):
+    before: _ConditionSchema = _ConditionSchema()
+    after: _ConditionSchema = _ConditionSchema()
+
+
+class _TrialsSchema(_Schema):
+    train: _Count = 0
+    valid: _Count = 0
+    test: _Count = 0
+
+
+class _RowSchema(_Schema):
+    key: str
+    status: str
+    run: _RunSchema
+    accuracy: _Share | None
+    balanced_accuracy: _Share | None
+    kappa: Annotated[float, AfterValidator(_kappa)] | None
+    auc: _Share | None
+    loss: _PossiblyInfinite | None
+    per_class: dict[str, _ClassSchema] | None
+    confusion: Annotated[list[list[_Count]], AfterValidator(_square)] | None
+    valid_accuracy: _Share | None
+    valid_loss: _PossiblyInfinite | None
+    best_epoch: _Epoch | None
+    epochs: _Epoch | None
+    history: dict[str, list[float]] | None
+    conditions: _ConditionsSchema | None
+    trials: _TrialsSchema | None
+    parameters: _Count | None
+    preprocessing: list[dict[str, _Json]] | None
+    seconds: _NonNegative | None
+    seconds_per_epoch: _NonNegative | None
+    versions: dict[str, str] | None
+    finished: Annotated[str, AfterValidator(_iso_time)]
+    traceback: str | None
+    warnings: list[str] | None
+
+
+def find_problems(row: Row) -> list[str]:
+    """Describe all values of a row that have a wrong type or range, or that contradict each other."""
+    try:
+        _RowSchema.model_validate(row._asdict())
+    except ValidationError as error:
+        first: dict[tuple[int | str, ...], str] = {}  # one problem for each list
+        for detail in error.errors(include_url=False):
+            path = tuple(takewhile(lambda step: isinstance(step, str), detail["loc"]))
+            first.setdefault(path, _describe(**detail))
+        return list(first.values())
+    return [*_contradictions(row), *_wrong_key(row)]
+
+
+def _describe(loc: tuple[int | str, ...], type: str, msg: str, input: Any, **_: Any) -> str:
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc).removeprefix(".")
+    if type in ("missing", "extra_forbidden"):
+        return f"{path:.120} is {'missing' if type == 'missing' else 'not a known key'}"
+    shown = repr(input)
+    requirement = re.sub(r"^(\w+ should|Value error,) ", "must ", msg).replace("must must", "must")
+    return f"{path:.120} is {shown if len(shown) <= 60 else shown[:57] + '...'}, but {requirement}"
+
+
+def _contradictions(row: Row) -> Iterator[str]:
+    if row.best_epoch is not None and row.epochs is not None and row.best_epoch > row.epochs:
+        yield f"best_epoch is {row.best_epoch}, but epochs is {row.epochs}"
+    for name, values in (row.history or {}).items():
+        if row.epochs is not None and len(values) != row.epochs:
+            yield f"history.{name} has {len(values)} values, but epochs is {row.epochs}"
+    if row.confusion is not None:
+        yield from _contradictions_of_confusion(row, row.confusion)
+
+
+def _contradictions_of_confusion(row: Row, confusion: list[list[int]]) -> Iterator[str]:
+    sizes = [sum(line) for line in confusion]
+    total, hits = sum(sizes), sum(line[place] for place, line in enumerate(confusion))
+    tested = (row.trials or {}).get("test", total)
+    if total != tested:
+        yield f"confusion has {total} trials, but trials.test is {tested}"
+    if total and row.accuracy is not None and abs(row.accuracy - hits / total) > _ROUNDING:
+        yield f"accuracy is {row.accuracy}, but {hits} of {total} trials in confusion are correct"
+    if row.per_class is not None:
+        counts = [scores.get("n") for scores in row.per_class.values()]
+        if len(counts) != len(sizes):
+            yield f"per_class has {len(counts)} classes, but confusion has {len(sizes)}"
+        elif any(count is not None and count != size for count, size in zip(counts, sizes, strict=True)):
+            yield f"per_class has n = {counts}, but confusion has {sizes} trials of these classes"
+
+
+def _wrong_key(row: Row) -> Iterator[str]:
+    key = Run.from_dict(row.run).key
+    if key != row.key:
+        yield f"key {row.key:.60} is not that of its run, {key}: the key or the run was changed"

@@ -1,9 +1,8 @@
-"""Execution of the runs that a store lacks: on this machine or a cluster, and time estimates."""
+"""Benchmarks: the runs of an experiment that a store lacks, executed on this machine or a cluster."""
 
 from __future__ import annotations
 
 import statistics
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -14,122 +13,239 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from gbwatt._processes import cores, spread
 from gbwatt._validation import check_at_least
 from gbwatt.errors import PackageError, ParameterError
-from gbwatt.experiments.execution import decoder_of, parts_of
-from gbwatt.experiments.runs import Cell, Executor, Row, Run, find_executor, written_out
+from gbwatt.experiments.config import Experiment, read_experiment
+from gbwatt.experiments.grid import Recordings, Subjects
+from gbwatt.experiments.runs import Executor, LabelledRun, Row, Run, complete_training, find_executor
 from gbwatt.experiments.store import Store
 
-_DIED = "The process of this run died twice, without a Python error: out of memory, or killed by a signal."
-
-#: Runs that one training serves.
-Group = tuple[Run, ...]
-
-
-class Engine(ABC):
-    """Does runs, and gives their rows as they come, in no order."""
-
-    threads: int  # of each run
-
-    @abstractmethod
-    def rows(self, runs: Sequence[Run]) -> Generator[Row]:
-        """Do the runs.  When the iterator is closed, what is not done yet is given up."""
+#: Packages of the optional dependencies that models need.
+EXTRAS = {"braindecode": ("braindecode",), "clinical": ("accelerate", "braindecode")}
+EXTRAS["foundation"] = EXTRAS["clinical"]  # former name
 
 
-def grouped(runs: Sequence[Run]) -> list[Group]:
-    """Runs by their training, in the order of the first of each."""
+@dataclass(frozen=True)
+class BenchmarkPlan:
+    """The runs of an experiment and their state in a store."""
+
+    experiment: Experiment
+    recordings: Mapping[str, Recordings]  # of each data set
+    labelled_runs: tuple[LabelledRun, ...]
+    runs: Mapping[str, Run]  # by key; a run may be in several lines of the table
+    done: frozenset[str]  # keys
+    failed: frozenset[str]  # keys
+    todo: tuple[Run, ...]
+    unavailable: Mapping[str, int]  # numbers of runs that need optional dependencies which are not installed
+
+
+def benchmark(
+    experiment: str | Path | Experiment,
+    store: str | Path = "results.sqlite",
+    *,
+    datasets: Sequence[str] | None = None,
+    subjects: Subjects | None = None,
+    seeds: int | Sequence[int] | None = None,
+    simulated: str | None = None,
+    overrides: Sequence[str] = (),
+    jobs: int = 0,
+    threads: int = 1,
+    scheduler: str | None = None,
+    retry_failed: bool = False,
+    root: str | Path | None = None,
+    on_start: Callable[[BenchmarkPlan], None] | None = None,
+    on_row: Callable[[Row], None] | None = None,
+) -> list[Row]:
+    """Execute all runs of an experiment that a store lacks.
+
+    Each row is stored when its run ends.  After an interruption, the same call executes the remaining runs.
+
+    Parameters
+    ----------
+    experiment : str, path or Experiment
+        Name or file of an experiment, see :func:`~gbwatt.experiments.config.read_experiment`.
+    store : path
+        SQLite file of results, which is created if it does not exist.
+    datasets : sequence of str, optional
+        Only these data sets.
+    subjects : "all" or sequence of int, optional
+        Only these subjects.
+    seeds : int or sequence of int, optional
+        Number of seeds, or the seeds, instead of those of the experiment.
+    simulated : "auto", "always" or "never", optional
+        When to use simulated recordings, instead of what the experiment says.
+    overrides : sequence of str
+        Assignments that change the file, see :func:`~gbwatt.experiments.config.override`.
+    jobs : int
+        Number of processes; 0: one per core.
+    threads : int
+        Number of threads of each process.
+    scheduler : str, optional
+        Address of a Dask scheduler, ``tcp://HOST:8786``, to execute the runs on a cluster.
+    retry_failed : bool
+        Whether to execute failed runs again.
+    root : path, optional
+        Folder of recordings; default: the environment variable GBWATT_DATA, or ``~/gbwatt_data``.
+    on_start : callable, optional
+        Called with the :class:`BenchmarkPlan` before the first run.
+    on_row : callable, optional
+        Called with each new row after it is stored.
+
+    Returns
+    -------
+    list of Row
+        The rows of the experiment in the store, also those of earlier calls and of failed runs.
+
+    Raises
+    ------
+    ConfigurationError
+        The experiment has errors.
+    MissingFileError
+        Recordings are missing, and must not be simulated.
+    StoreError
+        The store is damaged or cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from gbwatt.experiments import benchmark, experiment_from_dict
+    >>> models = [{"label": "SPDNet", "model": "spdnet", "training": {"max_epochs": 1}}]
+    >>> content = {"name": "small", "title": "Small", "datasets": ["simulated-ssvep"], "subjects": [1], "seeds": 1}
+    >>> experiment = experiment_from_dict({**content, "models": models})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rows = benchmark(experiment, f"{folder}/results.sqlite", jobs=1)
+    >>> [(row.status, row.run["model"], row.epochs) for row in rows]
+    [('done', 'spdnet', 1)]
+    """
+    check_at_least("jobs", jobs, 0)
+    check_at_least("threads", threads, 1)
+    plan = plan_benchmark(
+        experiment,
+        store,
+        datasets=datasets,
+        subjects=subjects,
+        seeds=seeds,
+        simulated=simulated,
+        overrides=overrides,
+        retry_failed=retry_failed,
+        root=root,
+        local=scheduler is None,
+        create=True,
+    )
+    if on_start is not None:
+        on_start(plan)
+    if scheduler is None:
+        new_rows = run_locally(plan.todo, jobs, threads, root)
+    else:
+        new_rows = run_on_cluster(plan.todo, scheduler, threads, root)
+    kept = Store(store)
+    with closing(new_rows):
+        for row in new_rows if plan.todo else ():
+            kept.add(row)
+            if on_row is not None:
+                on_row(row)
+    return kept.rows(plan.runs)
+
+
+def plan_benchmark(
+    experiment: str | Path | Experiment,
+    store: str | Path,
+    *,
+    datasets: Sequence[str] | None = None,
+    subjects: Subjects | None = None,
+    seeds: int | Sequence[int] | None = None,
+    simulated: str | None = None,
+    overrides: Sequence[str] = (),
+    retry_failed: bool = False,
+    root: str | Path | None = None,
+    local: bool = True,
+    create: bool = False,
+) -> BenchmarkPlan:
+    """Compare the runs of an experiment with a store, without executing any.
+
+    Parameters are those of :func:`benchmark`, and:
+
+    Parameters
+    ----------
+    local : bool
+        Whether runs are executed on this machine: those whose packages are not installed are not to do.
+    create : bool
+        Whether to create the store if it does not exist.
+    """
+    known = experiment if isinstance(experiment, Experiment) else read_experiment(experiment, overrides)
+    recordings = known.recordings(root, datasets=datasets, subjects=subjects, simulated=simulated)
+    labelled = known.labelled_runs(datasets=datasets, subjects=subjects, seeds=seeds, simulated=simulated, root=root)
+    runs = {one.run.key: one.run for one in labelled}
+    kept = Store(store, create=create) if create or Path(store).exists() else None
+    done, failed = (kept.keys(status) & runs.keys() if kept else set() for status in ("done", "failed"))
+    finished = done if retry_failed else done | failed
+    left = [run for key, run in runs.items() if key not in finished]
+    extras = [_missing_extra(run.model) if local else None for run in left]
+    todo = tuple(run for run, extra in zip(left, extras, strict=True) if extra is None)
+    unavailable = Counter(extra for extra in extras if extra is not None)
+    return BenchmarkPlan(
+        known, recordings, tuple(labelled), runs, frozenset(done), frozenset(failed), todo, unavailable
+    )
+
+
+def _missing_extra(model: str) -> str | None:
+    """The optional dependency that a model needs, if its packages are not installed."""
+    from gbwatt.models.registry import entry  # imports torch
+
+    extra = entry(model).extra
+    return None if extra is None or all(find_spec(package) for package in EXTRAS[extra]) else extra
+
+
+# ----------------------------------------------------------------------------------------------------------- execution
+
+
+def group_runs(runs: Sequence[Run]) -> list[tuple[Run, ...]]:
+    """Group runs that share one training, in the order of the first of each group."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(run.trained.key, []).append(run)
+        groups.setdefault(run.training_run.key, []).append(run)
     return [tuple(group) for group in groups.values()]
 
 
-def _do(group: Group, root: str | None, threads: int) -> list[Row]:
-    from gbwatt.experiments.execution import attempt  # torch, in the process that needs it
-
-    return attempt(group, root, threads)
-
-
-def _lost(group: Group, why: str) -> list[Row]:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return [Row(run.key, "failed", run.to_dict(), traceback=why, finished=now) for run in group]
+def count_workers(jobs: int, threads: int, n_tasks: int) -> int:
+    """Number of processes for some tasks; ``jobs=0``: one per core."""
+    return max(1, min(jobs or cores() // threads or 1, n_tasks))
 
 
-@dataclass(frozen=True)
-class Local(Engine):
-    """Processes of this machine.
+def run_locally(runs: Sequence[Run], jobs: int = 0, threads: int = 1, root: str | Path | None = None) -> Generator[Row]:
+    """Execute runs in processes of this machine and yield their rows as they finish.
 
-    A process that dies takes no other run with it: what was running is tried once more, by itself.
-
-    Parameters
-    ----------
-    jobs : int
-        Processes; 0 for one a core.
-    threads : int
-        Threads of each.
-    root : path, optional
-        Folder of recordings.
+    Runs of a process that dies are tried once more, one at a time.  Closing the iterator stops the processes.
     """
-
-    jobs: int = 0
-    threads: int = 1
-    root: str | Path | None = None
-
-    def __post_init__(self) -> None:
-        check_at_least("jobs", self.jobs, 0)
-        check_at_least("threads", self.threads, 1)
-
-    def rows(self, runs: Sequence[Run]) -> Generator[Row]:
-        """Do the runs, several at a time."""
-        groups = grouped(runs)
-        root = None if self.root is None else str(self.root)
-        work = partial(_do, root=root, threads=self.threads)
-        with closing(spread(work, groups, self.workers(len(groups)), self.threads)) as done:
-            for group, rows in done:
-                yield from _lost(group, _DIED) if rows is None else rows
-
-    def workers(self, runs: int) -> int:
-        """Processes for so many runs."""
-        return max(1, min(self.jobs or cores() // self.threads or 1, runs))
+    groups = group_runs(runs)
+    work = partial(_execute, root=None if root is None else str(root), threads=threads)
+    with closing(spread(work, groups, count_workers(jobs, threads, len(groups)), threads)) as results:
+        for group, rows in results:
+            died = "The process of this run died twice without a Python error: out of memory, or killed by a signal."
+            yield from _failed(group, died) if rows is None else rows
 
 
-@dataclass(frozen=True)
-class Cluster(Engine):
-    """The workers of a Dask cluster, which read the recordings themselves.
+def run_on_cluster(
+    runs: Sequence[Run], scheduler: str, threads: int = 1, root: str | Path | None = None
+) -> Generator[Row]:
+    """Execute runs on a Dask cluster and yield their rows as they finish.
 
-    Runs of a worker that dies are given to others.
-
-    Parameters
-    ----------
-    scheduler : str
-        Address, ``tcp://host:8786``.
-    threads : int
-        Threads of a run.
-    root : path, optional
-        Folder of recordings, as the workers see it; by default what GBWATT_DATA says there.
+    The workers read the recordings themselves, from ``root`` or their GBWATT_DATA.  Runs of a worker that dies are
+    given to other workers.
     """
-
-    scheduler: str
-    threads: int = 1
-    root: str | Path | None = None
-
-    def rows(self, runs: Sequence[Run]) -> Generator[Row]:
-        """Do the runs on the cluster."""
-        try:
-            from distributed import Client, as_completed
-        except ImportError as error:
-            raise PackageError.missing("dask.distributed", "a Dask cluster", "dask") from error
-        root = None if self.root is None else str(self.root)
-        with _connected(Client, self.scheduler) as client:
-            futures = {client.submit(_do, group, root, self.threads, pure=False): group for group in grouped(runs)}
-            for future in as_completed(futures):
-                if future.status == "finished":
-                    yield from future.result()
-                else:
-                    yield from _lost(futures[future], f"The cluster could not do it: {future.exception()!r}")
+    try:
+        from distributed import Client, as_completed
+    except ImportError as error:
+        raise PackageError.missing("dask.distributed", "a Dask cluster", "dask") from error
+    folder = None if root is None else str(root)
+    with _connected(Client, scheduler) as client:
+        futures = {client.submit(_execute, group, folder, threads, pure=False): group for group in group_runs(runs)}
+        for future in as_completed(futures):
+            if future.status == "finished":
+                yield from future.result()
+            else:
+                yield from _failed(futures[future], f"The cluster could not execute it: {future.exception()!r}")
 
 
 def _connected(client: Any, scheduler: str) -> Any:
@@ -137,122 +253,83 @@ def _connected(client: Any, scheduler: str) -> Any:
         return client(scheduler, timeout="10s")
     except (OSError, ValueError) as error:
         raise ParameterError(
-            f"scheduler={scheduler!r}: no Dask scheduler answers there ({error}); start one with `dask scheduler`, and "
+            f"scheduler={scheduler!r}: no Dask scheduler responds ({error}); start one with `dask scheduler`, and "
             "workers with `dask worker tcp://HOST:8786`."
         ) from error
 
 
-Watch = Callable[[Row], None]
-#: Packages of our extras that models need.
-EXTRAS = {"braindecode": ("braindecode",), "clinical": ("accelerate", "braindecode")}
-EXTRAS["foundation"] = EXTRAS["clinical"]  # former name
+def _execute(group: tuple[Run, ...], root: str | None, threads: int) -> list[Row]:
+    from gbwatt.experiments.execution import attempt  # imports torch, in the process that needs it
+
+    return attempt(group, root, threads)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Runs of an experiment: all, those that the store has, and those to do."""
-
-    runs: tuple[Run, ...]
-    done: frozenset[str]
-    failed: frozenset[str]
-    todo: tuple[Run, ...]
-    barred: Mapping[str, int]  # packages that are not here, and how many runs need them
+def _failed(group: tuple[Run, ...], reason: str) -> list[Row]:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return [Row(run.key, "failed", run.to_dict(), traceback=reason, finished=now) for run in group]
 
 
-def plan(cells: Iterable[Cell], rows: Iterable[Row], retry: bool = False, here: bool = True) -> Plan:
-    """What is to be done: runs that have a row are not done again, failed ones only if ``retry``.
+# ------------------------------------------------------------------------------------------------------ time estimates
 
-    If they are to be done ``here``, those of models whose package is not installed are left out.
+
+def estimate_seconds(
+    runs: Sequence[Run], rows: Iterable[Row], root: str | Path | None = None, threads: int = 1
+) -> float:
+    """Estimate the duration of runs, executed one after the other.
+
+    Epochs take as long as in the rows of the same network on the same data set.  Networks without such a row are
+    trained for two epochs here.
     """
-    runs = {cell.run.key: cell.run for cell in cells}  # a run may be in several cells
-    status = {row.key: row.status for row in rows if row.key in runs}
-    done, failed = ({key for key, found in status.items() if found == which} for which in ("done", "failed"))
-    known = done if retry else done | failed
-    left = [run for key, run in runs.items() if key not in known]
-    packages = [_lacking(run.model) if here else None for run in left]
-    todo = tuple(run for run, package in zip(left, packages, strict=True) if package is None)
-    barred = Counter(package for package in packages if package is not None)
-    return Plan(tuple(runs.values()), frozenset(done), frozenset(failed), todo, barred)
-
-
-def _lacking(model: str) -> str | None:
-    """The extra that a model needs, if its packages are not installed."""
-    from gbwatt.models.registry import entry  # imports torch
-
-    extra = entry(model).extra
-    return None if extra is None or all(find_spec(package) for package in EXTRAS[extra]) else extra
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How many runs were done now, and how many of them failed."""
-
-    done: int
-    failed: int
-
-
-def carry_out(todo: Sequence[Run], store: Store, engine: Engine, watch: Watch) -> Outcome:
-    """Do runs, each of which is in the store the moment it ends.
-
-    Whatever interrupts it, a signal, a full disk or an error of the engine, the rows so far are kept, and the same call
-    goes on from there.
-    """
-    done = failed = 0
-    with closing(engine.rows(todo)) as rows:
-        for row in rows:
-            store.add(row)
-            done, failed = done + (row.status == "done"), failed + (row.status == "failed")
-            watch(row)
-    return Outcome(done, failed)
+    trainings = [group[0] for group in group_runs(runs)]
+    seconds, unknown = expected_seconds(trainings, rows)
+    return seconds + measured_seconds(unknown, root, threads)
 
 
 def expected_seconds(runs: Sequence[Run], rows: Iterable[Row]) -> tuple[float, list[Run]]:
-    """Seconds that runs will take, one after the other, from the epochs of the same networks on the same data set.
-
-    Also the runs that are like nothing that was done before, which are not counted.
-    """
-    seen: dict[str, list[float]] = {}
+    """Estimate the duration of runs from rows; also return the runs without a comparable row."""
+    seconds_per_epoch: dict[str, list[float]] = {}
     for row in rows:
         if row.status == "done" and row.seconds is not None and row.epochs:
-            seen.setdefault(_like(Run.from_dict(row.run)), []).append(row.seconds / row.epochs)
-    known = [run for run in runs if _like(run) in seen]
-    seconds = sum(statistics.median(seen[_like(run)]) * _epochs(run) for run in known)
-    return seconds, [run for run in runs if _like(run) not in seen]
+            seconds_per_epoch.setdefault(_cost_key(Run.from_dict(row.run)), []).append(row.seconds / row.epochs)
+    known = [run for run in runs if _cost_key(run) in seconds_per_epoch]
+    seconds = sum(statistics.median(seconds_per_epoch[_cost_key(run)]) * _epochs(run) for run in known)
+    return seconds, [run for run in runs if _cost_key(run) not in seconds_per_epoch]
 
 
-def _like(run: Run) -> str:
-    """What runs have in common whose epochs take as long."""
+def _cost_key(run: Run) -> str:
+    """Text that is the same for runs whose epochs take equally long."""
     return f"{run.dataset}, {run.model}, {sorted(run.options.items())}, {run.fraction}"
 
 
 def measured_seconds(runs: Sequence[Run], root: str | Path | None = None, threads: int = 1) -> float:
-    """Seconds that runs would take, one after the other, if all epochs take as long as the second.
+    """Estimate the duration of runs by training two epochs of each network; models that cannot be built count 0."""
+    import torch
 
-    A model that cannot be built here counts nothing; its runs will say why.
-    """
     torch.set_num_threads(threads)
-    epoch: dict[str, float] = {}
+    seconds_per_epoch: dict[str, float] = {}
     total = 0.0
     for run in runs:
         whole = replace(run, fraction=1.0)
-        if _like(whole) not in epoch:
-            epoch[_like(whole)] = _epoch(whole, root)
-        total += epoch[_like(whole)] * _epochs(run)
+        if _cost_key(whole) not in seconds_per_epoch:
+            seconds_per_epoch[_cost_key(whole)] = _epoch(whole, root)
+        total += seconds_per_epoch[_cost_key(whole)] * _epochs(run)
     return total
 
 
 def _epochs(run: Run) -> int:
-    return int(written_out(run.model, run.dataset, run.training)["max_epochs"])
+    return int(complete_training(run.model, run.dataset, run.training)["max_epochs"])
 
 
 def _epoch(run: Run, root: str | Path | None) -> float:
     executor = find_executor(run.dataset)
     if executor is not None:
         return _estimated_epoch(executor, run, root)
+    from gbwatt.experiments.execution import load_parts, make_decoder
+
     short = replace(run, training={**run.training, "max_epochs": 2})
-    parts = parts_of(short, root)
+    train, valid, _ = load_parts(short, root)
     try:
-        decoder = decoder_of(short, parts).fit(parts.train)
+        decoder = make_decoder(short, valid).fit(train)
     except ImportError:
         return 0.0
     return float(decoder.history_[-1]["duration"])

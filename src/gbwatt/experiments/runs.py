@@ -1,4 +1,4 @@
-"""A run, what determines its result, and the row of results that it leaves."""
+"""Runs, which determine results, and the rows of results that they leave."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 from gbwatt import _plugins
 from gbwatt.data import DATASETS
 
-#: Raised when the same run would give other numbers than before, for instance after a change of an initialisation.
+#: Part of every key.  Increased when the same run gives other numbers, for instance after a change of initialisation.
 REVISION = 1
 
 Status = Literal["done", "failed"]
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Run:
-    """What determines a result, and nothing else.
+    """Everything that determines a result: one model, one subject, one seed.
 
-    Attributes
+    Parameters
     ----------
     dataset : str
         One of :func:`gbwatt.data.list_datasets`, or a file.
     subject : int
-    split : int
-        Which of the subject's splits by the protocol of the data set.
+        Number of the subject.
     model : str
         One of :func:`gbwatt.models.list_models`.
+    seed : int
+        Random seed.
+    data : str
+        Fingerprint of the recordings and their preprocessing.
+    split : int
+        Index of the split in the protocol of the data set.
     options : dict
         Arguments of the model.
     training : dict
-        ``lr``, ``batch_size``, ``max_epochs``, ``weight_decay``, and ``early_stopping`` if there is any.
-    seed : int
+        ``lr``, ``batch_size``, ``max_epochs``, ``weight_decay``, and optionally ``early_stopping``.
     fraction : float
-        Part of the training trials that is used.
+        Fraction of the training trials that is used.
     noise : float
-        Variance of what is added to the trials that are tested, in the unit of the files, squared.
+        Variance of the white noise added to the test trials, in the squared unit of the files.
     noisy_training : bool
-        Whether it is added to the others, too.
-    data : str
-        Fingerprint of the recordings and of what is done to them.
+        Whether noise is added to the training and validation trials, too.
     """
 
     dataset: str
@@ -61,7 +61,7 @@ class Run:
     noisy_training: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """In a form that JSON keeps."""
+        """Return the fields as a dict that JSON can hold."""
         return asdict(self)
 
     @classmethod
@@ -71,7 +71,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """Hash of all that determines the result: the same key, the same numbers.
+        """Hash of all fields: runs with the same key give the same numbers.
 
         Examples
         --------
@@ -85,8 +85,8 @@ class Run:
         return hashlib.sha256(record.encode()).hexdigest()[:32]
 
     @property
-    def trained(self) -> Run:
-        """The run that has the same training: noise in the trials for test comes later."""
+    def training_run(self) -> Run:
+        """The run with the same training and no noise in the test trials, which are not used for training."""
         return self if self.noisy_training else replace(self, noise=0.0)
 
     def __str__(self) -> str:
@@ -96,19 +96,18 @@ class Run:
         return f"{self.dataset}, subject {self.subject}, {self.model}{inner}, seed {self.seed}"
 
 
-class Cell(NamedTuple):
-    """A run in its place in an experiment: the line of a table, by the name of the model there, and what is varied."""
+class LabelledRun(NamedTuple):
+    """A run with the table line that it belongs to."""
 
     label: str  # "GBWAtt (θ = 1.5)"
-    setting: str  # "σ² = 0.2"; empty where nothing is varied
+    setting: str  # "σ² = 0.2"; empty if the experiment varies nothing
     run: Run
 
 
 class Row(NamedTuple):
-    """What a run leaves: who it was, what came out, and how to come to the same again.
+    """The result of a run: scores, training history, and how they were obtained.
 
-    Values that are mappings or lists are JSON in stores and tables of text; what a failed run, or a model that does not
-    have it, cannot tell is None.
+    Mappings and lists are JSON in stores and CSV files.  Values that a failed run or a model does not have are None.
     """
 
     key: str
@@ -118,26 +117,26 @@ class Row(NamedTuple):
     accuracy: float | None = None
     balanced_accuracy: float | None = None
     kappa: float | None = None
-    auc: float | None = None  # of class 1, where there are two
+    auc: float | None = None  # of class 1; for two classes only
     loss: float | None = None
     per_class: dict[str, dict[str, float]] | None = None
     confusion: list[list[int]] | None = None  # a row for each true class
-    # validation: history is {"train_loss": [...], "valid_loss": [...], "valid_accuracy": [...]}, over epochs
+    # validation; history is {"train_loss": [...], "valid_loss": [...], "valid_accuracy": [...]}, over epochs
     valid_accuracy: float | None = None
     valid_loss: float | None = None
     best_epoch: int | None = None
     epochs: int | None = None
     history: dict[str, list[float]] | None = None
-    # {"before": {"share": , "median": , "largest": }, "after": {...}}: of test trials; share is that above 1e4
+    # {"before": {"share": , "median": , "largest": }, "after": {...}} of test trials; share is that above 1e4
     conditions: dict[str, dict[str, float]] | None = None
-    # how
+    # provenance
     trials: dict[str, int] | None = None  # {"train": , "valid": , "test": }
     parameters: int | None = None
     preprocessing: list[dict[str, Any]] | None = None
     seconds: float | None = None  # of the whole run
-    seconds_per_epoch: float | None = None  # the median
-    versions: dict[str, str] | None = None  # of packages, Python, the machine
-    finished: str = ""  # when, in UTC, ISO 8601
+    seconds_per_epoch: float | None = None  # median
+    versions: dict[str, str] | None = None  # of packages, Python and the machine
+    finished: str = ""  # UTC, ISO 8601
     traceback: str | None = None
     warnings: list[str] | None = None
 
@@ -148,40 +147,49 @@ STRUCTURED = frozenset(
 )
 
 
-def tidy(value: Any) -> Any:
-    """A value of an option in its shortest form: 1.0 is 1, so that both are the same run."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [tidy(item) for item in value]
-    return {key: tidy(item) for key, item in value.items()} if isinstance(value, dict) else value
-
-
-def registered(model: str, dataset: str) -> dict[str, Any]:
-    """The settings that are registered for a model and the task of a data set.
+def canonicalize(value: Any) -> Any:
+    """Replace whole floats by integers, also in lists and dicts, so that 1 and 1.0 give the same key.
 
     Examples
     --------
-    >>> registered("matt", "mamem-ssvep-ii")
+    >>> canonicalize({"theta": 1.0, "filters": [2.0, 2.5]})
+    {'theta': 1, 'filters': [2, 2.5]}
+    """
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [canonicalize(item) for item in value]
+    return {key: canonicalize(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def registered_training(model: str, dataset: str) -> dict[str, Any]:
+    """Return the training settings registered for a model and the task of a data set.
+
+    Examples
+    --------
+    >>> registered_training("matt", "mamem-ssvep-ii")
     {'lr': 0.005, 'batch_size': 64, 'max_epochs': 180, 'weight_decay': 0.1}
     """
     from gbwatt.models.registry import entry  # imports torch
 
-    task = DATASETS[dataset].task if dataset in DATASETS else None  # recordings of one's own have none
-    return {name: tidy(value) for name, value in asdict(entry(model).training_for(task)).items()}
+    task = DATASETS[dataset].task if dataset in DATASETS else None  # a user's recordings have none
+    return {name: canonicalize(value) for name, value in asdict(entry(model).training_for(task)).items()}
 
 
-def written_out(model: str, dataset: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings: what is given, and for the rest what is registered."""
-    return {**registered(model, dataset), **{name: tidy(value) for name, value in given.items()}}
+def complete_training(model: str, dataset: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the registered value of every training setting that is not given."""
+    return {
+        **registered_training(model, dataset),
+        **{name: canonicalize(value) for name, value in settings.items()},
+    }
 
 
-def changes(run: Run) -> dict[str, Any]:
-    """What a run has otherwise than registered; all of it, if its model is not."""
+def training_changes(run: Run) -> dict[str, Any]:
+    """Return the training settings of a run that differ from the registered ones; all, if the model is unknown."""
     from gbwatt.models.registry import list_models  # imports torch
 
-    usual = registered(run.model, run.dataset) if run.model in list_models() else {}
-    return {name: value for name, value in run.training.items() if usual.get(name) != tidy(value)}
+    usual = registered_training(run.model, run.dataset) if run.model in list_models() else {}
+    return {name: value for name, value in run.training.items() if usual.get(name) != canonicalize(value)}
 
 
 # ------------------------------------------------------------------------------------------------------------ executors

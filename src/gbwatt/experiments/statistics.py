@@ -1,13 +1,11 @@
-"""What many runs say together: means, two kinds of spread, paired tests, intervals.
+"""Statistics of scores: means, spreads, paired tests and confidence intervals.
 
-Scores come as ``{subject: [score of a seed, ...]}``.  Subjects count alike, however many seeds each has.
+Scores are given as ``{subject: [score of a seed, ...]}``.  All subjects have the same weight.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,25 +16,26 @@ from gbwatt.errors import ParameterError
 
 Scores = Mapping[int, Sequence[float]]
 
-LEAST = 5  # subjects; with fewer, no result of a signed-rank test has p below 0.1
-_DECIMALS = 10  # two differences of shares of trials are the same number, or differ by more than rounding
+LEAST = 5  # subjects; with fewer, a signed-rank test cannot give p < 0.1
+_DECIMALS = 10  # differences of shares of trials are equal, or differ by more than rounding
 
 
 class Summary(NamedTuple):
-    """Scores in short.
+    """Summary of scores.
 
     Attributes
     ----------
     mean : float
-        Over subjects, of their means over seeds.
+        Mean over subjects of the mean over seeds.
     over_seeds : float or None
-        Standard deviation over the seeds of a subject (``ddof=0``), averaged over subjects: the ± that papers on these
-        data sets print.  Subjects with a single seed say nothing about it; None if there are no others.
+        Standard deviation over the seeds of a subject (``ddof=0``), averaged over subjects with several seeds: the ±
+        in papers on these data sets.  None if there are no such subjects.
     between_subjects : float or None
-        Standard deviation over subjects (``ddof=1``) of their means; None for a single one.
+        Standard deviation over subjects (``ddof=1``) of their means; None for a single subject.
     subjects : int
+        Number of subjects.
     seeds : (int, int)
-        The fewest and the most that a subject has.
+        Smallest and largest number of seeds of a subject.
     """
 
     mean: float
@@ -47,13 +46,13 @@ class Summary(NamedTuple):
 
     @property
     def size(self) -> str:
-        """Subjects and seeds, ``"11 × 10"``, or ``"11 × 8–10"`` where not all have the same number."""
+        """Subjects × seeds, ``"11 × 10"``, or ``"11 × 8–10"`` if the number of seeds differs."""
         low, high = self.seeds
         return f"{self.subjects} × {low}" if low == high else f"{self.subjects} × {low}–{high}"
 
 
 def summarize(scores: Scores) -> Summary | None:
-    """Mean and spreads; None without scores.
+    """Return mean and spreads; None without scores.
 
     Examples
     --------
@@ -61,33 +60,34 @@ def summarize(scores: Scores) -> Summary | None:
     >>> summary.mean, summary.over_seeds, summary.size
     (0.7, 0.05, '2 × 2')
     """
-    found = {subject: np.asarray(values, dtype=float) for subject, values in scores.items() if len(values)}
-    if not found:
+    by_subject = {subject: np.asarray(values, dtype=float) for subject, values in scores.items() if len(values)}
+    if not by_subject:
         return None
-    means = np.array([values.mean() for values in found.values()])
-    spreads = [values.std() for values in found.values() if len(values) > 1]
-    counts = [len(values) for values in found.values()]
+    means = np.array([values.mean() for values in by_subject.values()])
+    spreads = [values.std() for values in by_subject.values() if len(values) > 1]
+    counts = [len(values) for values in by_subject.values()]
     return Summary(
         mean=float(means.mean()),
         over_seeds=float(np.mean(spreads)) if spreads else None,
         between_subjects=float(means.std(ddof=1)) if len(means) > 1 else None,
-        subjects=len(found),
+        subjects=len(by_subject),
         seeds=(min(counts), max(counts)),
     )
 
 
 class Comparison(NamedTuple):
-    """One model beside another, on the subjects that both have.
+    """Comparison of two models on the subjects that both have.
 
     Attributes
     ----------
     subjects : int
+        Number of common subjects.
     difference : float or None
-        Median over subjects of the difference of their means over seeds: the size of the effect.
+        Median over subjects of the difference of the means over seeds.
     p : float or None
-        Of the Wilcoxon signed-rank test, two-sided.
+        p-value of the two-sided Wilcoxon signed-rank test.
     why : str
-        Why there is no p.
+        Reason if p is None.
     """
 
     subjects: int
@@ -97,10 +97,10 @@ class Comparison(NamedTuple):
 
 
 def compare(scores: Scores, reference: Scores) -> Comparison:
-    """Paired comparison over subjects; positive differences mean that ``scores`` are higher than ``reference``.
+    """Compare paired scores over subjects; differences are positive where ``scores`` are higher than ``reference``.
 
-    Subjects without a difference are left out of the test, as Wilcoxon did.  With fewer than five others there is no p:
-    the smallest that could come out would be 0.125.
+    Subjects without a difference are excluded from the test, as in Wilcoxon's original.  With fewer than five other
+    subjects there is no p, since it could not be below 0.125.
 
     Examples
     --------
@@ -131,9 +131,9 @@ def _wilcoxon(differences: NDArray[Any]) -> tuple[float | None, str]:
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """P-values of a family, corrected by Holm's step-down procedure; None, for a test that was not made, stays None.
+    """Correct p-values by Holm's step-down procedure; None, for a test that was not made, stays None.
 
-    The k-th smallest of n is multiplied by n - k + 1, and none may be below the ones before it.
+    The k-th smallest of n p-values is multiplied by n - k + 1; the results are made monotonic and at most 1.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def wilson(hits: int, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's interval for a probability of which ``hits`` of ``n`` trials were seen.
+    """Wilson's confidence interval of a probability, from ``hits`` in ``n`` trials.
 
     Examples
     --------
@@ -161,18 +161,17 @@ def wilson(hits: int, n: int, level: float = 0.95) -> tuple[float, float]:
     check_at_least("n", n, 1)
     check_at_least("hits", hits, 0)
     if hits > n:
-        raise ParameterError(f"hits={hits} must not be more than n={n}.")
+        raise ParameterError(f"hits={hits} must not be larger than n={n}.")
     if not 0 < level < 1:
         raise ParameterError(f"level={level!r} must be between 0 and 1, such as 0.95.")
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    share, weight = hits / n, z**2 / n
-    centre = (share + weight / 2) / (1 + weight)
-    half = z * math.sqrt(share * (1 - share) / n + weight / (4 * n)) / (1 + weight)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    from scipy import stats
+
+    interval = stats.binomtest(hits, n).proportion_ci(level, method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 def weighted_f1(confusion: Sequence[Sequence[int]] | NDArray[Any]) -> float:
-    """Mean of the classes' F1 scores, weighted by how often they occur, from a row for each true class.
+    """Mean of the F1 scores of the classes, weighted by their number of trials; a row is a true class.
 
     Examples
     --------
@@ -180,6 +179,6 @@ def weighted_f1(confusion: Sequence[Sequence[int]] | NDArray[Any]) -> float:
     0.6667
     """
     counts = np.asarray(confusion, dtype=float)
-    hits, true, said = np.diag(counts), counts.sum(1), counts.sum(0)
-    f1 = 2 * hits / np.maximum(true + said, 1.0)
+    hits, true, predicted = np.diag(counts), counts.sum(1), counts.sum(0)
+    f1 = 2 * hits / np.maximum(true + predicted, 1.0)
     return float((f1 * true).sum() / true.sum())

@@ -1,38 +1,40 @@
-"""Tables as data, and as Markdown, LaTeX, CSV or on the screen."""
+"""Tables as data, written as Markdown, LaTeX, CSV or for the terminal; and Markdown pages with tables."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from gbwatt._text import replace_unsafe
+from gbwatt.errors import ParameterError
 from gbwatt.experiments.row_io import guarded
 
 if TYPE_CHECKING:
     import rich.table
 
 Kind = Literal["text", "percent", "difference", "seconds", "p"]
-#: A number in the unit of its column, words in its place, or nothing.
+#: A number in the unit of its column, a text, or nothing.
 Value = str | float | None
 
 
 @dataclass(frozen=True)
 class Column:
-    """Head of a column.
+    """Header of a column.
 
     Attributes
     ----------
     name : str
+        Title of the column.
     group : str
-        What it has in common with its neighbours: the data set.
+        Data set that the column belongs to; empty: none.
     kind : Kind
-        How its numbers are written.
+        How numbers are formatted.
     spread : bool
-        Whether it is the ± of the column on its left, and joined with it where people read.
+        Whether the column is the ± of the column on its left; Markdown, LaTeX and the terminal join the two.
     """
 
     name: str
@@ -43,17 +45,20 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table before it is written.
+    """A table of results.
 
     Attributes
     ----------
     title : str
+        Title above the table.
     header : tuple of Column
+        Headers of the columns.
     lines : tuple of tuple of Value
+        Values of each line, one for each column.
     notes : tuple of str
-        What stands below.
+        Notes below the table.
     more : tuple of Table
-        Tables made of the same runs.
+        Further tables of the same runs.
     """
 
     title: str
@@ -64,7 +69,7 @@ class Table:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The table itself and those that belong to it."""
+        """The table itself and the further ones."""
         return self, *self.more
 
     @property
@@ -73,7 +78,7 @@ class Table:
         return tuple(dict.fromkeys(column.group for column in self.header if column.group))
 
     def stacked(self) -> Table:
-        """The same with data sets below each other instead of beside each other; long, but no wider than a screen."""
+        """Return the table with data sets below each other instead of side by side."""
         common = [place for place, column in enumerate(self.header) if not column.group]
         shared = {column.name: replace(column, group="") for column in self.header if column.group}
         where = {(column.group, column.name): place for place, column in enumerate(self.header)}
@@ -89,7 +94,7 @@ class Table:
 
 
 def without_empty(table: Table, names: frozenset[str]) -> Table:
-    """Without those columns of these names in which nothing stands."""
+    """Return the table without the columns of these names that are empty."""
     filled = [any(line[i] not in (None, "") for line in table.lines) for i in range(len(table.header))]
     kept = [i for i, column in enumerate(table.header) if filled[i] or column.name not in names]
     lines = tuple(tuple(line[i] for i in kept) for line in table.lines)
@@ -97,7 +102,7 @@ def without_empty(table: Table, names: frozenset[str]) -> Table:
 
 
 def show(value: Value, kind: Kind = "percent") -> str:
-    """A value in writing: the one place that says with how many digits.
+    """Text of a value, with the digits that its kind has.
 
     Examples
     --------
@@ -114,7 +119,7 @@ def show(value: Value, kind: Kind = "percent") -> str:
 
 
 def visible(text: str) -> str:
-    r"""Text in one line, with control characters written out: no name moves a cursor or changes what follows it.
+    r"""Return a text in one line with control characters escaped, so that it is safe to print.
 
     Examples
     --------
@@ -125,12 +130,11 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """Text with control characters written out; lines and tabs stay."""
+    """Return a text with control characters escaped, except line ends and tabs."""
     return replace_unsafe(text.replace("\r\n", "\n").replace("\r", "\n"), keep="\t\n")
 
 
-# What begins a link, an image, code, emphasis, a cell or an escape; what begins a tag or an entity of HTML; and what
-# makes a link of an address.
+# Characters of Markdown markup, the beginning of HTML tags and entities, and the part that makes an address a link.
 _MARKUP = re.compile(r"[\\`*_~\[\]|]")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _ENTITY = re.compile(r"&(?=[A-Za-z#])")
@@ -138,9 +142,9 @@ _ADDRESS = re.compile(r":(?=//)|(?<=www)\.", re.IGNORECASE)
 
 
 def markdown(text: str) -> str:
-    r"""Text as Markdown shows it: nothing in it is a link, emphasis, code, HTML or the end of a cell.
+    r"""Escape a text for Markdown, so that no part of it is a link, emphasis, code, HTML or the end of a cell.
 
-    Addresses of web pages stay plain text, too.  Mail addresses may still be linked.
+    Web addresses stay plain text, too.  Mail addresses may still become links.
 
     Examples
     --------
@@ -152,7 +156,7 @@ def markdown(text: str) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """Markdown: data sets below each other, each under its name, and notes at the end."""
+    """Format a table as Markdown, with data sets below each other and notes at the end."""
     sections = _sections(table)
     header = _joined_header(sections[0][1])
     rows = [[markdown(column.name) for column in header]]
@@ -166,7 +170,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """LaTeX with rules of booktabs: data sets below each other, each under its name, and notes at the end."""
+    """Format a table as LaTeX with booktabs rules, with data sets below each other and notes at the end."""
     sections = _sections(table)
     header = _joined_header(sections[0][1])
     rows = []
@@ -192,11 +196,11 @@ def to_latex(table: Table) -> str:
     )
 
 
-_WIDE = 30  # letters, from which on words are wrapped
+_WIDE = 30  # characters; longer texts are wrapped
 
 
 def _alignment(sections: Sequence[tuple[str, Table]], header: Sequence[Column]) -> str:
-    """Numbers to the right, words to the left, and sentences in a column of a few centimetres."""
+    """Align numbers to the right and text to the left; wrap long text."""
     lines = [line for _, section in sections for line in _joined_lines(section)]
     longest = [max((len(line[place]) for line in lines), default=0) for place in range(len(header))]
     words = ["l" if length <= _WIDE else "p{4.5cm}" for length in longest]
@@ -228,7 +232,7 @@ _LATEX = str.maketrans(
 
 
 def escape(text: str) -> str:
-    r"""Text as LaTeX prints it.
+    r"""Escape a text for LaTeX.
 
     Examples
     --------
@@ -241,9 +245,10 @@ def escape(text: str) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """CSV with a line for each model, setting and data set, and every number in a column of its own; no notes.
+    """Format a table as CSV, with one line for each model, setting and data set, and without notes.
 
-    Text that spreadsheets would take for a formula has an apostrophe before it, as in files of rows.
+    Text that a spreadsheet would evaluate as a formula gets a leading apostrophe, see
+    :func:`~gbwatt.experiments.row_io.guarded`.
     """
     table = table.stacked() if table.groups else table
     out = io.StringIO()
@@ -257,7 +262,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_rich(table: Table) -> rich.table.Table:
-    """For the screen: data sets below each other, each under its name, and notes at the end."""
+    """Format a table for the terminal, with data sets below each other and notes at the end."""
     from rich import box
     from rich.table import Table as Rich
     from rich.text import Text
@@ -283,7 +288,7 @@ def to_rich(table: Table) -> rich.table.Table:
 
 
 def _sections(table: Table) -> list[tuple[str, Table]]:
-    """The lines of each data set that has any, with its name; all lines, if there are no data sets."""
+    """Return the lines of each data set that has any, with its name; all lines if there are no data sets."""
     if not table.groups:
         return [("", table)]
     whole = table.stacked()
@@ -293,14 +298,14 @@ def _sections(table: Table) -> list[tuple[str, Table]]:
 
 
 def _joined_header(table: Table) -> tuple[Column, ...]:
-    """Header with each ± in the column that it belongs to."""
-    found: list[Column] = []
+    """Return the header with each ± joined to the column on its left."""
+    joined: list[Column] = []
     for column in table.header:
-        if column.spread and found:
-            found[-1] = replace(found[-1], name=f"{found[-1].name} ±")
+        if column.spread and joined:
+            joined[-1] = replace(joined[-1], name=f"{joined[-1].name} ±")
         else:
-            found.append(column)
-    return tuple(found)
+            joined.append(column)
+    return tuple(joined)
 
 
 def _joined_lines(table: Table) -> Iterator[list[str]]:
@@ -313,3 +318,83 @@ def _joined_lines(table: Table) -> Iterator[list[str]]:
             elif text:
                 texts[-1] += f" ± {text}"
         yield texts
+
+
+# --------------------------------------------------------------------------------------------------------------- pages
+
+_SLOT = re.compile(
+    r"^<!-- (?P<kind>table|figure): *(?P<request>[^\n]*?) *-->\n(?P<old>.*?)^<!-- /(?P=kind) -->$",
+    re.MULTILINE | re.DOTALL,
+)
+_SLOT_START = re.compile(r"<!--\s*(?P<kind>table|figure):[^\n]*")
+
+#: Makes Markdown from the name of an experiment, a reference and seeds; the last two may be None.
+MakeMarkdown = Callable[[str, str | None, str | None], str]
+
+
+def fill(page: str, make_table: MakeMarkdown, make_figure: MakeMarkdown) -> str:
+    r"""Replace the tables and figures of a Markdown page; the rest of the page does not change.
+
+    Each table or figure is between two comments on lines of their own.  The first comment names the experiment and
+    optionally seeds and, for a table, the reference::
+
+        <!-- table: main | reference: MAtt -->
+        <!-- /table -->
+
+        <!-- figure: theta | seeds: 1 -->
+        <!-- /figure -->
+
+    Parameters
+    ----------
+    page : str
+        Content of the page.
+    make_table, make_figure : callable
+        Functions from experiment, reference and seeds to Markdown.
+
+    Raises
+    ------
+    ParameterError
+        The page has no such comments, or malformed ones.
+
+    Examples
+    --------
+    >>> page = "Before\n<!-- table: main | reference: MAtt -->\nold\n<!-- /table -->"
+    >>> print(fill(page, lambda experiment, reference, seeds: f"{experiment} with {reference}\n", None))
+    Before
+    <!-- table: main | reference: MAtt -->
+    main with MAtt
+    <!-- /table -->
+    """
+    slots, starts = list(_SLOT.finditer(page)), list(_SLOT_START.finditer(page))
+    if not starts:
+        raise ParameterError("the page has no table, such as <!-- table: main --> followed by <!-- /table -->.")
+    if len(slots) < len(starts):
+        raise ParameterError(_describe_malformed(page, [slot.start() for slot in slots]))
+
+    def replaced(slot: re.Match[str]) -> str:
+        head = slot[0].partition("\n")[0]
+        experiment, options = _parse_request(slot["request"], head)
+        if slot["kind"] == "figure" and "reference" in options:
+            raise ParameterError(f"{head}: figures have no reference; remove it.")
+        make = make_table if slot["kind"] == "table" else make_figure
+        made = make(experiment, options.get("reference"), options.get("seeds"))
+        return f"{head}\n{made}<!-- /{slot['kind']} -->"
+
+    return _SLOT.sub(replaced, page)
+
+
+def _describe_malformed(page: str, known: list[int]) -> str:
+    start = next(start for start in _SLOT_START.finditer(page) if start.start() not in known)
+    line = page.count("\n", 0, start.start()) + 1
+    return (
+        f"line {line}, {start[0].strip()}: the comment must be alone on its line, and <!-- /{start['kind']} --> must "
+        "follow on a line of its own."
+    )
+
+
+def _parse_request(request: str, head: str) -> tuple[str, dict[str, str]]:
+    name, *rest = (part.strip() for part in request.split("|"))
+    options = {key.strip(): value.strip() for key, _, value in (part.partition(":") for part in rest)}
+    if len(options) < len(rest) or not options.keys() <= {"reference", "seeds"} or not all(options.values()):
+        raise ParameterError(f"{head} is not valid; an example: <!-- table: main | reference: MAtt | seeds: 1 -->.")
+    return name, options

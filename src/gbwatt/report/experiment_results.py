@@ -9,11 +9,11 @@ from typing import NamedTuple
 from gbwatt.errors import ParameterError
 from gbwatt.experiments import paper, runs
 from gbwatt.experiments.config import Experiment
-from gbwatt.experiments.grid import cells_of
-from gbwatt.experiments.runs import Cell, Row, Run
+from gbwatt.experiments.grid import Cell, CellResults, Results, collect_results, match_runs
+from gbwatt.experiments.runs import LabelledRun, Row, Run
 from gbwatt.experiments.statistics import Summary, summarize
 from gbwatt.experiments.table_formats import Table, visible
-from gbwatt.experiments.tables import Found, Grid, Place, gather, make_table, score_of
+from gbwatt.experiments.tables import make_table, score_of
 
 _CAPTIONS: Mapping[paper.Quantity, str] = {"score": "Scores", "share": "Matrices", "seconds": "Time"}
 
@@ -21,8 +21,8 @@ _CAPTIONS: Mapping[paper.Quantity, str] = {"score": "Scores", "share": "Matrices
 class BestLine(NamedTuple):
     """The line with the highest mean score on a data set."""
 
-    place: Place
-    runs: Found
+    place: Cell
+    runs: CellResults
     summary: Summary
 
     @property
@@ -39,24 +39,24 @@ class ExperimentResults:
     ----------
     experiment : Experiment
         The experiment.
-    cells : tuple of Cell
+    cells : tuple of LabelledRun
         All runs, done or missing, of lines that have results.
     rows : dict
         Rows by the keys of their runs.
-    grid : Grid
+    grid : Results
         Results by line and data set.
     empty_lines : tuple of str
         Lines without results.
-    all_cells : tuple of Cell
+    all_cells : tuple of LabelledRun
         All runs of the experiment, including those of lines without results.
     """
 
     experiment: Experiment
-    cells: tuple[Cell, ...]
+    cells: tuple[LabelledRun, ...]
     rows: Mapping[str, Row]
-    grid: Grid
+    grid: Results
     empty_lines: tuple[str, ...]
-    all_cells: tuple[Cell, ...]
+    all_cells: tuple[LabelledRun, ...]
 
     @property
     def quantity(self) -> paper.Quantity:
@@ -94,7 +94,7 @@ class ExperimentResults:
         first, *more = (replace(one, notes=notes.get(one.title, one.notes)) for one in self._table(self.cells).tables)
         return replace(first, more=tuple(more))
 
-    def _table(self, cells: Sequence[Cell]) -> Table:
+    def _table(self, cells: Sequence[LabelledRun]) -> Table:
         return make_table(
             _CAPTIONS[self.quantity],
             cells,
@@ -113,24 +113,24 @@ def results_by_experiment(rows: Sequence[Row], experiments: Iterable[Experiment]
 
 
 def _experiment_results(experiment: Experiment, rows: Sequence[Row], by_key: Mapping[str, Row]) -> ExperimentResults:
-    cells = cells_of(experiment, rows)
-    every = gather(cells, by_key)
-    grid = Grid({place: found for place, found in every.items() if found.done or found.failed})
+    cells = match_runs(experiment, rows)
+    every = collect_results(cells, by_key)
+    grid = Results({place: found for place, found in every.items() if found.done or found.failed})
     kept = tuple(cell for cell in cells if _place(cell) in grid)
     empty = tuple(f"{line_name(place)} on {place.dataset}" for place in every if place not in grid)
     return ExperimentResults(experiment, kept, by_key, grid, empty, tuple(cells))
 
 
-def _place(cell: Cell) -> Place:
-    return Place(cell.label, cell.setting, cell.run.dataset)
+def _place(cell: LabelledRun) -> Cell:
+    return Cell(cell.label, cell.setting, cell.run.dataset)
 
 
-def line_name(place: Place) -> str:
+def line_name(place: Cell) -> str:
     """Label and setting of a line."""
     return ", ".join(filter(None, place[:2]))
 
 
-def best_line(grid: Grid, dataset: str) -> BestLine | None:
+def best_line(grid: Results, dataset: str) -> BestLine | None:
     """The line with the highest mean score among those with the most runs; means over fewer runs do not compare."""
     lines = {place: found for place, found in grid.items() if place.dataset == dataset and found.done}
     most = max((len(found.done) for found in lines.values()), default=0)
@@ -138,17 +138,17 @@ def best_line(grid: Grid, dataset: str) -> BestLine | None:
         BestLine(place, found, summary)
         for place, found in lines.items()
         if len(found.done) == most
-        if (summary := summarize(found.of(score_of(dataset)))) and summary.mean == summary.mean
+        if (summary := summarize(found.scores(score_of(dataset)))) and summary.mean == summary.mean
     ]
     return max(candidates, key=lambda line: line.summary.mean, default=None)
 
 
-def other_runs(rows: Sequence[Row], results: Sequence[ExperimentResults]) -> list[Cell]:
+def other_runs(rows: Sequence[Row], results: Sequence[ExperimentResults]) -> list[LabelledRun]:
     """Runs that belong to none of the experiments, in lines by model and changed options."""
     lines = [found for one in results for found in one.grid.values()]
     known = {row.key for found in lines for row in found.done}.union(*(found.failed for found in lines))
     unknown = [Run.from_dict(row.run) for row in rows if row.key not in known]
-    return [Cell(visible(run.model), changed_options(run), run) for run in unknown]
+    return [LabelledRun(visible(run.model), changed_options(run), run) for run in unknown]
 
 
 def changed_options(run: Run) -> str:
@@ -159,7 +159,7 @@ def changed_options(run: Run) -> str:
     >>> changed_options(Run("simulated-mi", 1, "gbwatt", seed=0, data="", options={"theta": 1.5}, fraction=0.5))
     'theta = 1.5, fraction = 0.5'
     """
-    options = dict(sorted({**run.options, **runs.changes(run)}.items()))
+    options = dict(sorted({**run.options, **runs.training_changes(run)}.items()))
     options |= {"split": run.split} if run.split else {}
     options |= {"fraction": run.fraction} if run.fraction != 1 else {}
     options |= {"noise": run.noise} if run.noise else {}

@@ -9,9 +9,10 @@ import numpy as np
 
 from gbwatt.experiments import paper
 from gbwatt.experiments.config import Vary
+from gbwatt.experiments.grid import Cell, Results
 from gbwatt.experiments.runs import Row, Run
 from gbwatt.experiments.statistics import summarize
-from gbwatt.experiments.tables import WORDS, Grid, Place, is_simulated, measure, score_of, share_of
+from gbwatt.experiments.tables import SCORE_NAMES, is_simulated, measure, score_of, share_of
 from gbwatt.report.experiment_results import BestLine, ExperimentResults, counted, line_name
 from gbwatt.report.page import Figure, clean
 
@@ -49,12 +50,12 @@ def experiment_figures(results: ExperimentResults) -> Iterator[Figure]:
             yield from subject_figures(results.grid, dataset)
 
 
-def subject_figures(grid: Grid, dataset: str) -> Iterator[Figure]:
+def subject_figures(grid: Results, dataset: str) -> Iterator[Figure]:
     """Scores of each subject on a data set; no figure if there are too many lines to distinguish."""
     from gbwatt.plotting import subjects
 
     lines = {place: found for place, found in grid.items() if place.dataset == dataset}
-    scores = {line_name(place): found.of(_fraction_of(dataset)) for place, found in lines.items()}
+    scores = {line_name(place): found.scores(_fraction_of(dataset)) for place, found in lines.items()}
     scores = {name: by_subject for name, by_subject in scores.items() if by_subject}
     if not 0 < len(scores) <= _MAX_LINES:
         return
@@ -115,12 +116,12 @@ def _curve(
         return
     values, labels = _values(vary), dict.fromkeys(place.label for place in results.grid)
     bands = {
-        label: [_band(results.grid, Place(label, setting, dataset), score) for setting in values] for label in labels
+        label: [_band(results.grid, Cell(label, setting, dataset), score) for setting in values] for label in labels
     }
     series = {label: tuple(np.array(band).T) for label, band in bands.items() if np.isfinite(band).all(1).sum() > 1}
     if not series:
         return
-    printed = {label: [_printed(table, Place(label, setting, dataset)) for setting in values] for label in series}
+    printed = {label: [_printed(table, Cell(label, setting, dataset)) for setting in values] for label in series}
     printed = {label: numbers for label, numbers in printed.items() if np.isfinite(numbers).any()}
     xlabel = _AXES.get(vary.axis, vary.axis.partition(".")[2])
     drawn = curves(list(values.values()), series, printed, xlabel=xlabel, ylabel=ylabel)
@@ -141,16 +142,16 @@ def _validation_accuracy(row: Row) -> float | None:
     return None if row.valid_accuracy is None else 100 * row.valid_accuracy
 
 
-def _band(grid: Grid, place: Place, score: Score) -> tuple[float, float, float]:
+def _band(grid: Results, place: Cell, score: Score) -> tuple[float, float, float]:
     """Mean, and mean minus and plus the spread over seeds."""
-    summary = summarize(grid[place].of(score)) if place in grid else None
+    summary = summarize(grid[place].scores(score)) if place in grid else None
     if summary is None or not np.isfinite(summary.mean):
         return (float("nan"),) * 3
     spread = summary.over_seeds or 0.0
     return summary.mean, summary.mean - spread, summary.mean + spread
 
 
-def _printed(table: str | None, place: Place) -> float:
+def _printed(table: str | None, place: Cell) -> float:
     """The number in the paper; NaN if there is none."""
     if table is None or is_simulated(place.dataset):
         return float("nan")
@@ -159,7 +160,7 @@ def _printed(table: str | None, place: Place) -> float:
 
 
 def _score_name(dataset: str) -> str:
-    name = WORDS[measure(dataset)]
+    name = SCORE_NAMES[measure(dataset)]
     return name[0].upper() + name[1:]
 
 

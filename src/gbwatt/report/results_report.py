@@ -10,10 +10,11 @@ from pathlib import Path
 from gbwatt._text import number_ranges
 from gbwatt.experiments import claims
 from gbwatt.experiments.config import Experiment
+from gbwatt.experiments.grid import Results, collect_results
 from gbwatt.experiments.grid import lines as lines_of
-from gbwatt.experiments.runs import Cell, Row
+from gbwatt.experiments.runs import LabelledRun, Row
 from gbwatt.experiments.table_formats import Column, Table, Value, visible
-from gbwatt.experiments.tables import WORDS, Grid, gather, is_simulated, make_table, measure
+from gbwatt.experiments.tables import SCORE_NAMES, is_simulated, make_table, measure
 from gbwatt.report import figures, run_tables
 from gbwatt.report.experiment_results import (
     ExperimentResults,
@@ -64,7 +65,7 @@ def report_of_rows(
     results = results_by_experiment(rows, experiments)
     shown = [one for one in results if not one.has_single_value]
     others = other_runs(rows, results)
-    other_grid = gather(others, {row.key: row for row in rows})
+    other_grid = collect_results(others, {row.key: row for row in rows})
     grids = {one.experiment.title: one.grid for one in shown if one.compares_models}
     complete = not others and len(shown) == len(results)
     sections = [
@@ -114,7 +115,7 @@ def _kind(dataset: str) -> str:
 # ---- summary
 
 
-def _summary(rows: Sequence[Row], results: Sequence[ExperimentResults], grids: Mapping[str, Grid]) -> Section:
+def _summary(rows: Sequence[Row], results: Sequence[ExperimentResults], grids: Mapping[str, Results]) -> Section:
     blocks: list[Block] = [Facts(tuple(_facts(rows)))]
     simulated = [name for name in _by_dataset(rows) if is_simulated(name)]
     if simulated:
@@ -173,11 +174,11 @@ def _best_line_rows(results: Sequence[ExperimentResults]) -> Iterator[tuple[Valu
             n_lines = sum(place.dataset == dataset and bool(found.done) for place, found in one.grid.items())
             if best is not None and n_lines > 1:
                 mean, spread, size = best.summary.mean, best.summary.over_seeds, best.summary.size
-                name = WORDS[measure(dataset)]
+                name = SCORE_NAMES[measure(dataset)]
                 yield dataset, one.experiment.title, best.name, mean, spread, name, size, n_lines
 
 
-def _claims(grids: Mapping[str, Grid]) -> list[Block]:
+def _claims(grids: Mapping[str, Results]) -> list[Block]:
     """The paper's claims that the rows can test, and the comparisons behind them."""
     table, *more = claims.claims_table(grids).tables
     stacked = table.stacked()
@@ -274,7 +275,7 @@ def _started(results: Sequence[ExperimentResults]) -> list[Section]:
     return [Section("Started experiments", (table,))]
 
 
-def _other_runs(cells: Sequence[Cell], rows: Sequence[Row], grid: Grid) -> list[Section]:
+def _other_runs(cells: Sequence[LabelledRun], rows: Sequence[Row], grid: Results) -> list[Section]:
     """Runs that belong to none of the experiments."""
     if not cells:
         return []
@@ -284,7 +285,7 @@ def _other_runs(cells: Sequence[Cell], rows: Sequence[Row], grid: Grid) -> list[
     return [Section("Other runs", (Paragraph(text), table, *drawn))]
 
 
-def _best_lines_in_detail(grids: Mapping[str, Grid]) -> list[Section]:
+def _best_lines_in_detail(grids: Mapping[str, Results]) -> list[Section]:
     """Figures of the best line on each data set, from the first grid that has results for it."""
     drawn: dict[str, list[Block]] = {}
     for title, grid in grids.items():

@@ -94,12 +94,15 @@ def test_matrices_are_in_float32_whatever_the_backbone_is_in():
     ("make", "said"),
     [
         (lambda: small_model(head="gbwat"), "Did you mean 'gbwatt'"),
-        (lambda: FoundationClassifier(nn.Unflatten(2, (4, 20)), 4, 2, 80, head="base", k=3), "head='base' has no k"),
+        (
+            lambda: FoundationClassifier(nn.Unflatten(2, (4, 20)), 4, 2, 80, head="base", k=3),
+            "head='base' has no option k",
+        ),
         (lambda: small_model(n_groups=5), "n_groups=5 does not divide the width of the tokens, 16"),
         (lambda: small_model(tetha=1.0), "Did you mean 'theta'"),
-        (lambda: FoundationClassifier(nn.Flatten(), 4, 2, 80), r"the backbone gives \(1, 320\)"),
+        (lambda: FoundationClassifier(nn.Flatten(), 4, 2, 80), r"the backbone returns \(1, 320\)"),
         (lambda: small_model()(torch.zeros(2, 3, TIMES)), "does not fit a model for epochs"),
-        (lambda: create("labram", n_chans=23, n_outputs=2, n_times=2000), "needs the weights of its pretraining"),
+        (lambda: create("labram", n_chans=23, n_outputs=2, n_times=2000), "needs pretrained weights"),
     ],
 )
 def test_what_cannot_be_is_refused(make, said):
@@ -110,5 +113,5 @@ def test_what_cannot_be_is_refused(make, said):
 def test_weights_of_an_unknown_backbone_are_not_guessed(tmp_path):
     file = tmp_path / "some.pt"
     torch.save({"weight": torch.zeros(2)}, file)
-    with pytest.raises(WeightsFileError, match="nothing is known of the weights of AnyBackbone"):
+    with pytest.raises(WeightsFileError, match="weights of AnyBackbone"):
         load_weights(AnyBackbone(nn.Linear(2, 2)), file)

@@ -21,7 +21,7 @@ from torch import nn
 
 from gbwatt.clinical import AnyBackbone, WeightsFileError, load_weights, weights
 from gbwatt.clinical.pickle_machine import MAX_INSTRUCTIONS
-from gbwatt.clinical.torch_files import read_state_dict
+from gbwatt.clinical.weights import read_state_dict
 from tests.clinical.foundation import hostile
 from tests.memory import limited_memory
 
