@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from gbwatt.clinical import BACKBONES, HEADS
-from gbwatt.clinical.finetuning import FINETUNING, FineTuning, parameter_groups
+from gbwatt.clinical.finetuning import FINETUNING, FineTuning, group_options
 from gbwatt.data.montage import REFERENTIAL
 from gbwatt.geometry import _native
 from gbwatt.models import create
 from gbwatt.models.registry import entry
-from gbwatt.nn.manifolds import RiemannianAdam
+from gbwatt.nn.optim import RiemannianAdam, parameter_groups
 
 BEGIN, END = "<!-- begin foundation step -->", "<!-- end foundation step -->"
 SECONDS = {"tuab": 10, "tuev": 5}
@@ -68,7 +68,8 @@ def network(backbone: str, head: str, corpus: str, device: torch.device) -> nn.M
 def stepper(model: Any, backbone: str, batch: tuple[Tensor, Tensor]) -> Callable[[], None]:
     training = vars(entry(backbone).training_for(None))
     settings = FineTuning(**{**FINETUNING[backbone], **training})
-    optimizer = RiemannianAdam(parameter_groups(model, settings), lr=settings.lr)
+    groups = parameter_groups(model, settings.weight_decay, lr=settings.lr, **group_options(model, settings))
+    optimizer = RiemannianAdam(groups, lr=settings.lr)
 
     def step() -> None:
         nn.functional.cross_entropy(model(batch[0]), batch[1]).backward()

@@ -87,18 +87,13 @@ class NonFiniteLossError(RuntimeError):
         The first thing that is not finite.
     """
 
-    def __init__(
-        self,
-        epoch: int,
-        batch: int,
-        culprit: str,
-        remedy: str,
-        training: bool = True,
-        kept: str = "The estimator keeps the best weights so far.",
-    ) -> None:
+    def __init__(self, epoch: int, batch: int, culprit: str, remedy: str, training: bool = True) -> None:
         self.epoch, self.batch, self.culprit = epoch, batch, culprit
         phase = "training" if training else "validation"
-        super().__init__(f"the {phase} loss is not finite in epoch {epoch}, batch {batch}: {culprit}. {remedy} {kept}")
+        super().__init__(
+            f"the {phase} loss is not finite in epoch {epoch}, batch {batch}: {culprit}. {remedy} The best weights so "
+            "far are kept."
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:  # an error has to reach the parent of a worker process
         return _rebuild, (self.epoch, self.batch, self.culprit, str(self))

@@ -17,14 +17,13 @@ import pytest
 from rich.console import Console
 
 import gbwatt
-from gbwatt.cli import progress
 from gbwatt.data import Trials, find_dataset, load
 from gbwatt.data.datasets import Source
 from gbwatt.data.fingerprint import fingerprint
 from gbwatt.data.formats.npz import write_npz
 from gbwatt.data.loading import DATASETS
 from gbwatt.data.sets import bcic2a
-from gbwatt.decoding import EEGDecoder, GBWAttClassifier
+from gbwatt.decoding import EEGDecoder, GBWAttClassifier, callbacks
 from gbwatt.errors import RareClassWarning
 from gbwatt.models.serialization import load_pretrained
 from tests.cli.conftest import write_recording, write_recordings
@@ -97,7 +96,7 @@ def test_json_is_all_of_stdout_and_progress_is_on_stderr(run, recordings):
 
 def test_a_terminal_sees_a_bar(recordings):
     text = io.StringIO()
-    display = progress.EpochDisplay(Console(file=text, force_terminal=True, width=120))
+    display = callbacks.EpochDisplay(Console(file=text, force_terminal=True, width=120))
     trials = load(recordings, 1)
     GBWAttClassifier(max_epochs=2, callbacks=[display]).fit(trials)
     shown = text.getvalue()
@@ -240,7 +239,7 @@ def interrupt(monkeypatch):
     """Let Ctrl-C come at the end of an epoch."""
 
     def at(epoch):
-        shown = progress.EpochDisplay.on_epoch_end
+        shown = callbacks.EpochDisplay.on_epoch_end
 
         def stop(self, net, **arguments):
             shown(self, net, **arguments)
@@ -248,7 +247,7 @@ def interrupt(monkeypatch):
                 raise KeyboardInterrupt
 
         patch = pytest.MonkeyPatch()
-        patch.setattr(progress.EpochDisplay, "on_epoch_end", stop)
+        patch.setattr(callbacks.EpochDisplay, "on_epoch_end", stop)
         return patch
 
     return at

@@ -142,7 +142,7 @@ def test_the_state_of_the_optimiser_is_in_the_checkpoint_and_needed(decoder, tri
 
 def test_a_finished_training_is_only_read(decoder, trials, tmp_path, monkeypatch):
     first = decoder(checkpoint=tmp_path).fit(*trials)
-    monkeypatch.setattr("gbwatt.decoding.training.Net.train_step", None)  # any step would fail
+    monkeypatch.setattr("gbwatt.decoding.training.Trainer._run_step", None)  # any step would fail
     assert_equal(decoder(checkpoint=tmp_path).fit(*trials), first, trials[0])
 
 
@@ -291,7 +291,7 @@ def test_a_checkpoint_of_format_1_is_continued(decoder, trials, tmp_path):
         lambda notes, tensors: notes.update(history=notes["history"][1:]),
         lambda notes, tensors: notes["history"][0].update(valid_loss="low"),
         lambda notes, tensors: notes["history"][0].pop("train_loss"),
-        lambda notes, tensors: notes["history"][0].pop("dur"),
+        lambda notes, tensors: notes["history"][0].pop("duration"),
         lambda notes, tensors: notes.update(scalars=[]),
         lambda notes, tensors: notes.update(fingerprint=None),
         lambda notes, tensors: notes.update(progress=[]),

@@ -14,9 +14,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from skorch.callbacks import Callback
 
-from gbwatt.decoding import EEGDecoder, GBWAttClassifier
+from gbwatt.decoding import Callback, EEGDecoder, GBWAttClassifier
 from gbwatt.errors import ParameterError
 from gbwatt.models.registry import OWN_DATA, TASKS
 from tests.decoding.tiny import Tiny, make_trials, swapped
@@ -286,7 +285,7 @@ def test_verbose_shows_progress_and_silence_is_silent(decoder, trials, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert "6/6" in err
-    assert "valid_loss" in err
+    assert "validation accuracy" in err
 
 
 def test_callbacks_of_a_caller_are_told_of_finished_epochs(decoder, trials, tmp_path):

@@ -71,7 +71,7 @@ def test_prediction_needs_the_channels_and_samples_of_the_fit(decoder, trials):
         ({"seed": -1}, "seed=-1"),
         ({"seed": None}, "seed=None"),
         ({"early_stopping": 0}, "early_stopping=0"),
-        ({"early_stopping": 3, "validation": None}, "early_stopping=3 looks"),
+        ({"early_stopping": 3, "validation": None}, "early_stopping=3 needs validation"),
         ({"validation": 1.5}, "between 0 and 1"),
         ({"validation": 0.001}, "leaves a class out"),
         ({"validation": [0, 0]}, "different indices"),

@@ -34,7 +34,7 @@ def test_order_follows_seed_and_epoch():
 
 def test_processes_share_the_shards_without_overlap():
     assert [list(own_shards(6, p, 3)) for p in range(3)] == [[0, 1], [2, 3], [4, 5]]
-    with pytest.raises(ParameterError, match=r"shards=8 cannot be divided among 3 processes; take shards=9"):
+    with pytest.raises(ParameterError, match=r"shards=8 cannot be divided among 3 processes; use shards=9"):
         own_shards(8, 0, 3)
 
 

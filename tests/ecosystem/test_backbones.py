@@ -12,11 +12,12 @@ pytest.importorskip("braindecode", reason="braindecode is not installed: pip ins
 
 from gbwatt.clinical import BACKBONES, HEADS, WeightsFileError, load_weights
 from gbwatt.clinical.backbones import BIOT, LaBraM, derivation
-from gbwatt.clinical.finetuning import finetuning_of, parameter_groups
+from gbwatt.clinical.finetuning import finetuning_of, group_options
 from gbwatt.data.montage import BIPOLAR, REFERENTIAL
 from gbwatt.errors import InputError
 from gbwatt.models import create, entry
 from gbwatt.models.serialization import load_pretrained, save_pretrained
+from gbwatt.nn.optim import parameter_groups
 
 pytestmark = pytest.mark.ecosystem
 
@@ -98,9 +99,8 @@ def test_rates_and_decay_of_labram_are_those_of_its_authors():
     settings = finetuning_of("labram", 6, {"lr": 1.0, "max_epochs": 50, "weight_decay": 0.05})
     assert (settings.warmup_epochs, settings.label_smoothing) == (5.0, 0.1)
     assert finetuning_of("labram", 2, {"max_epochs": 50}).label_smoothing == 0
-    found = {
-        id(p): (group["scale"], group["decay"]) for group in parameter_groups(model, settings) for p in group["params"]
-    }
+    groups = parameter_groups(model, settings.weight_decay, lr=settings.lr, **group_options(model, settings))
+    found = {id(p): (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
     network = model.backbone.network
     expected = {
         network.blocks[11].attn.qkv.weight: (0.65, 0.05),

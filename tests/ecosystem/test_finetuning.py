@@ -17,10 +17,11 @@ from safetensors.torch import save
 
 pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'gbwatt[foundation]'")
 
-from gbwatt.clinical.finetuning import FineTuning, finetune, make_accelerator, parameter_groups, predict
+from gbwatt.clinical.finetuning import FineTuning, finetune, group_options, make_accelerator, predict
 from gbwatt.decoding import checkpoints
 from gbwatt.errors import CheckpointError, NonFiniteLossError, NotFiniteError, ParameterError
 from gbwatt.nn.manifolds import on_manifold
+from gbwatt.nn.optim import parameter_groups
 from tests.decoding.windows import InMemory, small_model
 from tests.ecosystem.finetune_small import SETTINGS
 from tests.fuzz.damage import damaged
@@ -35,7 +36,8 @@ def run(folder: Path, *arguments: str, processes: int = 1) -> subprocess.Complet
     folder.mkdir(exist_ok=True)
     several = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
     command = [sys.executable, *several, str(PROGRAM), str(folder), *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
@@ -186,14 +188,16 @@ def test_windows_that_are_not_finite_stop_it_and_leave_the_checkpoint(tmp_path):
 
 def test_early_layers_learn_more_slowly_and_manifolds_do_not_decay():
     model = small_model()
-    groups = parameter_groups(model, FineTuning(lr=1e-2, layer_decay=0.5, weight_decay=0.1))
+    settings = FineTuning(lr=1e-2, layer_decay=0.5, weight_decay=0.1)
+    groups = parameter_groups(model, 0.1, lr=1e-2, **group_options(model, settings))
     head, backbone = ({id(p) for p in part.parameters()} for part in (model.head, model.backbone))
     for group in groups:
         for p in group["params"]:
             assert group["lr"] == pytest.approx(1e-2 * (0.5 if id(p) in backbone else 1.0))
-            assert group["decay"] == (0.1 if p.ndim > 1 and not on_manifold(p) else 0.0)
+            assert group["weight_decay"] == (0.1 if p.ndim > 1 and not on_manifold(p) else 0.0)
     assert head & {id(p) for group in groups for p in group["params"]}
-    frozen = parameter_groups(small_model(frozen=True), FineTuning())
+    other = small_model(frozen=True)
+    frozen = parameter_groups(other, 0.1, lr=1e-2, **group_options(other, settings))
     assert len([p for group in frozen for p in group["params"]]) == len(head) + 2
 
 

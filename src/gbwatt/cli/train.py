@@ -111,7 +111,7 @@ def train(
 
 def _train(job: Job, folder: Path, console: Console) -> dict[str, Any]:
     """Say what will be done, and do it."""
-    from gbwatt.cli.progress import EpochDisplay
+    from gbwatt.decoding.callbacks import EpochDisplay
 
     module = build(job)
     decoder = make_decoder(job, module, EpochDisplay(Console(stderr=True)))

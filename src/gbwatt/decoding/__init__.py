@@ -1,6 +1,7 @@
-"""Training: scikit-learn classifiers that wrap a skorch net."""
+"""Training: scikit-learn classifiers of EEG epochs."""
 
+from gbwatt.decoding.callbacks import Callback
 from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
 from gbwatt.errors import CheckpointError, NonFiniteLossError, UnknownLabelError
 
-__all__ = ["CheckpointError", "EEGDecoder", "GBWAttClassifier", "NonFiniteLossError", "UnknownLabelError"]
+__all__ = ["Callback", "CheckpointError", "EEGDecoder", "GBWAttClassifier", "NonFiniteLossError", "UnknownLabelError"]

@@ -1,178 +1,144 @@
-"""What happens at the end of an epoch: scores, selection, logs, a progress bar, early stopping."""
+"""Callbacks of a training: logs and a progress display."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import TYPE_CHECKING, Any, Self
 
-from skorch.callbacks import Callback
-from torch import Tensor
-from torch.nn import functional as F
-from tqdm import tqdm  # type: ignore[import-untyped]
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gbwatt._io import write_atomically
-from gbwatt.decoding.training import Net, StopTraining
 
-Row = Mapping[str, Any]
+if TYPE_CHECKING:
+    from gbwatt.decoding.training import Trainer
+
 COLUMNS = ("epoch", "train_loss", "valid_loss", "valid_accuracy", "lr", "duration")
 
 
-def best_epoch(history: Sequence[Row]) -> int:
-    """Number of the epoch with the lowest validation loss, the first of equals; without validation the last.
+class StopTraining(Exception):
+    """Raised by a callback to end the training; the weights of the best epoch are kept."""
+
+
+class Callback:
+    """Base class of callbacks; override the methods for the events of interest.
+
+    Every method gets the :class:`~gbwatt.decoding.training.Trainer` as ``net``, with the attributes ``module_``,
+    ``optimizer_``, ``history``, ``max_epochs``, ``lr``, ``batch_size`` and ``device``.  ``net.history`` is a list with
+    a dict for each epoch.  During an epoch its last row has ``epoch`` only; from ``on_epoch_end`` on it has
+    ``train_loss``, ``lr`` and ``duration``, and with validation data ``valid_loss`` and ``valid_accuracy``.
+
+    A method may raise :class:`StopTraining` to end the training.  Methods should take ``**kwargs``, since arguments may
+    be added.  The names and arguments are those of skorch: callbacks of skorch that use no more than these can be used,
+    too.
 
     Examples
     --------
-    >>> (
-    ...     best_epoch([{"valid_loss": 0.9}, {"valid_loss": 0.7}, {"valid_loss": 0.7}]),
-    ...     best_epoch([{}, {}]),
-    ...     best_epoch([]),
-    ... )
-    (2, 2, 0)
-    """
-    losses = [row["valid_loss"] for row in history if "valid_loss" in row]
-    return losses.index(min(losses)) + 1 if losses else len(history)
-
-
-class Scores(Callback):  # type: ignore[misc]
-    """Losses and validation accuracy of each epoch, over whole sets: they do not depend on the batches of validation.
-
-    The history keeps these and not the batches.
+    >>> import numpy as np
+    >>> from gbwatt.decoding import Callback, EEGDecoder
+    >>> class HalveRate(Callback):
+    ...     def on_epoch_end(self, net, **kwargs):
+    ...         for group in net.optimizer_.param_groups:
+    ...             group["lr"] /= 2
+    >>> X, y = np.random.default_rng(0).standard_normal((20, 4, 64)), np.arange(20) % 2
+    >>> decoder = EEGDecoder(lr=0.08, max_epochs=3, callbacks=[HalveRate()]).fit(X, y)
+    >>> [row["lr"] for row in decoder.history_]
+    [0.08, 0.04, 0.02]
     """
 
-    def on_epoch_begin(self, net: Net, **_: Any) -> None:
-        """Begin new sums."""
-        self.train_ = [0.0, 0.0]  # loss, trials
-        self.valid_ = [0.0, 0.0, 0.0, 0.0]  # loss, weight, hits, trials
-        self.lr_ = net.optimizer_.param_groups[0]["lr"]
+    def initialize(self) -> Self:
+        """Called once, before any event, when the trainer is made."""
+        return self
 
-    def on_batch_end(self, net: Net, batch: Any, training: bool, loss: Tensor, y_pred: Tensor, **_: Any) -> None:
-        """Add a batch."""
-        if training:
-            self._add(self.train_, float(loss.detach()) * len(batch[1]), len(batch[1]))
-            return
-        y = batch[1].to(y_pred.device)
-        weight = net.criterion_.weight
-        total = F.cross_entropy(y_pred.double(), y, None if weight is None else weight.double(), reduction="sum")
-        weights = len(y) if weight is None else float(weight[y].double().sum())
-        self._add(self.valid_, float(total), weights, int((y_pred.argmax(-1) == y).sum()), len(y))
+    def on_train_begin(self, net: Trainer, **kwargs: Any) -> None:
+        """Called before the first epoch; the history has the epochs of a checkpoint."""
 
-    @staticmethod
-    def _add(sums: list[float], *values: float) -> None:
-        sums[:] = [a + b for a, b in zip(sums, values, strict=True)]
+    def on_train_end(self, net: Trainer, **kwargs: Any) -> None:
+        """Called at the end, also after an error; the module has the weights of the best epoch."""
 
-    def on_epoch_end(self, net: Net, dataset_valid: Any = None, **_: Any) -> None:
-        """Write the row."""
-        net.history.record("train_loss", self.train_[0] / self.train_[1])
-        if dataset_valid is not None:
-            net.history.record("valid_loss", self.valid_[0] / self.valid_[1])
-            net.history.record("valid_accuracy", self.valid_[2] / self.valid_[3])
-        net.history.record("lr", self.lr_)
-        net.history.record("batches", [])
+    def on_epoch_begin(self, net: Trainer, **kwargs: Any) -> None:
+        """Called before the batches of an epoch.
 
+        ``dataset_train`` and ``dataset_valid`` are the batches for training and validation, the latter may be None.
+        """
 
-class KeepBest(Callback):  # type: ignore[misc]
-    """Keeps the weights of the best epoch in memory and puts them back when training ends."""
+    def on_epoch_end(self, net: Trainer, **kwargs: Any) -> None:
+        """Called when the row of an epoch is complete; arguments are those of :meth:`on_epoch_begin`."""
 
-    def __init__(self) -> None:
-        self.weights_: dict[str, Tensor] = {}
+    def on_batch_begin(self, net: Trainer, **kwargs: Any) -> None:
+        """Called before a training batch, with ``training=True``."""
 
-    def on_train_begin(self, net: Net, **_: Any) -> None:
-        """Have something to return to, unless a checkpoint has brought it."""
-        if not self.weights_:
-            self.take(net)
+    def on_batch_end(self, net: Trainer, **kwargs: Any) -> None:
+        """Called after a batch of training, with its optimiser step done, or of validation.
 
-    def take(self, net: Net) -> None:
-        """Copy the present weights."""
-        self.weights_ = {name: x.detach().clone() for name, x in net.module_.state_dict().items()}
+        ``training`` tells them apart; ``batch`` is the pair of inputs and class numbers, ``y_pred`` the logits and
+        ``loss`` the mean loss, a tensor.  In training, ``net.step`` of ``net.n_steps`` batches are done.  If a batch
+        has several shards, ``batch`` and ``y_pred`` are those of the last one.
+        """
 
-    def on_epoch_end(self, net: Net, **_: Any) -> None:
-        """Copy them if this epoch is the best."""
-        if best_epoch(net.history) == len(net.history):
-            self.take(net)
-
-    def on_train_end(self, net: Net, **_: Any) -> None:
-        """Put the best ones back."""
-        net.module_.load_state_dict(self.weights_)
-        net.module_.eval()
-        self.weights_ = {}
+    def on_grad_computed(self, net: Trainer, **kwargs: Any) -> None:
+        """Called before a step of the optimiser with ``named_parameters``, whose gradients may be changed in place."""
 
 
-class EarlyStopping(Callback):  # type: ignore[misc]
-    """Stops when ``patience`` epochs in a row have not lowered the validation loss.
-
-    It looks at nothing but the history, so that a continued training stops where the whole one would.
-    """
-
-    def __init__(self, patience: int) -> None:
-        self.patience = patience
-
-    def on_epoch_begin(self, net: Net, **_: Any) -> None:
-        """Stop if the epochs before were enough."""
-        done = net.history[:-1]
-        if len(done) - best_epoch(done) >= self.patience:
-            raise StopTraining
+def columns(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a row of the history that logs have."""
+    return {name: row[name] for name in COLUMNS if name in row}
 
 
-def values(row: Row) -> dict[str, Any]:
-    """A row of the history in the columns of a log."""
-    named = {**row, "duration": row["dur"]}
-    return {column: named[column] for column in COLUMNS if column in named}
-
-
-class CSVLog(Callback):  # type: ignore[misc]
-    """A table with one row for each epoch, written when the epoch ends."""
+class CSVLog(Callback):
+    """A CSV file with a row for each epoch, which is complete at any time."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = path
 
-    def on_train_begin(self, net: Net, **_: Any) -> None:
-        """Begin the table with the epochs that a checkpoint brought."""
+    def on_train_begin(self, net: Trainer, **_: Any) -> None:
+        """Write the header, and the epochs of a checkpoint."""
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(Path(self.path), (",".join(COLUMNS) + "\n" + self._rows(net.history)).encode())
+        self._write(net)
 
-    def on_epoch_end(self, net: Net, **_: Any) -> None:
-        """Append a row."""
-        with Path(self.path).open("a", encoding="utf-8", newline="") as file:
-            file.write(self._rows(net.history[-1:]))
+    def on_epoch_end(self, net: Trainer, **_: Any) -> None:
+        """Add a row."""
+        self._write(net)
 
-    @staticmethod
-    def _rows(rows: Sequence[Row]) -> str:
+    def _write(self, net: Trainer) -> None:
         text = io.StringIO()
-        csv.DictWriter(text, COLUMNS, lineterminator="\n").writerows(map(values, rows))
-        return text.getvalue()
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(map(columns, net.history))
+        write_atomically(Path(self.path), text.getvalue().encode())
 
 
-class TensorBoardLog(Callback):  # type: ignore[misc]
+class TensorBoardLog(Callback):
     """Losses, accuracy and learning rate for TensorBoard."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = folder
+        self.writer: Any = None
 
     def initialize(self) -> TensorBoardLog:
-        """Find the package before any time is spent on training."""
-        self.writer_: Any = None
+        """Check that TensorBoard is installed before any time is spent on training."""
         tensorboard_writer()
         return self
 
-    def on_train_begin(self, net: Net, **_: Any) -> None:
-        """Open, and drop what an interrupted training wrote after its checkpoint."""
-        self.writer_ = tensorboard_writer()(str(self.folder), purge_step=len(net.history) + 1)
+    def on_train_begin(self, net: Trainer, **_: Any) -> None:
+        """Open the log without the epochs that an interrupted training wrote after its checkpoint."""
+        self.writer = tensorboard_writer()(str(self.folder), purge_step=len(net.history) + 1)
 
-    def on_epoch_end(self, net: Net, **_: Any) -> None:
-        """Write the row."""
-        for name, value in values(net.history[-1]).items():
+    def on_epoch_end(self, net: Trainer, **_: Any) -> None:
+        """Write a row."""
+        for name, value in columns(net.history[-1]).items():
             if name != "epoch":
-                self.writer_.add_scalar(name, value, len(net.history))
-        self.writer_.flush()
+                self.writer.add_scalar(name, value, len(net.history))
+        self.writer.flush()
 
-    def on_train_end(self, net: Net, **_: Any) -> None:  # noqa: ARG002
-        """Close."""
-        if self.writer_ is not None:
-            self.writer_.close()
-        self.writer_ = None
+    def on_train_end(self, net: Trainer, **_: Any) -> None:  # noqa: ARG002
+        """Close the log."""
+        self.writer.close()
+        self.writer = None
 
 
 def tensorboard_writer() -> Any:
@@ -186,20 +152,58 @@ def tensorboard_writer() -> Any:
     return SummaryWriter
 
 
-class Progress(Callback):  # type: ignore[misc]
-    """A progress bar over the epochs."""
+class EpochDisplay(Callback):
+    """Shows epoch, loss, validation accuracy and remaining time: a progress bar on a terminal, else some lines.
 
-    def on_train_begin(self, net: Net, **_: Any) -> None:
-        """Show it."""
-        self.bar_ = tqdm(total=net.max_epochs, initial=len(net.history), unit="epoch")
+    Parameters
+    ----------
+    console : rich.console.Console, optional
+        By default standard error.
+    """
 
-    def on_epoch_end(self, net: Net, **_: Any) -> None:
-        """Move it."""
-        row = values(net.history[-1])
-        self.bar_.set_postfix({name: f"{row[name]:.3g}" for name in COLUMNS[1:4] if name in row}, refresh=False)
-        self.bar_.update()
+    LINES = 10  # for a whole training, after the first
 
-    def on_train_end(self, net: Net, **_: Any) -> None:  # noqa: ARG002
-        """Leave it as it is."""
-        self.bar_.close()
-        self.bar_ = None
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console
+        self.bar: Progress | None = None
+
+    def on_train_begin(self, net: Trainer, **_: Any) -> None:
+        """Show an empty bar, or tell where a checkpoint ended."""
+        self.first = len(net.history) + 1
+        if net.history:
+            self._print(f"Continuing after epoch {len(net.history)}.")
+        console = self._open()
+        if console.is_terminal:
+            self.bar = _bar(console, net.max_epochs, len(net.history))
+
+    def on_epoch_end(self, net: Trainer, **_: Any) -> None:
+        """Show an epoch."""
+        done, total, row = len(net.history), net.max_epochs, net.history[-1]
+        state = f"loss {row['train_loss']:.3f}"
+        if "valid_accuracy" in row:
+            state += f", validation accuracy {row['valid_accuracy']:.3f}"
+        if self.bar is not None:
+            self.bar.update(self.bar.task_ids[0], completed=done, state=state)
+        elif done in (self.first, total) or done % -(-total // self.LINES) == 0:
+            left = median(epoch["duration"] for epoch in net.history) * (total - done)
+            self._print(f"epoch {done}/{total}: {state}, about {left:.0f} s left")
+
+    def on_train_end(self, net: Trainer, **_: Any) -> None:  # noqa: ARG002
+        """Remove the bar."""
+        if self.bar is not None:
+            self.bar.stop()
+        self.bar = None
+
+    def _open(self) -> Console:
+        return Console(stderr=True) if self.console is None else self.console
+
+    def _print(self, text: str) -> None:
+        self._open().print(text, highlight=False)
+
+
+def _bar(console: Console, total: int, done: int) -> Progress:
+    entries = (TextColumn("epoch"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[state]}"))
+    bar = Progress(*entries, TimeRemainingColumn(), TextColumn("left"), console=console, transient=True)
+    bar.add_task("", total=total, completed=done, state="")
+    bar.start()
+    return bar

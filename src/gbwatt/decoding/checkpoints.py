@@ -1,4 +1,4 @@
-"""Checkpoints: all that a training needs to continue, in one safetensors file that is replaced as a whole."""
+"""Checkpoints: the state of a training in one safetensors file, which is replaced atomically."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
-from skorch.callbacks import Callback
 from torch import Tensor, nn
 
 import gbwatt
 from gbwatt._io import to_json, write_atomically
-from gbwatt.decoding.callbacks import KeepBest
+from gbwatt.decoding.callbacks import Callback
 from gbwatt.decoding.inputs import Examples, Sets
-from gbwatt.decoding.training import Net
+from gbwatt.decoding.training import Trainer
 from gbwatt.errors import CheckpointError
 from gbwatt.models.serialization import plain_tensors
 
 FILE = "checkpoint.safetensors"
-#: Version of the files; since 2 they have a checksum.
+#: Version of the files; version 2 added a checksum.
 FORMAT = 2
-_STATE, _CHECKSUM = "state", "sha256"  # entries of the metadata
+_STATE, _CHECKSUM = "state", "sha256"  # keys of the metadata
 _MODEL, _BEST, _OPTIMIZER = "model.", "best.", "optimizer."
 
 
@@ -38,7 +37,7 @@ class State:
     history: list[dict[str, Any]]
     tensors: Mapping[str, Tensor]
     scalars: Mapping[str, Any]  # of the optimiser, by parameter and name
-    progress: Mapping[str, Any]  # inside an epoch, where checkpoints are written there
+    progress: Mapping[str, Any]  # within an epoch: steps done and their losses; state of the gradient scaler
 
     def part(self, prefix: str) -> dict[str, Tensor]:
         """Tensors whose names begin with a prefix, without it."""
@@ -63,53 +62,89 @@ def _describe(trials: Examples) -> str:
     return f"{tuple(trials.x.shape)}, SHA-256 {digest.hexdigest()[:16]}"
 
 
-def _require_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    if names:
-        differences = "; ".join(f"{name} is {there.get(name)} there and {here.get(name)} here" for name in names)
-        raise CheckpointError(
-            f"{path} belongs to another training: {differences}. Choose another folder for this one, or delete "
-            "the file to start afresh."
-        )
+# ---------------------------------------------------------------------------------------------------------- checkpoint
 
 
-# ------------------------------------------------------------------------------------------------------------ writing
+class Checkpoint(Callback):
+    """Writes the state of a training after every epoch, and every ``save_every`` steps within an epoch.
 
+    Parameters
+    ----------
+    folder : path
+        Created if it does not exist.
+    fingerprint : mapping
+        Everything that the result depends on; a checkpoint with another fingerprint is refused.
+    save_every : int
+        0 for no checkpoints within an epoch.
+    """
 
-class Checkpoint(Callback):  # type: ignore[misc]
-    """Writes the state of the training after every epoch."""
+    def __init__(self, folder: str | Path, fingerprint: Mapping[str, Any], save_every: int = 0) -> None:
+        self.folder, self.fingerprint, self.save_every = Path(folder), fingerprint, save_every
+        self.path = self.folder / FILE
 
-    def __init__(self, folder: str | Path, fingerprint: Mapping[str, Any], best: KeepBest) -> None:
-        self.folder, self.fingerprint, self.best = folder, fingerprint, best
+    def on_batch_end(self, net: Trainer, training: bool = True, **_: Any) -> None:
+        """Write the state within an epoch."""
+        if training and self.save_every and net.step % self.save_every == 0 and net.step < net.n_steps:
+            self._write(net, net.history[:-1], {"step": net.step, "losses": net.losses})
 
-    def on_epoch_end(self, net: Net, **_: Any) -> None:
-        """Write it."""
-        write(self.folder, net.module_, net.optimizer_, self.best.weights_, self.fingerprint, list(net.history))
+    def on_epoch_end(self, net: Trainer, **_: Any) -> None:
+        """Write the state after an epoch."""
+        self._write(net, list(net.history), {})
 
+    def _write(self, net: Trainer, history: list[dict[str, Any]], progress: dict[str, Any]) -> None:
+        if not net.accelerator.is_main_process:
+            return
+        if net.accelerator.scaler is not None:
+            progress = {**progress, "scaler": net.accelerator.scaler.state_dict()}
+        tensors = {_MODEL + name: x for name, x in net.module_.state_dict().items()}
+        tensors |= {_BEST + name: x for name, x in net.best_weights.items()}
+        scalars: dict[str, Any] = {}
+        for index, entries in net.optimizer_.state_dict()["state"].items():
+            for name, value in entries.items():
+                (tensors if isinstance(value, Tensor) else scalars)[f"{_OPTIMIZER}{index}.{name}"] = value
+        notes = {"format": FORMAT, "fingerprint": self.fingerprint, "history": history, "scalars": scalars}
+        text, copies = to_json(notes | ({"progress": progress} if progress else {})), plain_tensors(tensors)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path, save(copies, metadata={_STATE: text, _CHECKSUM: _digest(text, copies)}))
 
-def write(
-    folder: str | Path,
-    module: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    best: Mapping[str, Tensor],
-    fingerprint: Mapping[str, Any],
-    history: list[dict[str, Any]],
-    progress: Mapping[str, Any] | None = None,
-) -> None:
-    """Put all of it into the checkpoint of a folder, which is made if it is not there."""
-    tensors = {_MODEL + name: x for name, x in module.state_dict().items()}
-    tensors |= {_BEST + name: x for name, x in best.items()}
-    scalars: dict[str, Any] = {}
-    for index, entries in optimizer.state_dict()["state"].items():
-        for name, value in entries.items():
-            (tensors if isinstance(value, Tensor) else scalars)[f"{_OPTIMIZER}{index}.{name}"] = value
-    notes = {"format": FORMAT, "fingerprint": fingerprint, "history": history, "scalars": scalars}
-    if progress:
-        notes["progress"] = progress
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    text, copies = to_json(notes), plain_tensors(tensors)
-    metadata = {_STATE: text, _CHECKSUM: _digest(text, copies)}
-    write_atomically(Path(folder) / FILE, save(copies, metadata=metadata))
+    def restore(self, net: Trainer, n_steps: int) -> None:
+        """Continue the training of the checkpoint in the folder, if there is one; epochs have ``n_steps``."""
+        for leftover in self.folder.glob(f".{FILE}.*.tmp"):  # of a killed process
+            leftover.unlink(missing_ok=True)
+        state = read(self.folder)
+        net.accelerator.wait_for_everyone()  # before a process writes the next one
+        if state is None:
+            return
+        self._require_same(state.fingerprint)
+        if len(state.history) > net.max_epochs:
+            raise CheckpointError(
+                f"{self.path} has {len(state.history)} epochs, more than max_epochs={net.max_epochs}; raise it, or "
+                "choose another folder."
+            )
+        try:
+            _restore_weights(net, state)
+            _restore_optimizer(net.optimizer_, state)
+        except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
+            raise CheckpointError(
+                f"{self.path} does not fit this version of the model ({error}); delete it to start again."
+            ) from error
+        net.history.extend(state.history)
+        try:
+            _restore_progress(net, state.progress, n_steps)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(
+                f"{self.path} is damaged: its progress inside an epoch is broken ({error!r}); delete it to start again."
+            ) from None
+
+    def _require_same(self, saved: Mapping[str, Any]) -> None:
+        own = json.loads(to_json(self.fingerprint))
+        names = [name for name in {**saved, **own} if saved.get(name) != own.get(name)]
+        if names:
+            differences = "; ".join(f"{name} is {saved.get(name)} there and {own.get(name)} here" for name in names)
+            raise CheckpointError(
+                f"{self.path} belongs to another training: {differences}. Choose another folder for this one, or "
+                "delete the file to start again."
+            )
 
 
 def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
@@ -125,7 +160,7 @@ def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def read(folder: str | Path) -> State | None:
-    """What is in a folder of checkpoints; None if there is nothing yet."""
+    """The checkpoint in a folder; None if there is none."""
     path = Path(folder) / FILE
     if not path.exists():
         return None
@@ -148,7 +183,7 @@ def read(folder: str | Path) -> State | None:
         raise
     except (SafetensorError, LookupError, TypeError, ValueError, AttributeError, RuntimeError, OSError) as error:
         raise CheckpointError(
-            f"{path} is damaged or no checkpoint ({error!r}); restore it from a copy, or delete it to start afresh."
+            f"{path} is damaged or no checkpoint ({error!r}); restore it from a copy, or delete it to start again."
         ) from None
 
 
@@ -160,58 +195,44 @@ def _metadata(content: bytes) -> dict[str, str]:
 
 
 def _state(notes: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> State:
-    """The content, of the types that a training expects."""
-    state = State(notes["fingerprint"], notes["history"], tensors, notes["scalars"], notes.get("progress", {}))
+    """The content, with all types checked."""
+    history = [_row(row, number) for number, row in enumerate(notes["history"], 1)]
+    state = State(notes["fingerprint"], history, tensors, notes["scalars"], notes.get("progress", {}))
     if not all(isinstance(part, dict) for part in (state.fingerprint, state.scalars, state.progress)):
         raise TypeError("fingerprint, scalars or progress is no dictionary")
-    for number, row in enumerate(state.history, 1):
-        losses = [row["train_loss"], *([row["valid_loss"]] if "valid_loss" in row else [])]
-        timed = {"dur", "duration"} & row.keys()
-        if row["epoch"] != number or not timed or any(type(loss) is not float for loss in losses):
-            raise ValueError(f"row {number} of the history is broken")
     return state
 
 
-def resume(net: Net, best: KeepBest, folder: str | Path, fingerprint: Mapping[str, Any]) -> None:
-    """Put an initialised net where the checkpoint in a folder, if there is one, left it."""
-    state = restore(folder, net.module_, net.optimizer_, fingerprint, net.max_epochs)
-    if state is None:
-        return
-    net.history.extend(state.history)
-    best.weights_ = {name: x.to(net.device) for name, x in best_weights(state).items()}
+def _row(row: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """A row of the history; formerly ``duration`` was ``dur``, and there were entries about batches."""
+    losses = [row["train_loss"], *([row["valid_loss"]] if "valid_loss" in row else [])]
+    timed = {"dur", "duration"} & row.keys()
+    if row["epoch"] != number or not timed or any(type(loss) is not float for loss in losses):
+        raise ValueError(f"row {number} of the history is broken")
+    former = {"dur", "batches", "train_batch_count", "valid_batch_count"}
+    kept = {name: value for name, value in row.items() if name not in former}
+    return {**kept, "duration": row["dur"]} if "dur" in row else kept
 
 
-def restore(
-    folder: str | Path,
-    module: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    fingerprint: Mapping[str, Any],
-    max_epochs: int,
-) -> State | None:
-    """Put a model and its optimiser where the checkpoint in a folder left them; None if there is none."""
-    for leftover in Path(folder).glob(f".{FILE}.*.tmp"):  # of a killed process
-        leftover.unlink(missing_ok=True)
-    state = read(folder)
-    if state is None:
-        return None
-    path = Path(folder) / FILE
-    _require_same(path, state.fingerprint, json.loads(to_json(fingerprint)))
-    if len(state.history) > max_epochs:
-        raise CheckpointError(
-            f"{path} has {len(state.history)} epochs, more than max_epochs={max_epochs}; raise it, or choose "
-            "another folder."
-        )
-    try:
-        _require_like(module, state.part(_MODEL))
-        if state.history or state.part(_BEST):  # the first epoch may be under way
-            _require_like(module, state.part(_BEST))
-        module.load_state_dict(state.part(_MODEL))
-        _restore_optimizer(optimizer, state)
-    except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{path} does not fit this version of the model ({error}); delete it to start afresh."
-        ) from error
-    return state
+# ---------------------------------------------------------------------------------------------------------- restoring
+
+
+def _restore_weights(net: Trainer, state: State) -> None:
+    weights, best = state.part(_MODEL), state.part(_BEST)
+    _require_like(net.module_, weights)
+    if state.history or best:  # in the first epoch there may be none
+        _require_like(net.module_, best)
+    net.module_.load_state_dict(weights)
+    net.best_weights = {name: x.to(net.device) for name, x in best.items()}
+
+
+def _restore_progress(net: Trainer, progress: Mapping[str, Any], n_steps: int) -> None:
+    step, losses = progress.get("step", 0), list(progress.get("losses", ()))
+    if type(step) is not int or not 0 <= step < n_steps or len(losses) != step:
+        raise ValueError(f"step {step!r} of {n_steps} with {len(losses)} losses")
+    net.step, net.losses = step, [float(loss) for loss in losses]
+    if net.accelerator.scaler is not None and "scaler" in progress:
+        net.accelerator.scaler.load_state_dict(dict(progress["scaler"]))
 
 
 def _require_like(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
@@ -225,11 +246,6 @@ def _require_like(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 def _kind(x: Tensor) -> tuple[torch.Size, torch.dtype]:
     return x.shape, x.dtype
-
-
-def best_weights(state: State) -> dict[str, Tensor]:
-    """Weights of the best epoch so far."""
-    return state.part(_BEST)
 
 
 def _restore_optimizer(optimizer: torch.optim.Optimizer, state: State) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,78 +13,81 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
-from skorch.callbacks import EpochTimer
 from torch import Tensor, nn
 
 from gbwatt._validation import check_at_least
 from gbwatt.data.trials import Trials
-from gbwatt.decoding import callbacks, checkpoints, inputs, serialization
+from gbwatt.decoding import inputs, serialization
+from gbwatt.decoding.callbacks import Callback, CSVLog, EpochDisplay, TensorBoardLog, columns
+from gbwatt.decoding.checkpoints import Checkpoint, describe_data
 from gbwatt.decoding.fingerprints import UNKNOWN, UNSEEN, TrialFingerprints
-from gbwatt.decoding.inputs import Array, Examples, Sets
+from gbwatt.decoding.inputs import Array, Sets
 from gbwatt.decoding.labels import Labels
+from gbwatt.decoding.sharding import SingleProcess
 from gbwatt.decoding.signal_metadata import Recorded, Samples
-from gbwatt.decoding.training import Net, isolated, start_epoch
+from gbwatt.decoding.training import OrderedBatches, ShuffledBatches, Trainer, best_epoch, isolated, start_epoch
 from gbwatt.errors import ParameterError
 from gbwatt.models.presets import Training, find_task
 from gbwatt.models.registry import create, entry, to_record
 from gbwatt.models.signal import Signal
 
 
+# Dataclasses, because scikit-learn needs every parameter in the signature of __init__ and as an attribute.
+@dataclass(eq=False, repr=False)
 class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classifier of EEG epochs (n, n_chans, n_times) by a model of the registry.
 
     Trains with Riemannian Adam on the cross entropy, and keeps the weights of the epoch with the lowest validation
-    loss.  The same seed and data give the same weights, whatever the random numbers of the caller, which are not
-    touched.
+    loss.  The same seed and data give the same weights.  Global random generators are neither used nor changed.
 
     Parameters
     ----------
     model : str
         One of :func:`gbwatt.models.list_models`.
     task : "mi", "ssvep" or "ern", optional
-        Architecture and training as the paper has them for it.
+        Use the architecture and training of the paper for this task.
     model_options : dict, optional
         Further arguments of the model.
     lr, batch_size, max_epochs, weight_decay : optional
-        What is not given is as registered for the model and the task.  A batch has at least 2 trials: if one would be
-        left over for the last batch, it joins the batch before.  Parameters on manifolds do not decay.
+        By default as registered for the model and the task.  A batch has at least 2 trials: if the last batch would
+        have a single trial, it joins the batch before.  Weight decay does not apply to parameters on manifolds.
     validation : float, indices, (X_valid, y_valid), Trials, mne.Epochs or None
-        A fraction drawn from each class with ``seed``, trials of the ``X`` that ``fit`` is given (in cross-validation
-        those of a fold), by number or by a mask, other trials, or none: then the weights of the last epoch are kept.
-        A class with a single trial stays in the training, with a warning.
+        A fraction, drawn from each class with ``seed``; numbers or a mask of trials of the ``X`` given to ``fit`` (in
+        cross-validation, of a fold); other trials; or None to use the weights of the last epoch.  A class with a single
+        trial stays in the training data, with a warning.
     early_stopping : int, optional
-        Stop when that many epochs in a row have not lowered the validation loss.
+        Stop when this many epochs in a row have not lowered the validation loss.
     class_weight : "balanced" or dict, optional
-        Weights of the classes in the loss, inverse to their frequency or by label or name.
+        Weights of the classes in the loss: inversely proportional to their frequencies, or by label or name.
     seed : int
-        Of initial weights, validation split, order of trials and dropout.
+        Random seed of initial weights, validation split, order of trials and dropout.
     device : str
         As in torch.
     sfreq : float, optional
-        Sampling rate in Hz, for models that use it; epochs of MNE know it.
+        Sampling rate in Hz, for models that need it and data without one.
     checkpoint : path, optional
-        Folder to write the state into after every epoch.  If it holds the state of the same training, ``fit``
-        continues there, and ends with the very weights of an uninterrupted one.  ``max_epochs`` may be raised.  Another
-        training needs another folder, also another fold of a cross-validation.
+        Folder for the state after every epoch.  If it has the state of the same training, ``fit`` continues from it and
+        ends with exactly the weights of an uninterrupted training.  ``max_epochs`` may be raised.  Other trainings,
+        such as other folds of a cross-validation, need other folders.
     log : path, optional
-        Table (CSV) of losses, accuracy, learning rate and duration of each epoch.
+        CSV file for losses, accuracy, learning rate and duration of each epoch.
     tensorboard : path, optional
         Folder for TensorBoard.
     verbose : int
-        1 shows a progress bar.
-    callbacks : sequence of skorch callbacks, optional
-        Told of the training after everything else: a display of one's own, for instance.
+        1 shows progress on standard error.
+    callbacks : sequence of Callback, optional
+        Notified during training, after logs and checkpoints are written; see :class:`~gbwatt.decoding.Callback`.
 
     Attributes
     ----------
     classes_ : array (n_classes,)
         Labels, in the order of the columns of :meth:`predict_proba`; ``class_names_`` are their names.
-    net_ : skorch.NeuralNet
-        With the trained module, ``net_.module_``.
+    net_ : Trainer
+        ``net_.module_`` is the trained network.
     signal_ : Signal
         The input that the model was built for.
     scale_ : float
-        What epochs are multiplied by, so that the median channel of the training data has standard deviation 1.
+        Factor of all epochs, which gives the median channel of the training data a standard deviation of 1.
     recorded_ : Recorded or None
         Channels, unit and preprocessing of the training data, as far as they are known: from Trials and epochs of MNE,
         not from arrays.  Trials and epochs to predict must agree with it.
@@ -92,23 +96,22 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         reference are refused; arrays with another reference, and data of unknown filters whose spectrum is another,
         are warned of.
     fingerprints_ : TrialFingerprints or None
-        Of the training and validation trials, for :meth:`used_for`.
+        Fingerprints of the training and validation trials, for :meth:`used_for`.
     history_ : list of dict
         Losses and validation accuracy of each epoch.
     best_epoch_ : int
-        Number of the epoch, from 1, that the weights are from.
+        Number, from 1, of the epoch whose weights are used.
 
     Notes
     -----
-    Every class has a label, in ``classes_``, and a name, in ``class_names_``.  Labels are what ``fit`` was given:
-    ``y``, else the class numbers of Trials or the event names of ``mne.Epochs``; :meth:`predict` returns them.  Names
+    Every class has a label, in ``classes_``, and a name, in ``class_names_``.  Labels are the values of ``y``, or
+    without it the class numbers of Trials or the event names of ``mne.Epochs``; :meth:`predict` returns them.  Names
     are known from Trials and epochs, also if ``y`` has their class numbers or event codes, and from labels that are
-    texts; else they are the labels as texts.
+    strings; otherwise they are the labels as strings.
 
-    Wherever labels are read (:meth:`score`, ``validation``, ``class_weight``) a label or a name is understood.  Trials
-    and epochs are matched by the names of their classes, whatever their numbers and event codes are; a ``y`` that is
-    equal to these codes is, too.  A label that the model does not know is an
-    :class:`~gbwatt.errors.UnknownLabelError`.
+    Labels and names are both accepted in :meth:`score`, ``validation`` and ``class_weight``.  Trials and epochs are
+    matched by the names of their classes, not by their numbers and event codes; so is a ``y`` that equals these codes.
+    A label that the model does not know raises :class:`~gbwatt.errors.UnknownLabelError`.
 
     Examples
     --------
@@ -121,54 +124,41 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    def __init__(
-        self,
-        model: str = "gbwatt",
-        *,
-        task: str | None = None,
-        model_options: dict[str, Any] | None = None,
-        lr: float | None = None,
-        batch_size: int | None = None,
-        max_epochs: int | None = None,
-        weight_decay: float | None = None,
-        validation: Any = 0.2,
-        early_stopping: int | None = None,
-        class_weight: Any = None,
-        seed: int = 0,
-        device: str = "cpu",
-        sfreq: float | None = None,
-        checkpoint: str | Path | None = None,
-        log: str | Path | None = None,
-        tensorboard: str | Path | None = None,
-        verbose: int = 0,
-        callbacks: Sequence[Any] | None = None,
-    ) -> None:
-        self.model = model
-        self.task = task
-        self.model_options = model_options
-        self.lr = lr
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.weight_decay = weight_decay
-        self.validation = validation
-        self.early_stopping = early_stopping
-        self.class_weight = class_weight
-        self.seed = seed
-        self.device = device
-        self.sfreq = sfreq
-        self.checkpoint = checkpoint
-        self.log = log
-        self.tensorboard = tensorboard
-        self.verbose = verbose
-        self.callbacks = callbacks
+    model: str = "gbwatt"
+    _: KW_ONLY
+    task: str | None = None
+    model_options: dict[str, Any] | None = None
+    lr: float | None = None
+    batch_size: int | None = None
+    max_epochs: int | None = None
+    weight_decay: float | None = None
+    validation: Any = 0.2
+    early_stopping: int | None = None
+    class_weight: Any = None
+    seed: int = 0
+    device: str = "cpu"
+    sfreq: float | None = None
+    checkpoint: str | Path | None = None
+    log: str | Path | None = None
+    tensorboard: str | Path | None = None
+    verbose: int = 0
+    callbacks: Sequence[Callback] | None = None
 
     # ---- training
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on epochs (n, n_chans, n_times) and labels (n,).
 
-        Without labels, :class:`~gbwatt.data.Trials` have the numbers of their classes, and ``mne.Epochs`` the names of
-        their events; see Notes of the class.
+        Parameters
+        ----------
+        X : array, Trials or mne.Epochs
+        y : array (n,), optional
+            By default the class numbers of Trials, or the event names of epochs; see Notes of the class.
+
+        Returns
+        -------
+        EEGDecoder
+            The fitted decoder itself.
         """
         training, device = self._training(), inputs.on_device(self.device)
         X = inputs.gathered(X)
@@ -188,15 +178,17 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             fingerprints = TrialFingerprints.of(sets)
             sets = sets.to(_precision(module), scale)
             weights = inputs.weigh_classes(self.class_weight, classes, sets.train.y.numpy(), names)
-            net = self._net(module, training, weights, sets)
+            train = ShuffledBatches(sets.train, training.batch_size, device)
+            valid = None if sets.valid is None else OrderedBatches(sets.valid, 2 * training.batch_size)
+            net = self._restored_trainer(module, training, weights, sets, len(train.sizes))
             self.classes_, self.signal_, self.scale_, self.net_ = classes, signal, scale, net
             self.recorded_, self.samples_ = recorded, samples
             self.fingerprints_, self._names = fingerprints, names
-            net.learn(sets)
+            net.fit(train, valid)
         return self
 
     def _training(self) -> Training:
-        """Hyper-parameters: those that were given, else those of the registry."""
+        """Hyper-parameters of the estimator, or of the registry where they are None."""
         usual = entry(self.model).training_for(None if self.task is None else find_task(self.task).name)
         names = ("lr", "batch_size", "max_epochs", "weight_decay")
         chosen = {name: getattr(usual if getattr(self, name) is None else self, name) for name in names}
@@ -239,30 +231,33 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         start_epoch(self.seed, 0, torch.device(self.device))
         return create(self.model, **self._arguments(signal))
 
-    def _net(self, module: nn.Module, training: Training, weights: Tensor | None, sets: Sets) -> Net:
-        """A net that is ready to learn, from the beginning or from a checkpoint."""
-        best = callbacks.KeepBest()
-        watchers = [EpochTimer(), callbacks.Scores(), best]
-        if self.log is not None:
-            watchers.append(callbacks.CSVLog(self.log))
-        if self.tensorboard is not None:
-            watchers.append(callbacks.TensorBoardLog(self.tensorboard))
-        if self.verbose:
-            watchers.append(callbacks.Progress())
-        fingerprint: dict[str, Any] = {}
+    def _restored_trainer(
+        self, module: nn.Module, training: Training, weights: Tensor | None, sets: Sets, n_steps: int
+    ) -> Trainer:
+        """A trainer with all callbacks, in the state of the checkpoint if there is one."""
+        checkpoint = None
         if self.checkpoint is not None:
-            fingerprint = self._fingerprint(training, weights, sets)
-            watchers.append(checkpoints.Checkpoint(self.checkpoint, fingerprint, best))
-        if self.early_stopping is not None:
-            watchers.append(callbacks.EarlyStopping(self.early_stopping))
-        watchers.extend(self.callbacks or ())
-        net = self._initialized(module, training, weights, watchers)
-        if self.checkpoint is not None:
-            checkpoints.resume(net, best, self.checkpoint, fingerprint)
+            checkpoint = Checkpoint(self.checkpoint, self._fingerprint(training, weights, sets))
+        built_in = (
+            None if self.log is None else CSVLog(self.log),
+            None if self.tensorboard is None else TensorBoardLog(self.tensorboard),
+            EpochDisplay() if self.verbose else None,
+            checkpoint,
+        )
+        callbacks = [*(callback for callback in built_in if callback is not None), *(self.callbacks or ())]
+        net = self._trainer(module, training, weights, callbacks)
+        if checkpoint is not None:
+            checkpoint.restore(net, n_steps)
         return net
 
-    def _initialized(self, module: nn.Module, training: Training, weights: Tensor | None, watchers: list[Any]) -> Net:
-        net = Net(
+    def _trainer(
+        self,
+        module: nn.Module,
+        training: Training,
+        weights: Tensor | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> Trainer:
+        return Trainer(
             module,
             lr=training.lr,
             batch_size=training.batch_size,
@@ -270,14 +265,13 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             weight_decay=training.weight_decay,
             class_weights=None if weights is None else weights.to(_precision(module)),
             seed=int(self.seed),
-            device=self.device,
-            callbacks=watchers,
-            verbose=0,
+            early_stopping=self.early_stopping,
+            callbacks=callbacks,
+            accelerator=SingleProcess(self.device),
         )
-        return net.initialize()  # type: ignore[no-any-return]
 
     def _fingerprint(self, training: Training, weights: Tensor | None, sets: Sets) -> dict[str, Any]:
-        """All that the weights depend on, except for ``max_epochs``: more epochs continue fewer."""
+        """Everything that the weights depend on, except for ``max_epochs``, which may be raised."""
         return {
             "model": self.model,
             "task": self.task,
@@ -290,7 +284,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "seed": int(self.seed),
             "device": str(self.device),
             "sfreq": self.sfreq,
-            **checkpoints.describe_data(sets),
+            **describe_data(sets),
         }
 
     # ---- prediction
@@ -307,11 +301,10 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         inputs.warn_of_scale(x, self.scale_, "X", self.recorded_ is not None)
         epochs = (torch.from_numpy(np.array(x, order="C")) * self.scale_).to(_precision(self.net_.module_))
         with isolated(inputs.on_device(self.device)):
-            logits: Tensor = self.net_.forward(Examples(epochs, torch.zeros(len(epochs), dtype=torch.int64)))
-        return logits.double()
+            return self.net_.forward(epochs).double()
 
     def decision_function(self, X: Any) -> Array:
-        """Logits (n, n_classes); for two classes, as usual in scikit-learn, the second minus the first (n,)."""
+        """Logits (n, n_classes); for two classes the second minus the first (n,), as usual in scikit-learn."""
         logits = self._logits(X).numpy()
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
@@ -320,22 +313,40 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._logits(X).softmax(-1).numpy()
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Accuracy; ``y`` has labels or names of classes, and without it the trials' own count.
+        """Accuracy.
 
-        Labels that the model does not know are an error.
+        Parameters
+        ----------
+        X : array, Trials or mne.Epochs
+        y : array (n,), optional
+            Labels or names of classes; by default those of Trials or epochs.
+        sample_weight : array (n,), optional
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        UnknownLabelError
+            If a label is neither in ``classes_`` nor in ``class_names_``.
         """
         check_is_fitted(self, "net_")
         X = inputs.gathered(X)
         return float(accuracy_score(self.labels_of(X, y), self.predict(X), sample_weight=sample_weight))
 
     def labels_of(self, X: Any, y: Any = None) -> Array:
-        """Labels (n,) of trials as the model has them in ``classes_``.
+        """True labels (n,) of trials, as in ``classes_``.
 
         Parameters
         ----------
         X : array, Trials or mne.Epochs
         y : array (n,), optional
-            Labels of ``classes_`` or names of ``class_names_``; by default those that Trials or epochs bring with them.
+            Labels of ``classes_`` or names of ``class_names_``; by default those of Trials or epochs.
+
+        Returns
+        -------
+        array (n,)
         """
         check_is_fitted(self, "net_")
         X, name = inputs.gathered(X), "X" if y is None else "y"
@@ -343,19 +354,19 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return labels
 
     def predict(self, X: Any) -> Array:
-        """Labels (n,)."""
+        """Predicted labels (n,)."""
         numbers = self._logits(X).argmax(-1).numpy()
         labels: Array = self.classes_[numbers]
         return labels
 
     def used_for(self, X: Any) -> NDArray[np.str_]:
-        """What each trial was used for when the model was trained (n,).
+        """Use of each trial (n,) in the training of the model: "training", "validation", "unseen" or "unknown".
 
-        One of "training", "validation", "unseen" and "unknown", by fingerprints of the trials that are kept with the
-        model.  They do not depend on the unit or the file format, and tolerate rounding to float32 or to whole
-        microvolts, but not other preprocessing; a trial that was cut elsewhere from the same stretch of recording
-        counts as another.  "unknown" if the model was saved without fingerprints, for trials that have none because
-        they are flat, and for unrecognised trials that were preprocessed otherwise, or have added noise.
+        Trials are recognised by fingerprints that are stored with the model.  Fingerprints do not depend on the unit or
+        the file format, and tolerate rounding to float32 or to whole microvolts, but not other preprocessing.  A trial
+        that was cut elsewhere from the same stretch of recording counts as another trial.  The result is "unknown" if
+        the model was saved without fingerprints, for flat trials, which have no fingerprint, and for unrecognised
+        trials with other preprocessing or added noise.
         """
         check_is_fitted(self, "net_")
         X = inputs.gathered(X)
@@ -363,10 +374,10 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X")
         if self.fingerprints_ is None:
             return np.full(len(x), UNKNOWN)
-        found = self.fingerprints_.used_for(x)
+        uses = self.fingerprints_.used_for(x)
         if self.recorded_ is not None and not self.recorded_.prepared_like(Recorded.of(X)):
-            found[found == UNSEEN] = UNKNOWN
-        return found
+            uses[uses == UNSEEN] = UNKNOWN
+        return uses
 
     @property
     def class_names_(self) -> tuple[str, ...]:
@@ -378,12 +389,12 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def history_(self) -> list[dict[str, Any]]:
         """Losses and validation accuracy of each epoch."""
         check_is_fitted(self, "net_")
-        return [callbacks.values(row) for row in self.net_.history]
+        return [columns(row) for row in self.net_.history]
 
     @property
     def best_epoch_(self) -> int:
-        """Number of the epoch, from 1, that the weights are from; 0 if none was completed."""
-        return callbacks.best_epoch(self.history_)
+        """Number, from 1, of the epoch whose weights are used; 0 if no epoch was completed."""
+        return best_epoch(self.history_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -395,9 +406,16 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save_pretrained(self, folder: str | Path, *, preprocessing: Any = None, fingerprints: bool = True) -> None:
         """Write the trained estimator into a folder; see :func:`gbwatt.models.serialization.save_pretrained`.
 
-        Without ``preprocessing``, the steps that the training trials had gone through are written.  Paths, the device
-        and separate validation data are not saved.  Fingerprints (32 small integers per trial) are saved for
-        :meth:`used_for`.  Pass ``fingerprints=False`` if membership in the training data must stay private.
+        Paths, the device and separate validation data are not saved.
+
+        Parameters
+        ----------
+        folder : path
+        preprocessing : optional
+            Preprocessing of the training data; by default the steps that the training trials record.
+        fingerprints : bool
+            Whether to save fingerprints (32 small integers per trial) for :meth:`used_for`.  Pass False if membership
+            in the training data must stay private.
         """
         check_is_fitted(self, "net_")
         if preprocessing is None and self.recorded_ is not None:
@@ -406,45 +424,46 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, device: str = "cpu") -> Self:
-        """Read what :meth:`save_pretrained` wrote, ready to predict."""
+        """Read a trained estimator that :meth:`save_pretrained` wrote."""
         return serialization.load(cls, folder, device)
 
 
 def _precision(module: nn.Module) -> torch.dtype:
-    """The dtype of a model's parameters, to which its input has to be converted."""
+    """The dtype of the parameters of a model, to which its input is converted."""
     return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
 
 def _require(numbers: dict[str, Any], patience: int | None, validation: Any) -> None:
-    """Check the hyper-parameters; the loop itself would fail late and obscurely."""
+    """Check the hyper-parameters before training."""
     least = {"lr": 0, "weight_decay": 0, "batch_size": 2, "max_epochs": 1, "seed": 0}
     for name, value in numbers.items():
         whole = name in ("batch_size", "max_epochs", "seed")
         kind = (int, np.integer) if whole else (int, float, np.number)
         if isinstance(value, bool) or not isinstance(value, kind) or not least[name] <= value < 2**32:
-            what = "a whole number" if whole else "a number"
-            raise ParameterError(f"{name}={value!r} must be {what}, {least[name]} or more.")
+            number = "a whole number" if whole else "a number"
+            raise ParameterError(f"{name}={value!r} must be {number}, {least[name]} or more.")
     if patience is None:
         return
     check_at_least("early_stopping", patience, 1)
     if validation is None:
-        raise ParameterError(f"early_stopping={patience} looks at the validation loss; validation=None has none.")
+        raise ParameterError(f"early_stopping={patience} needs validation data; validation=None has none.")
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class GBWAttClassifier(EEGDecoder):
     """GBWAtt as a scikit-learn classifier of EEG epochs (n, n_chans, n_times).
 
     Parameters
     ----------
     recipe : "best" or "paper"
-        Regularisation of the covariances as validation data preferred it, or as in the paper.
+        Regularisation of the covariances: the best on validation data, or that of the paper.
     task : "mi", "ssvep" or "ern", optional
-        Architecture and training as the paper has them for it.
+        Use the architecture and training of the paper for this task.
     metric, theta, shrinkage, n_segments, k : optional
-        Geometry of the attention, power of the deformation, shrinkage of the covariances, length of the sequence and
-        size of its matrices; see :class:`~gbwatt.models.GBWAtt`, whose defaults hold for what is not given.
+        Metric of the attention, power of its deformation, shrinkage of the covariances, length of the sequence and size
+        of its matrices; defaults are those of :class:`~gbwatt.models.GBWAtt`.
     model_options : dict, optional
-        Its other arguments.
+        Other arguments of :class:`~gbwatt.models.GBWAtt`.
     lr, batch_size, ..., callbacks
         As in :class:`EEGDecoder`.
 
@@ -454,59 +473,13 @@ class GBWAttClassifier(EEGDecoder):
     GBWAttClassifier(max_epochs=20, theta=0.5)
     """
 
-    def __init__(
-        self,
-        *,
-        recipe: str = "best",
-        task: str | None = None,
-        metric: str | None = None,
-        theta: float | None = None,
-        shrinkage: float | str | None = None,
-        n_segments: int | None = None,
-        k: int | None = None,
-        model_options: dict[str, Any] | None = None,
-        lr: float | None = None,
-        batch_size: int | None = None,
-        max_epochs: int | None = None,
-        weight_decay: float | None = None,
-        validation: Any = 0.2,
-        early_stopping: int | None = None,
-        class_weight: Any = None,
-        seed: int = 0,
-        device: str = "cpu",
-        sfreq: float | None = None,
-        checkpoint: str | Path | None = None,
-        log: str | Path | None = None,
-        tensorboard: str | Path | None = None,
-        verbose: int = 0,
-        callbacks: Sequence[Any] | None = None,
-    ) -> None:
-        super().__init__(
-            "gbwatt",
-            task=task,
-            model_options=model_options,
-            lr=lr,
-            batch_size=batch_size,
-            max_epochs=max_epochs,
-            weight_decay=weight_decay,
-            validation=validation,
-            early_stopping=early_stopping,
-            class_weight=class_weight,
-            seed=seed,
-            device=device,
-            sfreq=sfreq,
-            checkpoint=checkpoint,
-            log=log,
-            tensorboard=tensorboard,
-            verbose=verbose,
-            callbacks=callbacks,
-        )
-        self.recipe = recipe
-        self.metric = metric
-        self.theta = theta
-        self.shrinkage = shrinkage
-        self.n_segments = n_segments
-        self.k = k
+    model: str = field(default="gbwatt", init=False)
+    recipe: str = "best"
+    metric: str | None = None
+    theta: float | None = None
+    shrinkage: float | str | None = None
+    n_segments: int | None = None
+    k: int | None = None
 
     def _options(self) -> dict[str, Any]:
         named = {name: getattr(self, name) for name in ("recipe", "metric", "theta", "shrinkage", "n_segments", "k")}

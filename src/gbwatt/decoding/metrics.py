@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn import metrics
+from torch import Tensor
+from torch.nn import functional as F
 
 Array = NDArray[Any]
 
@@ -31,7 +34,7 @@ def score(y: Array, probability: Array, classes: Array, class_names: Sequence[st
     likelihood = np.clip(probability[np.arange(len(chosen)), chosen], np.finfo(float).tiny, None)
     return {
         "accuracy": float((predicted == y).mean()),
-        "balanced_accuracy": _mean_recall(confusion),
+        "balanced_accuracy": mean_recall(np.diag(confusion), confusion.sum(1)),
         "kappa": float(metrics.cohen_kappa_score(y, predicted, labels=classes)),
         "auc": _auc(y == classes[1], probability[:, 1]) if len(classes) == 2 else None,
         "loss": float(-np.log(likelihood).mean()),
@@ -40,10 +43,15 @@ def score(y: Array, probability: Array, classes: Array, class_names: Sequence[st
     }
 
 
-def _mean_recall(confusion: Array) -> float:
-    """Over the classes that occur."""
-    true = confusion.sum(1)
-    return float((np.diag(confusion)[true > 0] / true[true > 0]).mean())
+def mean_recall(hits: Array, true: Array) -> float:
+    """Mean over the classes that occur, from the hits and the trials of each class.
+
+    Examples
+    --------
+    >>> mean_recall(np.array([3, 1, 0]), np.array([4, 4, 0]))
+    0.5
+    """
+    return float((hits[true > 0] / true[true > 0]).mean())
 
 
 def _auc(positive: Array, probability: Array) -> float | None:
@@ -61,3 +69,39 @@ def _per_class(confusion: Array, names: Sequence[str]) -> dict[str, dict[str, fl
         }
         for i, name in enumerate(names)
     }
+
+
+# ---------------------------------------------------------------------------------------------------------- validation
+
+
+class BatchScores(NamedTuple):
+    """Sums over a batch, in float64, so that the scores of a whole set do not depend on its batches."""
+
+    loss: float
+    weight: float
+    hits: Array  # of each class
+    true: Array
+
+    @classmethod
+    def of(cls, logits: Tensor, y: Tensor, class_weights: Tensor | None = None) -> BatchScores:
+        """Sums of a batch with logits (n, n_classes) and true classes (n,)."""
+        logits, y = logits.cpu().double(), y.cpu()
+        weights = None if class_weights is None else class_weights.cpu().double()
+        loss = F.cross_entropy(logits, y, weights, reduction="sum")
+        weight = len(y) if weights is None else float(weights[y].sum())
+        hits, true = (torch.bincount(k, minlength=logits.shape[1]).numpy() for k in (y[logits.argmax(-1) == y], y))
+        return cls(float(loss), weight, hits, true)
+
+
+def summarize(batches: Sequence[BatchScores], balanced: bool = False) -> tuple[float, float]:
+    """Mean loss and accuracy of a set of batches; ``balanced`` gives the mean recall of the classes as accuracy.
+
+    Examples
+    --------
+    >>> logits, y = torch.tensor([[0.0, 9.0], [9.0, 0.0], [0.0, 9.0]]), torch.tensor([1, 0, 0])
+    >>> loss, accuracy = summarize([BatchScores.of(logits[:2], y[:2]), BatchScores.of(logits[2:], y[2:])])
+    >>> round(loss, 3), round(accuracy, 3)
+    (3.0, 0.667)
+    """
+    loss, weight, hits, true = (sum(column) for column in zip(*batches, strict=True))
+    return loss / weight, mean_recall(hits, true) if balanced else float(hits.sum() / true.sum())

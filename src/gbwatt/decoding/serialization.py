@@ -1,4 +1,4 @@
-"""Trained estimators as folders: a model's files with the estimator's own state beside them."""
+"""Trained estimators as folders: the files of the model, with the state of the estimator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gbwatt.models.signal import Signal
 if TYPE_CHECKING:
     from gbwatt.decoding.estimator import EEGDecoder
 
-#: Types in JSON of labels by the kind of their dtype.
+#: JSON types of labels by the kind of their dtype.
 _LABELS = {
     "b": (bool,),
     "i": (int,),
@@ -35,7 +35,7 @@ _LABELS = {
 
 D = TypeVar("D", bound="EEGDecoder")
 
-#: Of the machine and not of the model.
+#: Parameters that depend on the machine, and are not saved.
 _LOCAL = ("device", "checkpoint", "log", "tensorboard", "verbose", "callbacks")
 
 
@@ -75,7 +75,7 @@ def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any, fingerprin
 
 
 def _writable(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters in a form that JSON keeps: weights by label as pairs, indices as a list, no data."""
+    """Parameters in a form that JSON preserves: weights by label as pairs, indices as a list, no data."""
     kept = {name: plain(value) for name, value in parameters.items() if name not in _LOCAL and name != "validation"}
     if isinstance(kept["class_weight"], dict):
         kept["class_weight"] = [[plain(label), plain(weight)] for label, weight in kept["class_weight"].items()]
@@ -119,7 +119,7 @@ def _restored(cls: type[D], found: Pretrained, saved: dict[str, Any], device: st
         for option, (before, _) in entry(found.name).added_options.items()
         if option not in found.arguments
     }
-    if earlier:  # saved before there were these options: trained again, it is the same network
+    if earlier:  # saved before these options existed: refitting must give the same network
         parameters["model_options"] = {**earlier, **(parameters["model_options"] or {})}
     decoder = cls(**parameters, device=device)
     decoder.classes_ = _labels(saved.get("classes", found.class_names or ()), saved["classes_dtype"])
@@ -131,13 +131,13 @@ def _restored(cls: type[D], found: Pretrained, saved: dict[str, Any], device: st
     decoder.samples_ = Samples.from_dict(saved.get("samples"))
     decoder.fingerprints_ = TrialFingerprints.from_dict(saved.get("fingerprints"))
     decoder._names = _names(saved, decoder)
-    decoder.net_ = decoder._initialized(found.model, decoder._training(), None, [])
-    decoder.net_.history.extend({**row, "dur": row["duration"]} for row in saved["history"])
+    decoder.net_ = decoder._trainer(found.model, decoder._training())
+    decoder.net_.history.extend({**row, "duration": row["duration"]} for row in saved["history"])
     return decoder
 
 
 def _names(saved: dict[str, Any], decoder: EEGDecoder) -> tuple[str, ...] | None:
-    """Names of the classes; of older models, those of the class numbers, or labels that are texts."""
+    """Names of the classes; in older files those of the class numbers, or labels that are strings."""
     labels = decoder.classes_.tolist()
     if "names" in saved:
         names = None if saved["names"] is None else tuple(map(str, saved["names"]))

@@ -1,224 +1,399 @@
-"""The training loop: batches, random numbers, optimiser, and checks of the loss."""
+"""The training loop, for examples in memory and for corpora that are read in shards."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, Protocol
 
-import numpy as np
 import torch
-from skorch import NeuralNet
-from skorch.utils import TeeGenerator
 from torch import Tensor, nn
 
 from gbwatt.decoding import nonfinite
-from gbwatt.decoding.inputs import Examples, Sets
-from gbwatt.errors import NonFiniteLossError, ShapeError
-from gbwatt.nn.manifolds import RiemannianAdam
-from gbwatt.nn.optim import make_optimizer
+from gbwatt.decoding.callbacks import Callback, StopTraining
+from gbwatt.decoding.inputs import Examples
+from gbwatt.decoding.metrics import BatchScores, summarize
+from gbwatt.decoding.sharding import Pair, SingleProcess, gather, hash_numbers, seed_generators
+from gbwatt.errors import ParameterError, ShapeError
+from gbwatt.nn.optim import RiemannianAdam, parameter_groups
+
+# ------------------------------------------------------------------------------------------------------ random numbers
 
 
 @contextmanager
 def isolated(device: torch.device) -> Iterator[None]:
-    """Give torch's generators back as they were."""
-    if device.type == "cpu":
-        with torch.random.fork_rng(devices=[]):
-            yield
-    else:
-        with torch.random.fork_rng(devices=[device.index or 0], device_type=device.type):
-            yield
+    """Restore the states of torch's random generators on exit."""
+    devices = [] if device.type == "cpu" else [device.index or 0]  # the CPU's generator is always restored
+    with torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"):
+        yield
 
 
 def start_epoch(seed: int, epoch: int, device: torch.device) -> None:
-    """Set the generators for an epoch, counted from 1; 0 is the initialisation.
+    """Seed torch's random generators for an epoch, counted from 1; 0 is the initialisation.
 
-    All that is random in an epoch follows, so a training can continue after any of them without a stored state.
+    All random numbers of an epoch depend on ``seed`` and ``epoch`` only, so training can continue after any epoch
+    without a stored state.
     """
-    value = int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0])
-    torch.default_generator.manual_seed(value)
-    if device.type != "cpu":
-        torch.get_device_module(device).manual_seed(value)
+    seed_generators(hash_numbers(seed, epoch), device)
 
 
-def batch_sizes(n: int, batch_size: int, whole: bool = False) -> list[int]:
-    """Sizes of the batches of n trials; with ``whole`` none has a single trial: a last one joins the batch before.
+# ------------------------------------------------------------------------------------------------------------- batches
 
-    Batch normalisation has no variance of a single trial.
+
+class TrainingBatches(Protocol):
+    """The batches of an epoch; a batch is one or more shards, and each shard is one pass through the network.
+
+    Attributes
+    ----------
+    sizes : list of int
+        Number of examples in each batch of an epoch, those of all processes together.
+    n_shards : int
+        Number of shards of a batch that this process computes.
+    """
+
+    sizes: list[int]
+    n_shards: int
+
+    def epoch(self, seed: int, epoch: int, start: int = 0) -> Iterator[Iterable[Pair]]:
+        """Batches of an epoch from number ``start`` on, each as this process's shards.
+
+        Seeds torch's random generators by ``seed`` and ``epoch``: once for an epoch, or before each shard.
+        """
+
+
+def batch_sizes(n: int, batch_size: int, merge_single: bool = False) -> list[int]:
+    """Sizes of the batches of n trials; with ``merge_single``, a single last trial joins the batch before.
+
+    Batch normalisation cannot estimate a variance from a single trial.
 
     Examples
     --------
-    >>> batch_sizes(9, 4), batch_sizes(9, 4, whole=True), batch_sizes(3, 64)
+    >>> batch_sizes(9, 4), batch_sizes(9, 4, merge_single=True), batch_sizes(3, 64)
     ([4, 4, 1], [4, 5], [3])
     """
     sizes = [batch_size] * (n // batch_size) + [n % batch_size] * (n % batch_size > 0)
-    if whole and len(sizes) > 1 and sizes[-1] == 1:
+    if merge_single and len(sizes) > 1 and sizes[-1] == 1:
         sizes[-2:] = [batch_size + 1]
     return sizes
 
 
-class Batches:
-    """All trials once, in batches; shuffled for training, in order otherwise."""
+class ShuffledBatches:
+    """Training batches of examples in memory, in a new random order each epoch; a batch is one shard."""
 
-    def __init__(self, trials: Examples, batch_size: int, shuffle: bool) -> None:
-        if shuffle and len(trials) < 2:
-            raise ShapeError(f"{len(trials)} training trial is too few; at least 2 are needed.")
-        self.trials, self.shuffle = trials, shuffle
-        self.sizes = batch_sizes(len(trials), batch_size, whole=shuffle)
+    n_shards = 1
 
-    def __len__(self) -> int:
-        return len(self.sizes)
+    def __init__(self, examples: Examples, batch_size: int, device: str | torch.device = "cpu") -> None:
+        if len(examples) < 2:
+            raise ShapeError(f"{len(examples)} training trial is too few; at least 2 are needed.")
+        self.examples, self.device = examples, torch.device(device)
+        self.sizes = batch_sizes(len(examples), batch_size, merge_single=True)
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        order = torch.randperm(len(self.trials)).split(self.sizes) if self.shuffle else self._slices()
-        for index in order:
-            yield self.trials[index]
-
-    def _slices(self) -> Iterator[slice]:
-        """Trials in order, which need no copy."""
-        ends = itertools.accumulate(self.sizes)
-        return (slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True))
+    def epoch(self, seed: int, epoch: int, start: int = 0) -> Iterator[list[Pair]]:
+        """Batches of an epoch, after seeding torch's random generators for it."""
+        start_epoch(seed, epoch, self.device)
+        for index in torch.randperm(len(self.examples)).split(self.sizes)[start:]:
+            yield [self.examples[index]]
 
 
-class StopTraining(Exception):
-    """Raised by a callback at the end of an epoch: the training has done enough."""
+class OrderedBatches:
+    """Batches of examples in memory, in order and without copies."""
+
+    def __init__(self, examples: Examples, batch_size: int) -> None:
+        self.examples, self.sizes = examples, batch_sizes(len(examples), batch_size)
+
+    def __iter__(self) -> Iterator[Pair]:
+        for end, size in zip(itertools.accumulate(self.sizes), self.sizes, strict=True):
+            yield self.examples[end - size : end]
 
 
-class Net(NeuralNet):  # type: ignore[misc]
-    """A classifier's module, its optimiser and its training.
+# ------------------------------------------------------------------------------------------------------------- history
 
-    ``class_weights`` (n_classes,) weigh the cross entropy.  ``seed`` and the number of an epoch determine all that is
-    random in it.  The other arguments are skorch's.
+
+class History(list[dict[str, Any]]):
+    """A row for each epoch, the last of which may be incomplete; ``history[-1, "lr"]`` is an entry, as in skorch."""
+
+    def __getitem__(self, index: Any) -> Any:
+        if not isinstance(index, tuple):
+            return super().__getitem__(index)
+        rows: Any = super().__getitem__(index[0])
+        return rows[index[1]] if isinstance(rows, dict) else [row[index[1]] for row in rows]
+
+    def record(self, name: str, value: Any) -> None:
+        """Add an entry to the last row."""
+        self[-1][name] = value
+
+
+def best_epoch(history: Sequence[Mapping[str, Any]]) -> int:
+    """Number of the epoch with the lowest validation loss, the first of equals; without validation the last.
+
+    Examples
+    --------
+    >>> best_epoch([{"valid_loss": 0.9}, {"valid_loss": 0.7}, {"valid_loss": 0.7}])
+    2
+    >>> best_epoch([{}, {}]), best_epoch([])
+    (2, 0)
+    """
+    losses = [row["valid_loss"] for row in history if "valid_loss" in row]
+    return losses.index(min(losses)) + 1 if losses else len(history)
+
+
+# ------------------------------------------------------------------------------------------------------------- trainer
+
+
+class Trainer:
+    """A network, its optimiser, and their training on the cross entropy.
+
+    The weights of the epoch with the lowest validation loss are kept.  A loss or gradient that is not finite raises
+    :class:`~gbwatt.errors.NonFiniteLossError` before the weights change.
+
+    Parameters
+    ----------
+    module : nn.Module
+        A network with logits as its output.
+    lr : float
+        Learning rate, of the last stage if ``group_options`` has stages.
+    batch_size : int
+        :meth:`forward` takes twice as many examples at a time, since it needs no gradients.
+    max_epochs : int
+    weight_decay : float
+    seed : int
+    class_weights : Tensor (n_classes,), optional
+        Weights of the classes in the loss.
+    label_smoothing : float
+        Of the training loss.
+    early_stopping : int, optional
+        Stop when this many epochs in a row have not lowered the validation loss.
+    schedule : callable, optional
+        Factor of the learning rates as a function of the number of steps done and of the steps per epoch.  By default
+        the trainer does not change learning rates.
+    group_options : mapping, optional
+        Arguments of :func:`~gbwatt.nn.optim.parameter_groups`.
+    decoupled_decay : bool
+        Multiply decaying weights by ``1 - lr * weight_decay`` after each step, instead of adding to their gradients.
+    balanced_accuracy : bool
+        Whether ``valid_accuracy`` is the mean recall of the classes.
+    callbacks : sequence of Callback
+    accelerator : accelerate.Accelerator or SingleProcess, optional
+        Device and processes; by default one process on the CPU.
+
+    Attributes
+    ----------
+    module_ : nn.Module
+    model : nn.Module
+        The module as the accelerator prepared it, for training.
+    optimizer_ : torch.optim.Optimizer
+    criterion_ : nn.CrossEntropyLoss
+    history : History
+        A row for each epoch: ``epoch``, ``train_loss``, ``valid_loss``, ``valid_accuracy``, ``lr`` (the highest of the
+        last step) and ``duration`` in seconds.
+    device : torch.device
+    step, n_steps : int
+        Number of steps done in the present epoch, and of all its steps.
+    losses : list of float
+        Training losses of these steps.
+    best_weights : dict of str to Tensor
+        During training, the weights of the best epoch so far, or the initial ones.
     """
 
     def __init__(
         self,
-        *args: Any,
-        seed: int = 0,
+        module: nn.Module,
+        *,
+        lr: float,
+        batch_size: int,
+        max_epochs: int,
         weight_decay: float = 0.0,
+        seed: int = 0,
         class_weights: Tensor | None = None,
-        **kwargs: Any,
+        label_smoothing: float = 0.0,
+        early_stopping: int | None = None,
+        schedule: Callable[[int, int], float] | None = None,
+        group_options: Mapping[str, Any] | None = None,
+        decoupled_decay: bool = False,
+        balanced_accuracy: bool = False,
+        callbacks: Sequence[Callback] = (),
+        accelerator: Any = None,
     ) -> None:
-        super().__init__(*args, criterion=nn.CrossEntropyLoss, optimizer=RiemannianAdam, **kwargs)
-        self.seed = seed
-        self.weight_decay = weight_decay
-        self.class_weights = class_weights
+        self.lr, self.batch_size, self.max_epochs = lr, batch_size, max_epochs
+        self.weight_decay, self.seed = weight_decay, seed
+        self.early_stopping, self.schedule, self.balanced_accuracy = early_stopping, schedule, balanced_accuracy
+        self.accelerator = SingleProcess() if accelerator is None else accelerator
+        self.device: torch.device = self.accelerator.device
+        self.callbacks = _initialize(callbacks)
+        self.module_ = module.to(self.device)
+        self.criterion_ = nn.CrossEntropyLoss(class_weights, label_smoothing=label_smoothing).to(self.device)
+        groups = parameter_groups(module, weight_decay, lr=lr, **(group_options or {}))
+        self._rates = [group["lr"] for group in groups]
+        self._decays = [group["weight_decay"] if decoupled_decay else 0.0 for group in groups]
+        if decoupled_decay:
+            groups = [{**group, "weight_decay": 0.0} for group in groups]
+        self.optimizer_: torch.optim.Optimizer = RiemannianAdam(groups, lr=lr)
+        self.model, self._optimizer = self.accelerator.prepare(self.module_, self.optimizer_)
+        self.history = History()
+        self.step, self.n_steps, self.losses = 0, 0, list[float]()
+        self.best_weights: dict[str, Tensor] = {}
 
-    # ---- what skorch asks for
+    def fit(self, train: TrainingBatches, valid: Iterable[Pair] | None = None) -> Trainer:
+        """Train for the epochs that the history lacks, unless early stopping or a callback ends it sooner.
 
-    def get_default_callbacks(self) -> list[Any]:
-        """None: all are given."""
-        return []
-
-    def initialize_criterion(self) -> Net:
-        """Cross entropy of logits."""
-        self.criterion_ = nn.CrossEntropyLoss(weight=self.class_weights)
-        return self
-
-    def initialize_optimizer(self, triggered_directly: None = None) -> Net:  # noqa: ARG002
-        """Riemannian Adam, with weight decay on Euclidean parameters."""
-        self.optimizer_ = make_optimizer(self.module_, self.lr, self.weight_decay)
-        return self
-
-    def get_split_datasets(self, X: Sets, y: None = None, **_: Any) -> tuple[Examples, Examples | None]:  # noqa: ARG002
-        """The sets as they are: the split was made before."""
-        return X.train, X.valid
-
-    def get_iterator(self, dataset: Examples, training: bool = False) -> Batches:
-        """Batches, shuffled for training, else of twice the size: without a graph they need no more memory."""
-        return Batches(dataset, self.batch_size * (1 if training else 2), shuffle=training)
-
-    def on_epoch_begin(self, net: Any, dataset_train: Any = None, dataset_valid: Any = None, **kwargs: Any) -> None:
-        """Open a row of the history, and set the random numbers."""
-        super().on_epoch_begin(net, dataset_train=dataset_train, dataset_valid=dataset_valid, **kwargs)
-        start_epoch(self.seed, len(self.history), torch.device(self.device))
-
-    # ---- training
-
-    def learn(self, sets: Sets) -> None:
-        """Train for the epochs that the history lacks, to the end or until a callback stops it.
-
-        Whatever ends it, callbacks see the end, and the history has complete epochs only.
+        In any case, also after an error, the network has the weights of the best epoch, the history has complete epochs
+        only, and callbacks are notified of the end.
         """
-        self.notify("on_train_begin", X=sets)
+        self.best_weights = self.best_weights or self._copy_weights()
+        self.notify("on_train_begin")
         try:
-            self.fit_loop(sets, epochs=self.max_epochs - len(self.history))
+            while len(self.history) < self.max_epochs and not self._is_stalled():
+                self._run_epoch(train, valid)
         except StopTraining:
-            pass  # a regular end, which early stopping asked for
+            pass
         finally:
-            while self.history and "train_loss" not in self.history[-1]:
+            if self.history and "duration" not in self.history[-1]:
                 del self.history[-1]
-            self.notify("on_train_end", X=sets)
+            self.module_.load_state_dict(self.best_weights)
+            self.module_.eval()
+            self.step, self.losses, self.best_weights = 0, [], {}
+            self.notify("on_train_end")
+        return self
 
-    def _set_training(self, training: bool = True) -> None:
-        """Only where it is not so already: to ask every module takes longer than some of their work."""
-        if self.module_.training != training:
-            super()._set_training(training)
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (n, n_outputs) of examples (n, n_chans, n_times) in evaluation mode, on the CPU."""
+        self._set_training(False)
+        return torch.cat([self.module_(part.to(self.device)).cpu() for part in x.split(2 * self.batch_size)])
 
-    def run_single_epoch(self, iterator: Batches | None, training: bool, prefix: str, step_fn: Any, **_: Any) -> None:
-        """All batches once, each with its row in the history."""
-        if iterator is None:
-            return
-        rows = self.history[-1]["batches"]
-        for batch in iterator:
-            self.notify("on_batch_begin", batch=batch, training=training)
-            step = step_fn(batch)
-            rows[-1] |= {f"{prefix}_loss": step["loss"].item(), f"{prefix}_batch_size": len(batch[0])}
-            self.notify("on_batch_end", batch=batch, training=training, **step)
-        self.history.record(f"{prefix}_batch_count", len(iterator))
+    def notify(self, event: str, **arguments: Any) -> None:
+        """Call a method of all callbacks."""
+        for callback in self.callbacks:
+            getattr(callback, event)(self, **arguments)
 
-    def train_step(self, batch: Any, **_: Any) -> dict[str, Tensor]:
-        """One step of the optimiser, if the numbers are finite."""
-        with self._watched(batch, training=True):
-            self.optimizer_.zero_grad()
-            step: dict[str, Tensor] = self.train_step_single(batch)
-            parameters = TeeGenerator(self.get_all_learnable_params())
-            self.notify("on_grad_computed", named_parameters=parameters, batch=batch, training=True)
-            self.optimizer_.step()
-        return step
+    # ---- epochs
 
-    def validation_step(self, batch: Any, **params: Any) -> Any:
-        """The loss of a batch in evaluation mode."""
-        with self._watched(batch, training=False):
-            return super().validation_step(batch, **params)
+    def _is_stalled(self) -> bool:
+        return self.early_stopping is not None and len(self.history) - best_epoch(self.history) >= self.early_stopping
 
-    def infer(self, x: Tensor, **_: Any) -> Tensor:
-        """The logits."""
-        logits: Tensor = self.module_(x.to(self.device))
-        return logits
+    def _run_epoch(self, train: TrainingBatches, valid: Iterable[Pair] | None) -> None:
+        began, epoch = time.perf_counter(), len(self.history) + 1
+        self.history.append({"epoch": epoch})
+        self.n_steps = len(train.sizes)
+        self.notify("on_epoch_begin", dataset_train=train, dataset_valid=valid)
+        self._set_training(True)
+        for shards in train.epoch(self.seed, epoch, self.step):
+            self._run_step(shards, train.sizes[self.step], train.n_shards)
+        mean = sum(loss * size for loss, size in zip(self.losses, train.sizes, strict=True)) / sum(train.sizes)
+        scores = {} if valid is None else self._validate(valid)
+        lr = max(group["lr"] for group in self.optimizer_.param_groups)
+        self.history[-1] |= {"train_loss": mean, **scores, "lr": lr, "duration": time.perf_counter() - began}
+        if best_epoch(self.history) == epoch:
+            self.best_weights = self._copy_weights()
+        self.notify("on_epoch_end", dataset_train=train, dataset_valid=valid)
+        self.step, self.losses = 0, []
 
-    def get_loss(self, y_pred: Tensor, y_true: Tensor, X: Tensor, training: bool = False) -> Tensor:
-        """The loss, which has to be finite."""
-        loss: Tensor = self.criterion_(y_pred, y_true.to(y_pred.device))
+    def _set_training(self, training: bool) -> None:
+        if self.module_.training != training:  # visiting all modules takes longer than some of their work
+            self.module_.train(training)
+
+    def _copy_weights(self) -> dict[str, Tensor]:
+        return {name: x.detach().clone() for name, x in self.module_.state_dict().items()}
+
+    # ---- steps
+
+    def _run_step(self, shards: Iterable[Pair], size: int, n_shards: int) -> None:
+        """One step of the optimiser, for a batch of ``size`` examples in all processes together."""
+        self._schedule_rates()
+        self.notify("on_batch_begin", training=True)
+        inputs: list[Tensor] = []
+        with self._diagnosing(inputs, self.step + 1, training=True):
+            loss, batch, logits = self._compute_gradients(shards, size, n_shards, inputs)
+            self._require_finite(loss, inputs)
+            if self.callbacks:
+                self.notify("on_grad_computed", named_parameters=list(self.module_.named_parameters()), training=True)
+            self._optimizer.step()
+        if not getattr(self._optimizer, "step_was_skipped", False):  # float16 skips steps with too large gradients
+            self._decay_weights()
+        self.step += 1
+        self.losses.append(loss.item())
+        self.notify("on_batch_end", batch=batch, training=True, loss=loss, y_pred=logits)
+
+    def _compute_gradients(
+        self, shards: Iterable[Pair], size: int, n_shards: int, inputs: list[Tensor]
+    ) -> tuple[Tensor, Pair, Tensor]:
+        """Mean loss of a batch, and the last shard with its logits; ``inputs`` collects the inputs of all shards."""
+        self._optimizer.zero_grad()
+        total = torch.zeros((), device=self.device)
+        for number, (x, y) in enumerate(shards, 1):
+            x, y = x.to(self.device), y.to(self.device)
+            inputs.append(x)
+            share = len(y) / size
+            with nullcontext() if number == n_shards else self.accelerator.no_sync(self.model):
+                logits = self.model(x)
+                loss = self.criterion_(logits, y)
+                self.accelerator.backward(loss * (share * self.accelerator.num_processes))  # processes are averaged
+            total = total + share * loss.detach()
+        return self.accelerator.reduce(total, reduction="sum"), (x, y), logits.detach()
+
+    def _schedule_rates(self) -> None:
+        if self.schedule is not None:
+            factor = self.schedule((len(self.history) - 1) * self.n_steps + self.step, self.n_steps)
+            for group, rate in zip(self.optimizer_.param_groups, self._rates, strict=True):
+                group["lr"] = rate * factor
+
+    @torch.no_grad()
+    def _decay_weights(self) -> None:
+        for group, decay in zip(self.optimizer_.param_groups, self._decays, strict=True):
+            if decay:
+                torch._foreach_mul_(group["params"], 1 - group["lr"] * decay)
+
+    def _require_finite(self, loss: Tensor, inputs: list[Tensor]) -> None:
         if not math.isfinite(loss.item()):
-            raise self._explained(X, training)
-        return loss
+            self._optimizer.zero_grad()  # gradients are not the cause
+            raise self._diagnosis(inputs, self.step + 1, training=True)
+        if self.accelerator.scaler is None:  # which checks gradients itself, and skips the step
+            grads = [p.grad for group in self.optimizer_.param_groups for p in group["params"]]
+            if not nonfinite.finite([grad for grad in grads if grad is not None]):
+                raise self._diagnosis(inputs, self.step + 1, training=True)
 
-    def on_grad_computed(self, net: Any, named_parameters: Any, batch: Any = None, **kwargs: Any) -> None:
-        """Require finite gradients before the optimiser uses them."""
-        super().on_grad_computed(net, named_parameters, batch=batch, **kwargs)
-        trained = (p.grad for group in self.optimizer_.param_groups for p in group["params"])
-        if not nonfinite.finite([grad for grad in trained if grad is not None]):
-            raise self._explained(batch[0], training=True)
+    # ---- validation
+
+    @torch.no_grad()
+    def _validate(self, valid: Iterable[Pair]) -> dict[str, float]:
+        """Loss and accuracy of a whole set."""
+        self._set_training(False)
+        rows: list[BatchScores] = []
+        for number, (x, y) in enumerate(valid, 1):
+            x = x.to(self.device)
+            with self._diagnosing([x], number, training=False):
+                logits = self.module_(x)
+            rows.append(BatchScores.of(logits, y, self.criterion_.weight))
+            if not math.isfinite(rows[-1].loss):
+                raise self._diagnosis([x], number, training=False)
+            loss = torch.tensor(rows[-1].loss / rows[-1].weight)
+            self.notify("on_batch_end", batch=(x, y), training=False, loss=loss, y_pred=logits)
+        mean, accuracy = summarize(gather(self.accelerator, rows), self.balanced_accuracy)
+        return {"valid_loss": mean, "valid_accuracy": accuracy}
+
+    # ---- numbers that are not finite
 
     @contextmanager
-    def _watched(self, batch: Any, training: bool) -> Iterator[None]:
-        """Say where it was, if the numbers were such that a matrix function refused them."""
+    def _diagnosing(self, inputs: list[Tensor], batch: int, training: bool) -> Iterator[None]:
+        """Explain errors of matrix functions that refused their input."""
         try:
             yield
         except nonfinite.NUMERICAL_ERRORS as error:
-            if nonfinite.find_culprit(self.module_, batch[0].to(self.device)) is not None:
-                raise self._explained(batch[0], training) from error
-            error.add_note(f"This was in epoch {len(self.history)}, batch {self._batch()}.")
+            if any(nonfinite.find_culprit(self.module_, x) for x in inputs):
+                raise self._diagnosis(inputs, batch, training) from error
+            error.add_note(f"This was in epoch {len(self.history)}, batch {batch}.")
             raise
 
-    def _batch(self) -> int:
-        return len(self.history[-1]["batches"])
+    def _diagnosis(self, inputs: list[Tensor], batch: int, training: bool) -> Exception:
+        return nonfinite.diagnose(self.module_, inputs, len(self.history), batch, self.lr, training)
 
-    def _explained(self, x: Tensor, training: bool) -> NonFiniteLossError:
-        found = nonfinite.find_culprit(self.module_, x.to(self.device))
-        culprit, remedy = found or ("all outputs are finite, but too large for the loss", "Take a smaller lr.")
-        remedy = remedy.replace("a smaller lr", f"a smaller lr than {self.lr:g}")
-        return NonFiniteLossError(len(self.history), self._batch(), culprit, remedy, training)
+
+def _initialize(callbacks: Sequence[Callback]) -> list[Callback]:
+    for callback in callbacks:
+        if isinstance(callback, type) or not hasattr(callback, "on_epoch_end"):
+            raise ParameterError(f"callbacks has {callback!r}; instances of gbwatt.decoding.Callback are needed.")
+        callback.initialize()
+    return list(callbacks)

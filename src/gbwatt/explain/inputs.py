@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -198,7 +198,7 @@ def network(model: Model) -> nn.Module:
     if isinstance(model, nn.Module):
         return model
     check_is_fitted(model, "net_")
-    return cast(nn.Module, model.net_.module_)
+    return model.net_.module_
 
 
 @contextmanager
