@@ -1,4 +1,4 @@
-"""``python -m gbwatt``: the command line."""
+"""Run the command line by ``python -m gbwatt``."""
 
 from gbwatt.cli import main
 

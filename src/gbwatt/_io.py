@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -58,10 +59,27 @@ def plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def to_json(value: Any) -> str:
-    """JSON text of what has an exact form in it; an error names what has none."""
+def without_nan(value: Any) -> Any:
+    """Replace NaN and infinities, which standard JSON does not have, by None.
+
+    Use it for documents that other programs read.  Files that only this package reads keep the exact values.
+
+    Examples
+    --------
+    >>> without_nan({"kappa": float("nan"), "shares": (0.5, float("inf"))})
+    {'kappa': None, 'shares': [0.5, None]}
+    """
+    if isinstance(value, Mapping):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def to_json(value: Any, indent: int | None = 2) -> str:
+    """JSON text of a value; values that JSON cannot represent raise an error."""
     try:
-        return json.dumps(value, indent=2, ensure_ascii=False, default=_no_json)
+        return json.dumps(value, indent=indent, ensure_ascii=False, default=_no_json)
     except (TypeError, ValueError, RecursionError) as error:  # a key that is no text, a circular reference
         raise ModelFileError(f"this cannot be written as JSON: {error}.") from None
 

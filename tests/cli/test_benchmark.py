@@ -203,7 +203,7 @@ def workers(pid: int) -> list[int]:
         (["--subjects", "1,x"], "numbers and ranges"),
         (["--subjects", "99"], "99"),
         (["--seeds", "0"], "seeds=0 must be a whole number, 1 or more"),
-        (["--root", "/nowhere"], "root='/nowhere' is no folder"),
+        (["--root", "/nowhere"], "root='/nowhere' is not a folder"),
         (["--dataset", "mamen"], "mamem"),
         (["--simulated", "maybe"], "simulated"),
         (["--set", "models.0.model=spdnt"], "Did you mean 'spdnet'"),

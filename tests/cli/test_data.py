@@ -110,7 +110,7 @@ def test_what_cannot_be_scored_is_described_all_the_same(tmp_path, y, reason):
     [
         (["describe", "simulated-mii"], "Did you mean 'simulated-mi'"),
         (["describe", "simulated-mi", "--subject", "10"], "it has 1-9"),
-        (["describe", "mamem-ssvep-ii", "--root", "/nowhere"], "root='/nowhere' is no folder"),
+        (["describe", "mamem-ssvep-ii", "--root", "/nowhere"], "root='/nowhere' is not a folder"),
         (["describe", "simulated-mi", "--option", "dificulty=1"], "Did you mean 'difficulty'"),
         (["describe", "nowhere.npz"], "nowhere.npz does not exist"),
     ],

@@ -195,8 +195,22 @@ def test_what_is_no_model_is_refused(refused, trained, recordings, tmp_path):
     assert "truncated" in refused("evaluate", trained["folder"], "--dataset", recordings)
 
 
-def test_a_data_set_must_be_named(run, trained):
-    assert run("evaluate", trained["folder"]).exit_code == 2
+def test_by_default_the_test_trials_of_the_training_recordings_are_scored(run_json, recordings, tmp_path):
+    trained = run_json("train", "--dataset", recordings, "--subject", "2", "--max-epochs", "1", "-o", tmp_path / "m")
+    found = run_json("evaluate", tmp_path / "m")
+    assert (found["dataset"], found["subject"], found["part"]) == (recordings, 2, "test")
+    assert {name: found[name] for name in trained["test"]} == trained["test"]
+    assert run_json("evaluate", tmp_path / "m", "--dataset", recordings) == found  # the same subject, too
+    assert run_json("evaluate", tmp_path / "m", "--subject", "1")["subject"] == 1
+
+
+def test_without_a_record_of_the_training_a_data_set_must_be_given(refused, trained, tmp_path):
+    (tmp_path / "m" / "training.json").unlink()
+    assert "give --dataset" in refused("evaluate", trained["folder"])
+
+
+def test_a_split_that_does_not_exist_is_named(refused, trained):
+    assert "split=3 does not exist" in refused("evaluate", trained["folder"], "--split", "3")
 
 
 def write_epochs(trials, file, event_id, **info):

@@ -50,7 +50,7 @@ def test_what_cannot_be_built_here_says_why(run, run_json, absent):
     assert "pip install" in row["reason"]
     shown = run("models").stdout
     assert "a model of [nowhere]" in shown
-    assert "Not here: nowhere is not installed: pip install 'gbwatt[nowhere]'" in shown
+    assert "Not available: nowhere is not installed: pip install 'gbwatt[nowhere]'" in shown
 
 
 def test_a_wrong_task_is_refused(refused):

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from gbwatt.cli import app as program
-from gbwatt.cli.options import key_values, numbers, to_json
+from gbwatt.cli.options import key_values, numbers, print_json, require_free
 from gbwatt.errors import ParameterError
 
 
@@ -38,9 +38,45 @@ def test_other_texts_are_refused_with_the_name_of_the_argument(text):
         numbers("subjects", text)
 
 
-def test_documents_have_no_number_that_json_does_not_have():
-    text = to_json({"a": float("nan"), "b": [1.5, float("inf")], "c": {"d": "µ"}})
-    assert json.loads(text) == {"a": None, "b": [1.5, None], "c": {"d": "µ"}}
+def test_documents_have_no_number_that_json_does_not_have(capsys):
+    print_json({"a": float("nan"), "b": [1.5, float("inf")], "c": {"d": "µ"}})
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [1.5, None], "c": {"d": "µ"}}
+
+
+# ---- output paths
+
+
+@pytest.mark.parametrize("kind", ["model", "explanation", "report"])
+def test_what_does_not_exist_may_be_written(tmp_path, kind):
+    require_free(tmp_path / "new", kind=kind, force=False)
+
+
+@pytest.mark.parametrize("kind", ["model", "explanation"])
+def test_folders_must_be_empty_unless_forced(tmp_path, kind):
+    require_free(tmp_path, kind=kind, force=False)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ParameterError, match=r"already exists.*--force"):
+        require_free(tmp_path, kind=kind, force=False)
+    with pytest.raises(ParameterError, match="is a file"):
+        require_free(tmp_path / "config.json", kind=kind, force=True)
+
+
+def test_force_replaces_outputs_of_the_same_kind_only(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "page.html").write_text("<!DOCTYPE html><title>a report</title>")
+    require_free(tmp_path, kind="explanation", force=True)
+    require_free(tmp_path / "page.html", kind="report", force=True)
+    with pytest.raises(ParameterError, match="not a model"):
+        require_free(tmp_path, kind="model", force=True)
+    with pytest.raises(ParameterError, match="not a report"):
+        require_free(tmp_path / "mine.txt", kind="report", force=True)
+    with pytest.raises(ParameterError, match="is a folder"):
+        require_free(tmp_path, kind="report", force=True)
+    with pytest.raises(ParameterError, match="no folder"):
+        require_free(tmp_path / "none" / "page.html", kind="report", force=True)
+
+
+# ---- errors
 
 
 class OwnError(Exception):

@@ -56,7 +56,8 @@ def test_without_arguments_it_works_on_simulated_recordings(run):
     assert "epoch 1/1" in shown.stderr
     folder = Path("gbwatt-models/simulated-ssvep-s1-gbwatt-seed0")
     assert GBWAttClassifier.from_pretrained(folder).recipe == "best"
-    assert f"gbwatt evaluate {folder} --dataset simulated-ssvep --subject 1" in shown.stdout
+    assert f"gbwatt evaluate {folder}\n" in shown.stdout
+    assert f"gbwatt explain {folder}\n" in shown.stdout
 
 
 def test_the_result_is_that_of_the_saved_model_on_trials_it_has_not_seen(run_json, recordings, tmp_path):
@@ -157,7 +158,7 @@ def test_threads_are_set(run_json, recordings, monkeypatch):
         (["--model", "mbeegse", "--option", "dropout=0.1"], "option of mbeegse='dropout' is not known"),
         (["--lr", "-1"], "lr=-1.0 must be"),
         (["--lr", "0"], "lr=0.0 must be"),
-        (["--dataset", "mamem-ssvep-ii", "--root", "/nowhere"], "root='/nowhere' is no folder"),
+        (["--dataset", "mamem-ssvep-ii", "--root", "/nowhere"], "root='/nowhere' is not a folder"),
         (["--read", "difficult=1"], "Did you mean 'difficulty'"),
         (["--source", "moab"], "source='moab'"),
     ],
@@ -181,17 +182,16 @@ def test_one_class_is_named(refused, recordings, tmp_path):
     assert "has one class, 'left'" in refused("train", "--dataset", tmp_path / "left.npz")
 
 
-def test_a_recording_is_read_as_told_and_evaluated_the_same_way(run, run_json, refused, tmp_path):
+def test_a_recording_is_read_as_told_and_evaluated_the_same_way(run_json, refused, tmp_path):
     file = write_recording(tmp_path / "mine_raw.fif")
     assert "--read tmin=0.5" in refused("train", "--dataset", file)
     reading = ("--read", "tmin=0", "--read", "tmax=0.6")
     found = run_json("train", "--dataset", file, *reading, *FEW, "-o", tmp_path / "m")
     assert found["reading"] == {"tmin": 0, "tmax": 0.6}
-    again = run_json("evaluate", tmp_path / "m", "--dataset", file, *reading)
-    assert again["accuracy"] == found["test"]["accuracy"]
-    assert set(again["uses"]) == {"unseen"}
-    said = run("train", "--dataset", file, *reading, *FEW, "-o", tmp_path / "n").stdout
-    assert f"--dataset {file} --subject 1 --read tmin=0 --read tmax=0.6" in said
+    for options in ((), ("--dataset", file), ("--dataset", file, *reading)):
+        again = run_json("evaluate", tmp_path / "m", *options)
+        assert again["accuracy"] == found["test"]["accuracy"]
+        assert set(again["uses"]) == {"unseen"}
     other = run_json("evaluate", tmp_path / "m", "--dataset", file, "--read", "tmin=0.1", "--read", "tmax=0.7")
     assert set(other["uses"]) == {"unknown"}
 
@@ -218,7 +218,7 @@ def test_force_replaces_models_and_nothing_else(refused, recordings, tmp_path):
     (tmp_path / "project" / "config.json").write_text("{}")
     (tmp_path / "project" / "README.md").write_text("mine")
     said = refused("train", "--dataset", recordings, *FEW, "-o", tmp_path / "project", "--force")
-    assert "--force replaces models only" in said
+    assert "is not a model of gbwatt" in said
     assert (tmp_path / "project" / "README.md").read_text() == "mine"
 
 
@@ -259,7 +259,7 @@ def test_an_interrupted_training_goes_on_from_its_checkpoint(run, run_json, inte
     stopped = run(*arguments, "--checkpoint", tmp_path / "state", "-o", tmp_path / "m")
     patch.undo()
     assert stopped.exit_code == 130
-    assert f"after epoch 2 of 6: its state is in {tmp_path / 'state'}" in stopped.stderr
+    assert f"after epoch 2 of 6. The state is saved in {tmp_path / 'state'}" in stopped.stderr
     assert "the same command again" in stopped.stderr
     assert not (tmp_path / "m").exists()
     resumed = run(*arguments, "--checkpoint", tmp_path / "state", "-o", tmp_path / "m")

@@ -1,15 +1,12 @@
-"""Means, spreads, paired tests and intervals against numbers worked out by hand."""
+"""Means, spreads and paired tests against numbers worked out by hand."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from gbwatt.errors import ParameterError
-from gbwatt.experiments.statistics import compare, holm, summarize, wilson
+from gbwatt.experiments.statistics import compare, holm, summarize
 
 
 def test_summary_is_the_mean_of_subjects_with_both_spreads():
@@ -112,23 +109,3 @@ def test_holm_counts_only_tests_that_were_made():
     assert holm([None, 0.02, None, 0.5]) == pytest.approx([None, 0.04, None, 0.5])
     assert holm([0.3]) == [0.3]
     assert holm([]) == []
-
-
-@pytest.mark.parametrize(("hits", "n"), [(0, 20), (1, 20), (50, 100), (99, 100), (288, 288)])
-def test_wilson_solves_its_equation(hits, n):
-    """The bounds p satisfy (hits / n - p)² = z² p (1 - p) / n, with z the quantile of the normal distribution."""
-    z = stats.norm.ppf(0.975)
-    for bound in wilson(hits, n):
-        assert (hits / n - bound) ** 2 == pytest.approx(z**2 * bound * (1 - bound) / n, abs=1e-12)
-
-
-def test_wilson_contains_the_share_and_narrows_with_n():
-    small, large = wilson(7, 10), wilson(700, 1000)
-    assert small[0] < large[0] < 0.7 < large[1] < small[1]
-    assert math.isclose(wilson(5, 10)[0], 1 - wilson(5, 10)[1])
-
-
-@pytest.mark.parametrize(("hits", "n", "level"), [(3, 2, 0.95), (-1, 2, 0.95), (0, 0, 0.95), (1, 2, 1.0)])
-def test_wilson_refuses_what_is_no_count(hits, n, level):
-    with pytest.raises(ParameterError, match="must"):
-        wilson(hits, n, level)

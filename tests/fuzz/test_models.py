@@ -11,7 +11,6 @@ import shutil
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ import torch
 from safetensors.torch import load, save
 
 from gbwatt import _io
-from gbwatt.decoding import EEGDecoder, training_record
+from gbwatt.decoding import EEGDecoder, TrainingRecord, training_record
 from gbwatt.models import registry
 from tests.decoding.tiny import make_trials, register_tiny
 from tests.fuzz.damage import Tally, damaged
@@ -53,9 +52,8 @@ def original(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model") / "original"
     decoder = EEGDecoder("tiny", max_epochs=2, lr=0.05, validation=0.3, class_weight="balanced").fit(X, Y)
     decoder.save_pretrained(folder)
-    split = SimpleNamespace(train=np.arange(12), valid=np.arange(12, 16))
-    with_model = SimpleNamespace(save_pretrained=lambda _: None)
-    training_record.save(with_model, folder, {"dataset": "mine.npz", "subject": 1, "data": "0123", "epochs": 2}, split)
+    seen = {"train": list(range(12)), "valid": list(range(12, 16))}
+    TrainingRecord(dataset="mine.npz", subject=1, data="0123", epochs=2, seen=seen).write(folder)
     yield folder
     registry._MODELS.pop("tiny", None)
 
@@ -68,7 +66,7 @@ def folder(original, tmp_path):
 def outcome(folder: Path) -> tuple[Any, ...]:
     """All that a user sees of a folder."""
     decoder = EEGDecoder.from_pretrained(folder)
-    return decoder.predict_proba(X), decoder.predict(X), training_record.read(folder)
+    return decoder.predict_proba(X), decoder.predict(X), TrainingRecord.read(folder)
 
 
 def outcome_in_limited_memory(folder: Path) -> tuple[Any, ...]:

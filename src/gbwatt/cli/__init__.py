@@ -1,4 +1,4 @@
-"""The command line: one file for each subcommand, which parses, calls and prints."""
+"""The command line interface: one module for each subcommand."""
 
 from gbwatt.cli.app import main
 

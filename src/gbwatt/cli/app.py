@@ -1,7 +1,7 @@
-"""``gbwatt``: the commands together, and how errors leave it.
+"""The command line application: its commands, and how errors are reported.
 
-Exit codes: 0 done, 1 an unexpected failure (with its traceback), 2 a wrong argument or file, 3 some runs failed and the
-others are done, 130 interrupted by Ctrl-C.  Errors are a line on stderr; with ``--json``, stdout has one document.
+Exit codes: 0 success, 1 unexpected error (with traceback), 2 wrong argument or file, 3 some runs failed and the others
+are done, 130 interrupted by Ctrl-C.  Errors are printed to stderr; with ``--json``, stdout has a single document.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ app.add_typer(corpus.app, name="corpus")
 app.add_typer(store.app, name="store")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         Console().print(gbwatt.__version__, highlight=False)
         raise typer.Exit
 
@@ -48,7 +48,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     _: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Riemannian self-attention for EEG."""
@@ -61,30 +61,30 @@ def version() -> None:
 
 
 def main() -> None:
-    """Run the command line; warnings, and errors that the user can mend, are printed as a line."""
+    """Run the command line.  Warnings and user errors are printed without a traceback."""
     warnings.showwarning = _show_warning
     try:
         app()
     except Exception as error:
-        if not mendable(error):
+        if not is_user_error(error):
             raise
-        if os.environ.get("RANK", "0") == "0":  # of several processes that do one thing, one says what is wrong
-            _say("[bold red]error:[/]", str(error))
+        if os.environ.get("RANK", "0") == "0":  # only one of several cooperating processes reports the error
+            _print_message("[bold red]error:[/]", str(error))
         sys.exit(2)
 
 
-def mendable(error: Exception) -> bool:
-    """Whether an error is the user's to mend.
+def is_user_error(error: Exception) -> bool:
+    """Whether the user can fix the cause of an error.
 
-    So are those with a name of their own in this package, which say what to do; missing packages; files.
+    True for exceptions of this package, which say what to do, missing packages, and errors of the file system.
     """
-    ours = type(error).__module__.partition(".")[0] == gbwatt.__name__
-    return ours or isinstance(error, ImportError | OSError)
+    is_own = type(error).__module__.partition(".")[0] == gbwatt.__name__
+    return is_own or isinstance(error, ImportError | OSError)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    _say("[bold yellow]warning:[/]", str(message))
+    _print_message("[bold yellow]warning:[/]", str(message))
 
 
-def _say(kind: str, text: str) -> None:
-    Console(stderr=True, soft_wrap=True).print(f"{kind} {escape(visible_lines(text))}", highlight=False)
+def _print_message(label: str, text: str) -> None:
+    Console(stderr=True, soft_wrap=True).print(f"{label} {escape(visible_lines(text))}", highlight=False)

@@ -11,6 +11,7 @@ from rich.console import Console
 from gbwatt._validation import check_one_of
 from gbwatt.cli.options import (
     AsJson,
+    ModelFolder,
     Reading,
     Root,
     SourceName,
@@ -20,10 +21,10 @@ from gbwatt.cli.options import (
     Threads,
     print_json,
     reading,
+    require_free,
     require_writable,
     use_threads,
 )
-from gbwatt.errors import ParameterError
 
 if TYPE_CHECKING:
     from gbwatt.report.explanation_figures import NamedFigure
@@ -32,7 +33,7 @@ CAPTIONS = "captions.md"
 
 
 def explain(
-    folder: Annotated[Path, typer.Argument(help="Folder of a model saved by `gbwatt train`.")],
+    folder: ModelFolder,
     dataset: TestedDataset = None,
     subject: TestedSubject = None,
     split: TestedSplit = None,
@@ -51,19 +52,19 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Explain a model on test trials: print findings, and write figures with captions as SVG and PNG."""
-    _require_free(output, force)
+    require_free(output, kind="explanation", force=force)
     require_writable(output)
-    from gbwatt.decoding.evaluation import Asked, open_tested
+    from gbwatt.decoding import EvaluationSet
     from gbwatt.explain import METHODS, Explanation
     from gbwatt.report.explanation_figures import explanation_figures
 
     check_one_of("method", method, tuple(METHODS))
     use_threads(threads)
-    tested = open_tested(folder, Asked(dataset, subject, split, reading(source, read)), root)
+    tested = EvaluationSet.open(folder, dataset, subject=subject, split=split, reading=reading(source, read), root=root)
     explanation = Explanation(tested.decoder, tested.trials, method)
     findings = [*filter(None, [tested.warning]), *explanation.findings()]
     figures = list(explanation_figures(explanation))
-    title = f"{tested.decoder.model} in {folder}, on {tested.what}, by {method}"
+    title = f"{tested.decoder.model} in {folder}, on {tested.description}, by {method}"
     files = _save(figures, output, title, findings)
     if as_json:
         about = {"model": tested.decoder.model, "dataset": tested.dataset, "split": tested.split}
@@ -73,16 +74,6 @@ def explain(
     for text in (f"{title}:", *findings):
         console.print(text, highlight=False, markup=False)
     console.print(f"{len(figures)} figures and {CAPTIONS} written to {output}", highlight=False, markup=False)
-
-
-def _require_free(output: Path, force: bool) -> None:
-    if output.exists() and not output.is_dir():
-        raise ParameterError(f"output={str(output)!r} is a file; a folder is needed: choose another with -o.")
-    if output.is_dir() and any(output.iterdir()) and not force:
-        raise ParameterError(
-            f"output={str(output)!r} is not empty; choose another with -o, or replace figures of the same name with "
-            "--force."
-        )
 
 
 def _save(figures: list[NamedFigure], output: Path, title: str, findings: list[str]) -> list[str]:

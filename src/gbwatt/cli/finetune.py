@@ -13,9 +13,8 @@ import typer
 from rich.console import Console
 
 from gbwatt._validation import check_one_of
-from gbwatt.cli.options import INTERRUPTED, AsJson, key_values, print_json, require_writable, to_json
-from gbwatt.cli.output import accuracy, confusion_table, percent
-from gbwatt.cli.train import holds_model
+from gbwatt.cli.options import INTERRUPTED, AsJson, holds_model, key_values, print_json, require_writable
+from gbwatt.cli.output import confusion_table, percent
 from gbwatt.decoding import training_record
 from gbwatt.errors import ParameterError
 
@@ -157,11 +156,12 @@ def _record(
     from dataclasses import asdict
 
     from gbwatt.clinical.runs import environment
+    from gbwatt.decoding.metrics import Accuracy
     from gbwatt.experiments.statistics import weighted_f1
 
     confusion = result.scores["confusion"]
     hits = sum(row[place] for place, row in enumerate(confusion))
-    counts = accuracy(hits, sum(map(sum, confusion)))
+    counts = Accuracy.of(hits, sum(map(sum, confusion)))._asdict()
     return {
         "corpus": corpus.name,
         "data": corpus.fingerprint,
@@ -201,57 +201,59 @@ def _save(model: PretrainedClassifier, corpus: Corpus, record: Mapping[str, Any]
     from gbwatt.models.serialization import save_pretrained
 
     summary = _training_record(model, corpus, record)
-    trained = {**summary["training"], **{name: summary[name] for name in ("seed", "epochs", "best_epoch")}}
+    trained = {**summary.training, "seed": summary.seed, "epochs": summary.epochs, "best_epoch": summary.best_epoch}
     extra = {
         "weights began as": model.initialisation,
         "balanced accuracy": record["test"]["balanced_accuracy"],
         "multiply epochs by": 1.0,
-        "training": {**trained, "at_best_epoch": summary["at_best_epoch"]},
+        "training": {**trained, "at_best_epoch": summary.at_best_epoch},
     }
     steps = list(corpus.header["steps"])
     (output / training_record.FILE).unlink(missing_ok=True)  # the record of a model that is replaced
     save_pretrained(model, output, name=model.name, class_names=corpus.class_names, preprocessing=steps, extra=extra)
-    _io.write_atomically(output / training_record.FILE, to_json(_io.sealed(to_json(summary))).encode())
-    _io.write_atomically(output / RECORD, to_json(dict(record)).encode())
+    summary.write(output)
+    _io.write_atomically(output / RECORD, _io.to_json(_io.without_nan(dict(record)), indent=None).encode())
     shutil.rmtree(output / CHECKPOINT, ignore_errors=True)
 
 
-def _training_record(model: PretrainedClassifier, corpus: Corpus, record: Mapping[str, Any]) -> dict[str, Any]:
+def _training_record(
+    model: PretrainedClassifier, corpus: Corpus, record: Mapping[str, Any]
+) -> training_record.TrainingRecord:
     """Return the record in the form of ``gbwatt train``.  A corpus has one subject, itself, and no trial numbers."""
     test, history = record["test"], record["history"]
     settings = {name: value for name, value in record["training"].items() if name not in ("seed", "early_stopping")}
     best = {name: value for name, value in history[record["best_epoch"] - 1].items() if name != "step_losses"}
     parts = {"train": "train", "valid": "valid", "test": "eval"}
-    return {
-        "status": "done",
-        "dataset": corpus.name,
-        "subject": 1,
-        "split": None,
-        "tested_on": "the official evaluation part",
-        "simulated": False,
-        "data": corpus.fingerprint[:16],
-        "reading": {},
-        "trials": {name: len(corpus.part(part)) for name, part in parts.items()},
-        "model": model.name,
-        "options": record["options"],
-        "seed": record["training"]["seed"],
-        "checkpoint": None,
-        "versions": record["versions"],
-        "recipe": None,
-        "training": settings,
-        "early_stopping": record["training"]["early_stopping"],
-        "epochs": len(history),
-        "best_epoch": record["best_epoch"],
-        "at_best_epoch": best,
-        "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
-        "seconds": record["seconds"],
-        "test": {
+    return training_record.TrainingRecord(
+        status="done",
+        dataset=corpus.name,
+        subject=1,
+        split=None,
+        tested_on="the official evaluation part",
+        simulated=False,
+        data=corpus.fingerprint[:16],
+        reading={},
+        trials={name: len(corpus.part(part)) for name, part in parts.items()},
+        model=model.name,
+        options=record["options"],
+        seed=record["training"]["seed"],
+        checkpoint=None,
+        versions=record["versions"],
+        recipe=None,
+        training=settings,
+        early_stopping=record["training"]["early_stopping"],
+        epochs=len(history),
+        best_epoch=record["best_epoch"],
+        at_best_epoch=best,
+        parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
+        seconds=record["seconds"],
+        test={
             **test,
             "chance": max(map(sum, test["confusion"])) / test["n"],
             "class_names": record["class_names"],
         },
-        "seen": {"train": [], "valid": []},
-    }
+        seen={"train": [], "valid": []},
+    )
 
 
 # ---- output

@@ -1,4 +1,4 @@
-"""``gbwatt models``: which models there are, and whether they can be built here."""
+"""``gbwatt models``: list the available models."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rich.text import Text
 from gbwatt.cli.options import AsJson, print_json
 from gbwatt.errors import InputError
 
-#: What models that are not for tasks are counted for: windows of TUAB.
+#: Input for which the parameters of models for corpora are counted: windows of TUAB.
 _CORPUS: dict[str, Any] = {"n_chans": 23, "n_outputs": 2, "n_times": 2000, "sfreq": 200.0, "weights": "random"}
 
 
 def models(
-    task: Annotated[str, typer.Option(help="Count parameters for this task of the paper: mi, ssvep or ern.")] = "mi",
+    task: Annotated[str, typer.Option(help="Task for which parameters are counted: mi, ssvep or ern.")] = "mi",
     as_json: AsJson = False,
 ) -> None:
-    """Models by name, what must be installed for them, and how many parameters they have."""
+    """List all models, the packages they require, and their numbers of parameters."""
     from gbwatt.models import list_models
     from gbwatt.models.presets import find_task
 
@@ -31,34 +31,34 @@ def models(
         return
     console = Console()
     shape = f"{signal.n_chans} channels, {signal.n_times} samples, {signal.n_outputs} classes"
-    table = Table("name", "what it is", "extra", "here", title=f"Models; parameters for {task} ({shape})")
+    table = Table("name", "description", "extra", "available", title=f"Models; parameters for {task} ({shape})")
     table.add_column("parameters", justify="right")
     for row in rows:
         count = "-" if row["parameters"] is None else str(row["parameters"])
-        here = Text("yes") if row["here"] else Text("no", style="yellow")
-        table.add_row(Text(row["name"]), Text(row["summary"]), Text(row["extra"] or "-"), here, count)
+        available = Text("yes") if row["here"] else Text("no", style="yellow")
+        table.add_row(Text(row["name"]), Text(row["summary"]), Text(row["extra"] or "-"), available, count)
     console.print(table)
-    console.print("Those for corpora: 23 channels, 2000 samples, 2 classes.", highlight=False)
+    console.print("Models for corpora: 23 channels, 2000 samples, 2 classes.", highlight=False)
     for reason in dict.fromkeys(row["reason"] for row in rows if row["reason"]):
-        console.print(f"Not here: {reason}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"Not available: {reason}", highlight=False, markup=False, soft_wrap=True)
     console.print("Next: gbwatt train --model NAME", highlight=False)
 
 
 def _row(name: str, task: str) -> dict[str, Any]:
-    """What is registered, and what came of an attempt to build it."""
+    """Registered properties of a model, and whether it can be built."""
     from gbwatt.models import create, entry
 
-    found = entry(name)
+    registered = entry(name)
     count, reason = None, None
     try:
-        model = create(name, task=task) if found.for_tasks else create(name, **_CORPUS)
+        model = create(name, task=task) if registered.for_tasks else create(name, **_CORPUS)
         count = sum(p.numel() for p in model.parameters() if p.requires_grad)
     except (InputError, ImportError) as error:
         reason = str(error)
     return {
         "name": name,
-        "summary": found.summary,
-        "extra": found.extra,
+        "summary": registered.summary,
+        "extra": registered.extra,
         "here": reason is None,
         "reason": reason,
         "parameters": count,

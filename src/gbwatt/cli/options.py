@@ -1,113 +1,110 @@
-"""What the commands share: arguments that mean the same everywhere, how they are read, and JSON."""
+"""Options that several commands share, how they are parsed, checks of output paths, and JSON output."""
 
 from __future__ import annotations
 
 import json
-import math
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
 
+from gbwatt import _io
 from gbwatt._validation import check_at_least
-from gbwatt.errors import ParameterError
+from gbwatt.errors import ModelFileError, ParameterError
 
-if TYPE_CHECKING:
-    from gbwatt.data import Trials
-    from gbwatt.data.datasets import Dataset
-    from gbwatt.data.splits import Split
-
-_MOST = 10_000  # numbers in a range
-#: Exit code after Ctrl-C, as shells have it.
+_MAX_RANGE = 10_000  # numbers in a range
+#: Exit code after Ctrl-C, as in shells.
 INTERRUPTED = 130
 
 
-def _folder(root: Path | None) -> Path | None:
+def _existing_folder(root: Path | None) -> Path | None:
     if root is not None and not root.expanduser().is_dir():
-        raise ParameterError(f"root={str(root)!r} is no folder; it is the one that has the recordings.")
+        raise ParameterError(f"root={str(root)!r} is not a folder; give the folder of the recordings.")
     return root
 
 
+_DATASET = "A data set of `gbwatt data list`, moabb:NAME, or a file"
+
+ModelFolder = Annotated[Path, typer.Argument(help="Folder of a saved model.")]
 Root = Annotated[
     Path | None,
-    typer.Option(callback=_folder, help="Folder of recordings, instead of GBWATT_DATA or ~/gbwatt_data."),
+    typer.Option(callback=_existing_folder, help="Folder of recordings; default: $GBWATT_DATA, else ~/gbwatt_data."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else, on stdout.")]
-DatasetName = Annotated[str, typer.Option(help="A data set of `gbwatt data list`, moabb:NAME, or a file.")]
-Subject = Annotated[int | None, typer.Option(help="Number of the subject; by default the first.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print a single JSON document to stdout.")]
+DatasetName = Annotated[str, typer.Option(help=f"{_DATASET}.")]
+Subject = Annotated[int | None, typer.Option(help="Number of the subject; default: the first.")]
 SourceName = Annotated[
-    str | None, typer.Option("--source", help="Form of the files; by default the first that is there.")
+    str | None, typer.Option("--source", help="File source (gdf, processed, moabb); default: the first available.")
 ]
 Reading = Annotated[
     list[str] | None,
-    typer.Option("--read", help="Option of the reader, e.g. tmin=0.5 and tmax=4 for a recording; repeatable."),
+    typer.Option("--read", help="Option of the file reader, e.g. tmin=0.5 or tmax=4 of a recording; repeatable."),
 ]
 TestedDataset = Annotated[
-    str | None,
-    typer.Option(
-        "--dataset", help="A data set of `gbwatt data list`, moabb:NAME, or a file; by default that of training."
-    ),
+    str | None, typer.Option("--dataset", help=f"{_DATASET}; default: the one used for training.")
 ]
 TestedSubject = Annotated[
-    int | None, typer.Option("--subject", help="Number of the subject; by default that of training, or the first.")
+    int | None, typer.Option("--subject", help="Number of the subject; default: the one used for training.")
 ]
 TestedSplit = Annotated[
-    int | None, typer.Option("--split", help="Which of the subject's splits; by default that of training.", min=0)
+    int | None, typer.Option("--split", help="Number of the split; default: the one used for training.", min=0)
 ]
-SplitNumber = Annotated[int, typer.Option(help="Which of the subject's splits, where there are several.", min=0)]
-Threads = Annotated[int | None, typer.Option(help="Threads of torch; by default all cores.", min=1)]
+SplitNumber = Annotated[int, typer.Option(help="Number of the split, for data sets with several per subject.", min=0)]
+Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
+Threads = Annotated[int | None, typer.Option(help="Number of torch threads; default: all cores.", min=1)]
 
 
 def key_values(texts: list[str] | None, name: str = "option") -> dict[str, Any]:
-    """``key=value`` as arguments; values are JSON where they can be read as such, else text.
+    """Parse ``key=value`` options; values are read as JSON if possible, else as text.
 
     Examples
     --------
     >>> key_values(["theta=1.5", "metric=bures-wasserstein", "features=false"])
     {'theta': 1.5, 'metric': 'bures-wasserstein', 'features': False}
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in texts or ():
         key, equals, value = text.partition("=")
         if not (key and equals):
             raise typer.BadParameter(f"--{name} {text!r} is not of the form key=value.")
-        if key in found:
+        if key in values:
             raise typer.BadParameter(f"--{name} has {key} twice.")
         try:
-            found[key] = json.loads(value)
+            values[key] = json.loads(value)
         except (ValueError, RecursionError):
-            found[key] = value
-    return found
+            values[key] = value
+    return values
 
 
 def numbers(name: str, text: str) -> list[int]:
-    """Whole numbers and ranges, in their order.
+    """Parse whole numbers and ranges, in their order.
 
     Examples
     --------
     >>> numbers("subjects", "1,2,5-7")
     [1, 2, 5, 6, 7]
     """
-    found: list[int] = []
+    parsed: list[int] = []
     for part in text.split(","):
         first, dash, last = (piece.strip() for piece in part.partition("-"))
         digits = first.isdecimal() and (last.isdecimal() if dash else True) and max(len(first), len(last)) < 10
         if not digits or (dash and int(last) < int(first)):
-            raise ParameterError(f"{name}={text!r} has {part!r}; numbers and ranges are needed, such as 1,2,5-7.")
-        if dash and int(last) - int(first) >= _MOST:
-            raise ParameterError(f"{name}={text!r} has {part!r}; at most {_MOST} numbers are possible.")
-        found.extend(range(int(first), int(last or first) + 1))
-    twice = [number for number, count in Counter(found).items() if count > 1]
-    if twice:
-        raise ParameterError(f"{name}={text!r} has {twice[0]} twice.")
-    return found
+            raise ParameterError(f"{name}={text!r} has {part!r}; give numbers and ranges, for example 1,2,5-7.")
+        if dash and int(last) - int(first) >= _MAX_RANGE:
+            raise ParameterError(f"{name}={text!r} has {part!r}; a range has at most {_MAX_RANGE} numbers.")
+        parsed.extend(range(int(first), int(last or first) + 1))
+    repeated = [number for number, count in Counter(parsed).items() if count > 1]
+    if repeated:
+        raise ParameterError(f"{name}={text!r} has {repeated[0]} twice.")
+    return parsed
 
 
 def seed_numbers(text: str) -> list[int]:
-    """A number of seeds, or the seeds."""
+    """Parse the number of seeds, or the seeds themselves."""
     if text.isdecimal() and len(text) < 10:
         check_at_least("seeds", int(text), 1)
         return numbers("seeds", f"0-{int(text) - 1}")
@@ -115,31 +112,79 @@ def seed_numbers(text: str) -> list[int]:
 
 
 def reading(source: str | None, options: list[str] | None) -> dict[str, Any]:
-    """How recordings are read, as arguments of :func:`gbwatt.data.load`: what is given, and nothing else."""
+    """Arguments of :func:`gbwatt.data.load` that were given on the command line."""
     return {**({} if source is None else {"source": source}), **key_values(options, "read")}
 
 
-def open_trials(dataset: Dataset, subject: int | None, root: Path | None, how: dict[str, Any]) -> Trials:
-    """Trials of a subject."""
-    from gbwatt.data import load
-
-    return load(dataset.name, subject, root=root, **how)
+# --------------------------------------------------------------------------------------------------------------- output
 
 
-def open_split(
-    dataset: Dataset, subject: int | None, number: int, root: Path | None, how: dict[str, Any]
-) -> tuple[Trials, Split]:
-    """Trials of a subject, and one of the ways in which the protocol of the data set divides them."""
-    trials = open_trials(dataset, subject, root, how)
-    splits = dataset.protocol.splits(trials)
-    if not 0 <= number < len(splits):
-        which = "only split 0" if len(splits) == 1 else f"the splits 0 to {len(splits) - 1}"
-        raise ParameterError(f"split={number} is not there: a subject of {dataset.name} has {which}.")
-    return trials, splits[number]
+def holds_model(folder: Path) -> bool:
+    """Whether a folder holds a model, even a damaged one."""
+    from gbwatt.decoding.training_record import FILE
+    from gbwatt.models.serialization import CONFIG, WEIGHTS, read_config
+
+    try:
+        read_config(folder / CONFIG)
+    except ModelFileError:
+        return (folder / WEIGHTS).exists() and (folder / FILE).exists()
+    return True
+
+
+def _is_html(file: Path) -> bool:
+    start = b"<!doctype html>"
+    with file.open("rb") as content:
+        return content.read(len(start)).lower() in (start, b"")
+
+
+class _OutputKind(NamedTuple):
+    is_folder: bool
+    replaceable: Callable[[Path], bool]
+
+
+_OUTPUTS = {
+    "model": _OutputKind(True, holds_model),
+    "explanation": _OutputKind(True, lambda _: True),  # files of other names are kept
+    "report": _OutputKind(False, _is_html),
+}
+
+
+def require_free(path: Path, *, kind: str, force: bool) -> None:
+    """Raise an error if an output would replace something.
+
+    Parameters
+    ----------
+    path : path
+        File or folder to write.  An empty folder is free.
+    kind : "model", "explanation" or "report"
+        The first two are folders, a report is a file.
+    force : bool
+        Allow replacing an output of the same kind, and nothing else.
+
+    Raises
+    ------
+    ParameterError
+        If the output exists, or cannot be written there.
+    """
+    is_folder, replaceable = _OUTPUTS[kind]
+    output = f"output={str(path)!r}"
+    if path.exists() and path.is_dir() != is_folder:
+        got, needed = ("a file", "a folder") if is_folder else ("a folder", "a file")
+        raise ParameterError(f"{output} is {got}; {needed} is needed: choose another with -o.")
+    if not is_folder and not path.parent.is_dir():
+        raise ParameterError(f"{output}: there is no folder {str(path.parent)!r}; create it first.")
+    if not path.exists() or (is_folder and not any(path.iterdir())):
+        return
+    if not force:
+        raise ParameterError(f"{output} already exists; choose another with -o, or replace the {kind} with --force.")
+    if not replaceable(path):
+        raise ParameterError(
+            f"{output} is not a {kind} of gbwatt, and --force replaces nothing else; choose another with -o."
+        )
 
 
 def require_writable(folder: Path) -> None:
-    """Find out now, not when the work is done, whether a folder can be written; nothing is left behind."""
+    """Raise an error if a folder cannot be written; nothing is left behind."""
     new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -153,20 +198,20 @@ def require_writable(folder: Path) -> None:
 
 
 def kernel_note() -> str | None:
-    """What to say if the compiled kernels are missing; installers keep quiet about it."""
+    """A note if the compiled kernels are missing; installers do not mention it."""
     from gbwatt.geometry import _native as geometry
     from gbwatt.nn import _native as filters
 
     if geometry.available() and filters.available():
         return None
     return (
-        "note: gbwatt was installed without its compiled kernels, and training takes many times as long; install a C "
+        "note: gbwatt was installed without its compiled kernels, which makes training many times slower; install a C "
         "compiler, and then gbwatt again."
     )
 
 
 def use_threads(number: int | None) -> None:
-    """Let torch use that many threads."""
+    """Set the number of torch threads."""
     if number is not None:
         import torch
 
@@ -174,24 +219,5 @@ def use_threads(number: int | None) -> None:
 
 
 def print_json(document: Any) -> None:
-    """Print a document on stdout, with null for what is no number."""
-    Console().print_json(to_json(document))
-
-
-def to_json(document: Any) -> str:
-    """A document as text; JSON has neither NaN nor infinities.
-
-    Examples
-    --------
-    >>> to_json({"kappa": float("nan")})
-    '{"kappa": null}'
-    """
-    return json.dumps(_finite(document), ensure_ascii=False, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """Print a JSON document to stdout, with null for NaN and infinities."""
+    Console().print_json(_io.to_json(_io.without_nan(document)))

@@ -18,18 +18,17 @@ from gbwatt.cli.options import (
     TestedSubject,
     Threads,
     reading,
+    require_free,
     require_writable,
     use_threads,
 )
 from gbwatt.errors import ParameterError
 
 if TYPE_CHECKING:
-    from gbwatt.decoding.evaluation import Tested
+    from gbwatt.decoding import EvaluationSet
     from gbwatt.experiments.config import Experiment
     from gbwatt.experiments.runs import Row
     from gbwatt.report import Page
-
-_HTML = b"<!doctype html>"  # start of a report
 
 
 def report(
@@ -57,7 +56,8 @@ def report(
     threads: Threads = None,
 ) -> None:
     """Write a report of results or of a model: one HTML file that works offline."""
-    require_free(output, force)
+    require_free(output, kind="report", force=force)
+    require_writable(output.parent)
     if not source.exists():
         raise ParameterError(
             f"source={str(source)!r} does not exist; a store, a CSV file of results or the folder of a model is needed."
@@ -77,28 +77,6 @@ def report(
     now = datetime.now(UTC).isoformat(sep=" ", timespec="minutes").removesuffix("+00:00")
     size = _write(replace(page, created=f"Created by gbwatt {gbwatt.__version__} on {now} UTC."), output)
     typer.echo(f"{output} ({size / 1e6:.1f} MB)")
-
-
-def require_free(output: Path, force: bool) -> None:
-    """Raise an error, before any work is done, if the output would replace something or cannot be written."""
-    if output.is_dir():
-        raise ParameterError(f"output={str(output)!r} is a folder; a file is needed: {output / 'report.html'}.")
-    if not output.parent.is_dir():
-        raise ParameterError(f"output={str(output)!r}: there is no folder {str(output.parent)!r}; create it first.")
-    if output.exists() and not force:
-        raise ParameterError(
-            f"output={str(output)!r} already exists; choose another with -o, or replace it with --force."
-        )
-    require_writable(output.parent)
-    if output.exists() and not _is_html(output):
-        raise ParameterError(
-            f"output={str(output)!r} is not a report, and --force replaces reports only; choose another with -o."
-        )
-
-
-def _is_html(file: Path) -> bool:
-    with file.open("rb") as content:
-        return content.read(len(_HTML)).lower() in (_HTML, b"")
 
 
 def _write(page: Page, output: Path) -> int:
@@ -129,10 +107,11 @@ def _require_config(folder: Path) -> None:
 
 def _page_of_model(folder: Path, recordings: dict[str, Any], how: dict[str, Any]) -> Page:
     """Report a model; with options for recordings, also its explanation."""
-    from gbwatt.decoding import training_record
+    from gbwatt.decoding import TrainingRecord
     from gbwatt.report import report_of_model
 
-    record = training_record.read(folder)
+    saved = TrainingRecord.read(folder)
+    record = None if saved is None else saved.to_dict()
     if not recordings:
         return report_of_model(folder, record)
     from gbwatt.explain import Explanation
@@ -141,16 +120,16 @@ def _page_of_model(folder: Path, recordings: dict[str, Any], how: dict[str, Any]
     tested = _open(folder, recordings, how)
     explanation = Explanation(tested.decoder, tested.trials)
     page = report_of_model(folder, record, module=explanation.inputs.module)
-    section = explanation_section(explanation, tested.what, tested.warning)
+    section = explanation_section(explanation, tested.description, tested.warning)
     return page.with_sections([section], before="Configuration")
 
 
-def _open(folder: Path, recordings: dict[str, Any], how: dict[str, Any]) -> Tested:
-    """The model and its trials."""
-    from gbwatt.decoding.evaluation import Asked, open_tested
+def _open(folder: Path, recordings: dict[str, Any], how: dict[str, Any]) -> EvaluationSet:
+    """Open the model and its trials."""
+    from gbwatt.decoding import EvaluationSet
 
     dataset, subject, split, root = (recordings.get(name) for name in ("dataset", "subject", "split", "root"))
-    return open_tested(folder, Asked(dataset, subject, split, how), root)
+    return EvaluationSet.open(folder, dataset, subject=subject, split=split, reading=how, root=root)
 
 
 # ---- results

@@ -88,6 +88,17 @@ def _require_classes(trials: Trials, name: str, *parts: Array) -> None:
             raise ParameterError(f"split {name!r} has trials of one class only, {there[0]!r}; two are needed.")
 
 
+def chance_level(counts: Any) -> float:
+    """Accuracy of always predicting the most frequent class, from the number of trials of each class.
+
+    Examples
+    --------
+    >>> chance_level([20, 20, 24, 16])
+    0.3
+    """
+    return float(np.max(counts) / np.sum(counts))
+
+
 def _chance(y: Array, measure: str) -> tuple[float, float]:
     """Expected score of the best guess that does not look at the trials, and its 95th percentile."""
     n = len(y)
@@ -95,7 +106,7 @@ def _chance(y: Array, measure: str) -> tuple[float, float]:
     if measure == "AUC":
         spread = np.sqrt((n + 1) / (12 * counts[0] * counts[1]))  # of the Mann-Whitney statistic
         return 0.5, float(0.5 + 1.645 * spread)
-    share = float(counts.max() / n)
+    share = chance_level(counts)
     return share, float(binom.ppf(0.95, n, share) / n)
 
 

@@ -1,7 +1,30 @@
-"""Training: scikit-learn classifiers of EEG epochs."""
+"""Training and evaluation: scikit-learn classifiers of EEG epochs, and functions that train, test and record."""
 
 from gbwatt.decoding.callbacks import Callback
 from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
+from gbwatt.decoding.evaluation import (
+    Evaluation,
+    EvaluationSet,
+    TrainingResult,
+    evaluate,
+    load_decoder,
+    train_and_evaluate,
+)
+from gbwatt.decoding.training_record import TrainingRecord
 from gbwatt.errors import CheckpointError, NonFiniteLossError, UnknownLabelError
 
-__all__ = ["Callback", "CheckpointError", "EEGDecoder", "GBWAttClassifier", "NonFiniteLossError", "UnknownLabelError"]
+__all__ = [
+    "Callback",
+    "CheckpointError",
+    "EEGDecoder",
+    "Evaluation",
+    "EvaluationSet",
+    "GBWAttClassifier",
+    "NonFiniteLossError",
+    "TrainingRecord",
+    "TrainingResult",
+    "UnknownLabelError",
+    "evaluate",
+    "load_decoder",
+    "train_and_evaluate",
+]

@@ -1,166 +1,363 @@
-"""Training, testing once and recording; evaluation of saved models."""
+"""Train a model, test it once and record the result; evaluate saved models."""
 
 from __future__ import annotations
 
-import inspect
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from torch import nn
 
 from gbwatt._validation import check_one_of
-from gbwatt.data import Trials, find_dataset
+from gbwatt.data import Trials, find_dataset, load
+from gbwatt.data.baselines import chance_level
+from gbwatt.data.datasets import Dataset
+from gbwatt.data.fingerprint import fingerprint
 from gbwatt.data.splits import Split
-from gbwatt.decoding import training_record
-from gbwatt.decoding.metrics import score
-from gbwatt.errors import MismatchError, ParameterError
+from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
+from gbwatt.decoding.metrics import Accuracy, score
+from gbwatt.decoding.signal_metadata import Recorded
+from gbwatt.decoding.training_record import FILE, USES, TrainingRecord, versions
+from gbwatt.errors import MismatchError, ModelFileError, ParameterError
+from gbwatt.models.registry import create, entry, known_options
+from gbwatt.models.serialization import CONFIG, Pretrained, load_pretrained, read_config
+from gbwatt.models.signal import Signal
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from torch import nn
-
-    from gbwatt.data.datasets import Dataset
-    from gbwatt.decoding import EEGDecoder
+Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Job:
-    """What is asked for."""
+def load_split(
+    dataset: Dataset, subject: int | None, number: int, root: str | Path | None, reading: Mapping[str, Any]
+) -> tuple[Trials, Split]:
+    """Load the trials of a subject, and make one of the splits of the data set's protocol."""
+    trials = load(dataset.name, subject, root=root, **reading)
+    splits = dataset.protocol.splits(trials)
+    if not 0 <= number < len(splits):
+        which = "only split 0" if len(splits) == 1 else f"the splits 0 to {len(splits) - 1}"
+        raise ParameterError(f"split={number} does not exist: a subject of {dataset.name} has {which}.")
+    return trials, splits[number]
+
+
+# ------------------------------------------------------------------------------------------------------------- training
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSetup:
+    """Everything that determines a training, checked before it begins.
+
+    Attributes
+    ----------
+    dataset : str
+        Name of the data set, or the path of the file.
+    task : "mi", "ssvep", "ern" or None
+        Preset of the model.
+    trials, split
+        All trials of the subject, and which of them are for training, validation and test.
+    split_number : int or None
+        Number of the split among those of the data set's protocol; None if it was passed as an object.
+    model, recipe, options
+        Name of the model, recipe if it has one, and other model options.
+    training : dict
+        Training settings that differ from those registered for the model.
+    seed : int
+    checkpoint : path or None
+    root : path or None
+        Folder of recordings.
+    reading : dict
+        Options that the recordings were read with.
+    n_parameters : int
+        Number of trainable parameters of the model.
+    """
 
     dataset: str
     task: str | None
     trials: Trials
     split: Split
-    number: int  # of the split
+    split_number: int | None
     model: str
-    recipe: str | None
-    options: dict[str, Any]
-    training: dict[str, Any]
-    seed: int
-    checkpoint: Path | None
-    root: Path | None
-    reading: dict[str, Any]  # options of the reader
+    recipe: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    checkpoint: Path | None = None
+    root: Path | None = None
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    n_parameters: int = 0
 
     @property
-    def subject(self) -> int:
-        """Whose trials they are."""
-        return int(self.trials.subject[0])
+    def subject(self) -> int | str:
+        """Number of the subject; several numbers as text."""
+        subjects = np.unique(self.trials.subject).tolist()
+        return subjects[0] if len(subjects) == 1 else ", ".join(map(str, subjects))
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Trials of each part."""
+        """Number of trials for training, validation and test."""
         return {part: len(getattr(self.split, part)) for part in ("train", "valid", "test")}
 
+    @property
+    def usual_epochs(self) -> int:
+        """Maximum number of epochs registered for the model and task."""
+        return entry(self.model).training_for(self.task).max_epochs
 
-# ---- the model
+    @property
+    def max_epochs(self) -> int:
+        """Maximum number of epochs of this training."""
+        return int(self.training.get("max_epochs", self.usual_epochs))
+
+    def _checked(self) -> TrainingSetup:
+        """Build the model once, so that wrong options raise an error now, and fill in what follows from it."""
+        classes = np.unique(self.trials.y)
+        if len(classes) < 2:
+            name = self.trials.class_names[classes[0]]
+            raise ParameterError(f"{self.dataset} has one class, {name!r}; at least two are required.")
+        module = self._build()
+        recipe = self.recipe
+        if "recipe" in getattr(module, "config", {}):
+            recipe = recipe or "best"
+        elif recipe is not None:
+            raise ParameterError(f"recipe={recipe!r}: {self.model} has no recipes; leave it out.")
+        return replace(self, recipe=recipe, n_parameters=_count_parameters(module))
+
+    def _build(self) -> nn.Module:
+        _, n_chans, n_times = self.trials.shape
+        n_outputs = len(np.unique(self.trials.y[self.split.train]))
+        signal = Signal(n_chans, n_outputs, n_times, self.trials.sfreq)
+        try:
+            return create(self.model, **vars(signal), task=self.task, **self.options)
+        except TypeError as error:
+            for name in self.options:
+                check_one_of(f"option of {self.model}", name, known_options(self.model) or ())
+            raise ParameterError(f"options {dict(self.options)} of {self.model} are wrong: {error}.") from error
+
+    def _decoder(self, callbacks: Sequence[Any]) -> EEGDecoder:
+        """The classifier, not trained yet."""
+        arguments: dict[str, Any] = {
+            "task": self.task,
+            "validation": self.trials[self.split.valid] if len(self.split.valid) else None,
+            "seed": self.seed,
+            "checkpoint": self.checkpoint,
+            "callbacks": list(callbacks),
+            **self.training,
+        }
+        recipe: dict[str, Any] = {} if self.recipe is None else {"recipe": self.recipe}
+        if self.model == "gbwatt":
+            return GBWAttClassifier(**recipe, model_options=dict(self.options), **arguments)
+        return EEGDecoder(self.model, model_options={**recipe, **self.options}, **arguments)
+
+    def _record(self) -> TrainingRecord:
+        """What is known before training."""
+        by_name = self.split_number is not None
+        return TrainingRecord(
+            status="interrupted",
+            dataset=self.dataset,
+            subject=self.subject,
+            split=self.split_number,
+            tested_on=self.split.name,
+            simulated=bool(self.trials.truths),
+            data=fingerprint(self.dataset, int(self.subject), self.root, self.reading) if by_name else None,
+            reading=self.reading,
+            trials=self.sizes,
+            model=self.model,
+            options=self.options,
+            seed=self.seed,
+            checkpoint=None if self.checkpoint is None else str(self.checkpoint),
+            versions=versions(),
+            seen={part: getattr(self.split, part).tolist() for part in ("train", "valid")},
+        )
 
 
-def _signal(job: Job) -> dict[str, Any]:
-    _, n_chans, n_times = job.trials.shape
-    n_outputs = len(set(job.trials.y[job.split.train].tolist()))
-    return {"n_chans": n_chans, "n_outputs": n_outputs, "n_times": n_times, "sfreq": job.trials.sfreq}
+@dataclass(frozen=True)
+class TrainingResult:
+    """A trained model with the record of its training.
+
+    Attributes
+    ----------
+    decoder : EEGDecoder
+        The classifier, with the weights of the best epoch.
+    record : TrainingRecord
+        Data, settings and scores.  After an interruption, ``record.status`` is "interrupted".
+    folder : path or None
+        Where the model was saved.
+    evaluation : Evaluation or None
+        Scores of the test trials; None after an interruption.
+    """
+
+    decoder: EEGDecoder
+    record: TrainingRecord
+    folder: Path | None = None
+    evaluation: Evaluation | None = None
 
 
-def build(job: Job) -> nn.Module:
-    """The network, built once before any time is spent, so that wrong options are found."""
-    from gbwatt.models import create
+def train_and_evaluate(
+    data: str | Path | Trials,
+    model: str = "gbwatt",
+    *,
+    subject: int | None = None,
+    split: int | Split = 0,
+    task: str | None = None,
+    recipe: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    lr: float | None = None,
+    batch_size: int | None = None,
+    max_epochs: int | None = None,
+    weight_decay: float | None = None,
+    early_stopping: int | None = None,
+    seed: int = 0,
+    checkpoint: str | Path | None = None,
+    callbacks: Sequence[Any] = (),
+    on_start: Callable[[TrainingSetup], None] | None = None,
+    folder: str | Path | None = None,
+    root: str | Path | None = None,
+    reading: Mapping[str, Any] | None = None,
+) -> TrainingResult:
+    """Train a model, test it once on held-out trials, and save it with a record of its training.
 
-    try:
-        return create(job.model, **_signal(job), task=job.task, **job.options)
-    except TypeError as error:
-        for name in job.options:
-            check_one_of(f"option of {job.model}", name, _known_options(job))
-        raise ParameterError(f"the options {job.options} of {job.model} are wrong: {error}.") from error
+    The test trials are scored once, after training; the weights are chosen by the validation trials.  All arguments
+    are checked before training begins.  Ctrl-C ends the training: with ``checkpoint``, the same call continues it
+    later; without, the best weights so far are saved, not tested, and marked as interrupted.
 
+    Parameters
+    ----------
+    data : str, path or Trials
+        A data set or file, as for :func:`gbwatt.data.load`, or trials.
+    model : str
+        One of :func:`gbwatt.models.list_models`.
+    subject : int, optional
+        Number of the subject; default: the first.  Not for Trials.
+    split : int or Split
+        Number of the split among those that the protocol of the data set makes.  Trials require a
+        :class:`~gbwatt.data.splits.Split`.
+    task : "mi", "ssvep" or "ern", optional
+        Use the architecture and the training settings of the paper for this task; default: the task of the data set.
+    recipe : "best" or "paper", optional
+        Regularisation of models of the GBWAtt family; default: "best".
+    options : dict, optional
+        Further arguments of the model.
+    lr, batch_size, max_epochs, weight_decay, early_stopping : optional
+        As in :class:`EEGDecoder`; default: the settings registered for the model and task.
+    seed : int
+        Random seed.
+    checkpoint : path, optional
+        Folder for the state after each epoch.  If it holds the state of the same training, training continues there.
+    callbacks : sequence of skorch callbacks
+        Called during training, for example to display progress.
+    on_start : callable, optional
+        Called with the :class:`TrainingSetup` after all checks and before training.
+    folder : path, optional
+        Folder to save the model and its record in; a model in it is replaced.  Default: the model is not saved.
+    root : path, optional
+        Folder of recordings, as for :func:`gbwatt.data.load`.
+    reading : dict, optional
+        Further arguments of :func:`gbwatt.data.load`, such as ``source``, or ``tmin`` and ``tmax`` of a recording.
 
-def _known_options(job: Job) -> tuple[str, ...]:
-    from gbwatt.models import create
+    Returns
+    -------
+    TrainingResult
+        The trained decoder, the record, and the scores of the test trials.
 
-    module = create(job.model, **_signal(job), task=job.task)
-    names = inspect.signature(type(getattr(module, "network", module))).parameters
-    return tuple(name for name in names if name not in (*_signal(job), "chs_info", "input_window_seconds"))
+    Raises
+    ------
+    ParameterError
+        If an argument is wrong, or the trials have one class only.
 
+    See Also
+    --------
+    evaluate : Score a saved model.
 
-def recipe_of(job: Job, module: nn.Module) -> dict[str, Any]:
-    """The recipe as an argument, "best" unless another is given, for models that have one."""
-    if "recipe" in getattr(module, "config", {}):
-        return {"recipe": job.recipe or "best"}
-    if job.recipe is not None:
-        raise ParameterError(f"recipe={job.recipe!r}: {job.model} has no recipes; leave it out.")
-    return {}
+    Examples
+    --------
+    >>> sizes = {"n_spatial": 4, "n_temporal": 4, "kernel": 9, "k": 3}
+    >>> result = train_and_evaluate("simulated-ssvep", options=sizes, max_epochs=1)
+    >>> result.record.trials
+    {'train': 300, 'valid': 100, 'test': 100}
+    >>> result.evaluation.n
+    100
 
+    Trials of your own come with a split:
 
-def make_decoder(job: Job, module: nn.Module, display: Any) -> EEGDecoder:
-    """The classifier, not trained yet; ``display`` is told of every epoch."""
-    from gbwatt.decoding import EEGDecoder, GBWAttClassifier
-
-    arguments: dict[str, Any] = {
-        "task": job.task,
-        "validation": job.trials[job.split.valid] if len(job.split.valid) else None,
-        "seed": job.seed,
-        "checkpoint": job.checkpoint,
-        "callbacks": [display],
-        **job.training,
+    >>> from gbwatt.data import load
+    >>> from gbwatt.data.splits import InOrder
+    >>> trials = load("simulated-ssvep", 2)
+    >>> result = train_and_evaluate(trials, split=InOrder().splits(trials)[0], options=sizes, max_epochs=1)
+    >>> 0 <= result.evaluation.accuracy <= 1
+    True
+    """
+    settings = {
+        "lr": lr,
+        "batch_size": batch_size,
+        "max_epochs": max_epochs,
+        "weight_decay": weight_decay,
+        "early_stopping": early_stopping,
     }
-    recipe = recipe_of(job, module)
-    if job.model == "gbwatt":
-        return GBWAttClassifier(**recipe, model_options=job.options, **arguments)
-    return EEGDecoder(job.model, model_options={**recipe, **job.options}, **arguments)
+    entry(model)
+    setup = TrainingSetup(
+        **_recordings(data, subject, split, task, root, dict(reading or {})),
+        model=model,
+        recipe=recipe,
+        options=dict(options or {}),
+        training={name: value for name, value in settings.items() if value is not None},
+        seed=seed,
+        checkpoint=None if checkpoint is None else Path(checkpoint),
+    )._checked()
+    decoder = setup._decoder(callbacks)
+    if on_start is not None:
+        on_start(setup)
+    return _train(setup, decoder, None if folder is None else Path(folder))
 
 
-# ---- the training
-
-
-def carry_out(job: Job, decoder: EEGDecoder, folder: Path) -> dict[str, Any]:
-    """Train, test once and save; Ctrl-C ends it early.  The record of what was done."""
-    asked, started = _asked(job), time.perf_counter()
-    try:
-        decoder.fit(job.trials[job.split.train])
-    except KeyboardInterrupt:
-        return _keep(job, decoder, folder, {**asked, "seconds": time.perf_counter() - started})
-    record = {"status": "done", **asked, **_learnt(decoder), "seconds": time.perf_counter() - started}
-    from gbwatt.cli.output import scored
-
-    record |= {"test": scored(decoder, job.trials[job.split.test])}
-    return training_record.save(decoder, folder, record, job.split)
-
-
-def _keep(job: Job, decoder: EEGDecoder, folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
-    """What is left of an interrupted training: a checkpoint, or else the best weights so far, not tested."""
-    if not hasattr(decoder, "net_") or not decoder.history_:
-        return {"status": "interrupted", "epochs": 0, "folder": None}
-    record = {"status": "interrupted", **asked, **_learnt(decoder)}
-    if job.checkpoint is not None:
-        return {**record, "folder": None}
-    return training_record.save(decoder, folder, record, job.split)
-
-
-def _asked(job: Job) -> dict[str, Any]:
-    """What is known before training."""
-    from gbwatt.data.fingerprint import fingerprint
-    from gbwatt.decoding.training_record import versions
-
+def _recordings(
+    data: str | Path | Trials,
+    subject: int | None,
+    split: int | Split,
+    task: str | None,
+    root: str | Path | None,
+    reading: dict[str, Any],
+) -> dict[str, Any]:
+    """The fields of a setup that are about recordings."""
+    if isinstance(data, Trials):
+        if not isinstance(split, Split):
+            raise ParameterError(f"split={split!r}: Trials require a Split, for example InOrder().splits(trials)[0].")
+        if subject is not None or root is not None or reading:
+            raise ParameterError("subject, root and reading are for data sets that are loaded by name; leave them out.")
+        return {"dataset": data.dataset, "task": task, "trials": data, "split": split, "split_number": None}
+    if isinstance(split, Split):
+        raise ParameterError(f"split={split!r}: give the number of the split, or Trials with a Split.")
+    dataset = find_dataset(data)
+    trials, chosen = load_split(dataset, subject, split, root, reading)
     return {
-        "dataset": job.dataset,
-        "subject": job.subject,
-        "split": job.number,
-        "tested_on": job.split.name,
-        "simulated": bool(job.trials.truths),
-        "data": fingerprint(job.dataset, job.subject, job.root, job.reading),
-        "reading": job.reading,
-        "trials": job.sizes,
-        "model": job.model,
-        "options": job.options,
-        "seed": job.seed,
-        "checkpoint": None if job.checkpoint is None else str(job.checkpoint),
-        "versions": versions(),
+        "dataset": dataset.name,
+        "task": dataset.task if task is None else task,
+        "trials": trials,
+        "split": chosen,
+        "split_number": split,
+        "root": None if root is None else Path(root),
+        "reading": reading,
     }
 
 
-def _learnt(decoder: EEGDecoder) -> dict[str, Any]:
-    """What is known after it, without the test."""
+def _train(setup: TrainingSetup, decoder: EEGDecoder, folder: Path | None) -> TrainingResult:
+    """Train, test once and save; an interruption ends it early."""
+    record, started = setup._record(), time.perf_counter()
+    try:
+        decoder.fit(setup.trials[setup.split.train])
+    except KeyboardInterrupt:
+        if not hasattr(decoder, "net_") or not decoder.history_:
+            return TrainingResult(decoder, record)
+        record = replace(record, **_learned(decoder), seconds=time.perf_counter() - started)
+        return TrainingResult(decoder, record, None if setup.checkpoint else _save(decoder, record, folder))
+    seconds = time.perf_counter() - started
+    evaluation = _evaluation(decoder, setup.trials[setup.split.test])
+    record = replace(record, status="done", **_learned(decoder), seconds=seconds, test=evaluation.to_dict())
+    return TrainingResult(decoder, record, _save(decoder, record, folder), evaluation)
+
+
+def _learned(decoder: EEGDecoder) -> dict[str, Any]:
+    """The fields of a record that are known after training."""
     net = decoder.net_
     return {
         "recipe": getattr(net.module_, "config", {}).get("recipe"),
@@ -169,118 +366,373 @@ def _learnt(decoder: EEGDecoder) -> dict[str, Any]:
         "epochs": len(decoder.history_),
         "best_epoch": decoder.best_epoch_,
         "at_best_epoch": decoder.history_[decoder.best_epoch_ - 1],
-        "parameters": sum(p.numel() for p in net.module_.parameters() if p.requires_grad),
+        "parameters": _count_parameters(net.module_),
     }
 
 
-def open_model(folder: Path) -> EEGDecoder:
-    """The estimator in a folder, of the class that it was saved as."""
-    from gbwatt.decoding import EEGDecoder, GBWAttClassifier
-    from gbwatt.models.serialization import CONFIG, read_config
-
-    saved = read_config(folder / CONFIG)["extra"].get("estimator") or {}
-    kind = GBWAttClassifier if saved.get("class") == GBWAttClassifier.__name__ else EEGDecoder
-    return kind.from_pretrained(folder)
+def _count_parameters(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)
 
 
-def uses_of(
-    decoder: EEGDecoder,
-    record: dict[str, Any] | None,
-    dataset: Dataset,
-    trials: Trials,
-    root: Path | None,
-    how: dict[str, Any],
-) -> NDArray[Any]:
-    """What each trial of a subject was used for, one of :data:`records.USES`.
+def _save(decoder: EEGDecoder, record: TrainingRecord, folder: Path | None) -> Path | None:
+    if folder is not None:
+        (folder / FILE).unlink(missing_ok=True)  # the record of a model that is replaced
+        decoder.save_pretrained(folder)
+        record.write(folder)
+    return folder
 
-    Known from the fingerprints of the trials that the model keeps, and from the record of its training.  Trials of
-    other files that match no fingerprint are "unrecognised": they may be training trials that were cut elsewhere.
+
+# -------------------------------------------------------------------------------------------------------------- loading
+
+
+def load_decoder(folder: str | Path, *, device: str = "cpu") -> EEGDecoder:
+    """Load a trained classifier from the folder of a model.
+
+    Parameters
+    ----------
+    folder : path
+        A folder that :meth:`EEGDecoder.save_pretrained`, :func:`train_and_evaluate`, ``gbwatt train`` or ``gbwatt
+        finetune`` wrote.
+    device : str
+        As in torch.
+
+    Returns
+    -------
+    EEGDecoder
+        Of the class that was saved.  A network that was saved without a classifier, as ``gbwatt finetune`` does, is
+        wrapped into one: its classes are those that were saved with it, and epochs are passed on without scaling.
+
+    Raises
+    ------
+    ModelFileError
+        If the folder has no model, or a damaged one.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> X, y = np.random.default_rng(0).standard_normal((20, 4, 64)), np.repeat(["left", "right"], 10)
+    >>> with TemporaryDirectory() as folder:
+    ...     GBWAttClassifier(max_epochs=1).fit(X, y).save_pretrained(folder)
+    ...     decoder = load_decoder(folder)
+    >>> type(decoder).__name__, decoder.class_names_
+    ('GBWAttClassifier', ('left', 'right'))
     """
-    from gbwatt.data.fingerprint import fingerprint
-
-    subject, name = int(trials.subject[0]), dataset.name
-    contents = None
-    if record is not None and Path(name).is_file():  # it may be a copy; records of before have no options in the hash
-        contents = [fingerprint(name, subject, root, options) for options in (record.get("reading"), None)]
-    own = subject if dataset.subjects else None
-    recorded = training_record.uses(record, name, own, contents, len(trials.y), how)
-    compared = decoder.used_for(trials).astype(object)
-    if recorded is None:
-        return np.where(compared == "unseen", "unrecognised", compared)
-    return np.where(np.isin(compared, ("training", "validation")), compared, recorded)
+    saved = read_config(Path(folder) / CONFIG)["extra"].get("estimator")
+    if saved is None:
+        return _wrap_network(load_pretrained(folder), str(folder), device)
+    kind = GBWAttClassifier if saved.get("class") == GBWAttClassifier.__name__ else EEGDecoder
+    return kind.from_pretrained(folder, device=device)
 
 
-class Asked(NamedTuple):
-    """What a command was given; None, or nothing, for what is to be as it was in training."""
-
-    dataset: str | None
-    subject: int | None
-    split: int | None
-    reading: dict[str, Any]
-
-    def completed(self, record: dict[str, Any] | None) -> Asked:
-        """As in training where that was the same data set; else the first subject, and the first split."""
-        if self.dataset is None and record is None:
-            raise ParameterError(
-                f"dataset: the folder has no {training_record.FILE}, so the training data are unknown; give --dataset."
-            )
-        if record is None or (self.dataset is not None and find_dataset(self.dataset).name != record["dataset"]):
-            return self._replace(split=self.split or 0)
-        subject = record["subject"] if self.subject is None else self.subject
-        split = record.get("split", 0) if self.split is None else self.split
-        return Asked(record["dataset"], subject, split, self.reading or record.get("reading", {}))
+def _wrap_network(loaded: Pretrained, folder: str, device: str) -> EEGDecoder:
+    """A classifier around a network that was saved without one."""
+    arguments = dict(loaded.arguments)
+    signal = {one.name: arguments.pop(one.name, None) for one in fields(Signal)}
+    missing = [name for name in ("n_chans", "n_outputs", "n_times") if signal[name] is None]
+    if missing:
+        raise ModelFileError(f"{folder} has a network whose input is unknown: its arguments lack {', '.join(missing)}.")
+    decoder = EEGDecoder(loaded.name, task=arguments.pop("task", None), model_options=arguments, device=device)
+    decoder.signal_ = Signal(**signal)
+    decoder.classes_ = np.arange(decoder.signal_.n_outputs)
+    decoder._names = None if loaded.class_names is None else tuple(map(str, loaded.class_names))
+    decoder.scale_, decoder.fingerprints_ = 1.0, None
+    known = decoder.signal_.sfreq is not None and arguments.get("ch_names") is not None
+    decoder.recorded_ = Recorded(tuple(arguments["ch_names"]), decoder.signal_.sfreq, "µV") if known else None  # type: ignore[arg-type]
+    decoder.net_ = decoder._initialized(loaded.model, decoder._training(), None, [])
+    return decoder
 
 
-class Tested(NamedTuple):
-    """A model and test trials."""
+# ----------------------------------------------------------------------------------------------------------- evaluation
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationSet:
+    """The trials that a saved model is evaluated or explained on.
+
+    Attributes
+    ----------
+    decoder : EEGDecoder
+        The model.
+    record : TrainingRecord or None
+        Record of its training, if there is one.
+    dataset : str
+        Name of the data set, or the path of the file.
+    trials : Trials
+    uses : array (n,)
+        What each trial was used for when the model was trained, one of :data:`gbwatt.decoding.training_record.USES`.
+    split : str
+        Name of the split; empty for all trials.
+    selection : str
+        Which trials of the data set they are, in words.
+    """
 
     decoder: EEGDecoder
-    trials: Trials
+    record: TrainingRecord | None
     dataset: str
-    split: str  # its name
-    warning: str | None  # of trials that the model has seen
+    trials: Trials
+    uses: Array
+    split: str
+    selection: str
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | Path,
+        dataset: str | Path | None = None,
+        *,
+        subject: int | None = None,
+        split: int | None = None,
+        part: str = "test",
+        reading: Mapping[str, Any] | None = None,
+        root: str | Path | None = None,
+    ) -> EvaluationSet:
+        """Load a model and trials for it.
+
+        By default, these are the test trials of the recordings and the split that the model was trained with, which
+        ``training.json`` in its folder records.
+
+        Parameters
+        ----------
+        folder : path
+            Folder of a model.
+        dataset : str or path, optional
+            Other recordings, as for :func:`gbwatt.data.load`.
+        subject, split : int, optional
+            Number of the subject and of the split; default: those of training for the data set of training, else the
+            first ones.
+        part : "test" or "all"
+            Test trials only, or all trials of the subject.
+        reading : dict, optional
+            Further arguments of :func:`gbwatt.data.load`; default: those of training for the data set of training.
+        root : path, optional
+            Folder of recordings.
+
+        Raises
+        ------
+        ParameterError
+            If the recordings of training are unknown and ``dataset`` is not given, or if the recordings do not fit the
+            model.
+        """
+        check_one_of("part", part, ("test", "all"))
+        decoder, record = load_decoder(folder), TrainingRecord.read(folder)
+        found, subject, number, reading = _completed(record, dataset, subject, split, reading)
+        if part == "all":
+            trials, name, selection = load(found.name, subject, root=root, **reading), "", "all trials"
+            rows = np.arange(len(trials))
+        else:
+            trials, chosen = load_split(found, subject, number, root, reading)
+            rows, name, selection = chosen.test, chosen.name, f"test trials of split {number} ({chosen.name})"
+        _require_alike(decoder, trials, record)
+        uses = _uses(decoder, record, found, trials, root, reading)
+        return cls(decoder, record, found.name, trials[rows], uses[rows], name, selection)
+
+    def evaluate(self) -> Evaluation:
+        """Score the trials."""
+        return _evaluation(self.decoder, self.trials, None, self.uses)
 
     @property
-    def what(self) -> str:
-        """What the trials are, in words."""
-        return f"{len(self.trials.y)} test trials of {self.dataset} ({self.split})"
+    def description(self) -> str:
+        """The trials, in words."""
+        which = f"test trials of {self.dataset} ({self.split})" if self.split else f"trials of {self.dataset}"
+        return f"{len(self.trials)} {which}"
+
+    @property
+    def warning(self) -> str | None:
+        """A warning if some trials were used for training or validation."""
+        counts = {use: int((self.uses == use).sum()) for use in ("training", "validation")}
+        parts = [f"{count} were {USES[use]}" for use, count in counts.items() if count]
+        if not parts:
+            return None
+        return f"Of these {len(self.uses)} trials, {' and '.join(parts)}; findings may not hold for new trials."
 
 
-def open_tested(folder: Path, asked: Asked, root: Path | None) -> Tested:
-    """The model in a folder, and the test trials of a split."""
-    decoder, record = open_model(folder), training_record.read(folder)
-    asked = asked.completed(record)
-    found = find_dataset(asked.dataset or "")
-    from gbwatt.cli.options import open_split
+def _completed(
+    record: TrainingRecord | None,
+    dataset: str | Path | None,
+    subject: int | None,
+    split: int | None,
+    reading: Mapping[str, Any] | None,
+) -> tuple[Dataset, int | None, int, dict[str, Any]]:
+    """Fill in what is not given: as in training for the data set of training, else the first subject and split."""
+    if record is not None and record.split is not None:
+        if dataset is None or find_dataset(dataset).name == record.dataset:
+            subject = int(record.subject) if subject is None else subject
+            number = record.split if split is None else split
+            return find_dataset(record.dataset), subject, number, dict(reading or record.reading)
+    elif dataset is None:
+        unknown = f"the folder has no {FILE}, so the recordings of training are unknown"
+        why = unknown if record is None else f"the trials of {record.dataset} used for training have no split number"
+        raise ParameterError(f"dataset: {why}; give --dataset, or dataset= in Python.")
+    return find_dataset(dataset), subject, split or 0, dict(reading or {})
 
-    trials, split = open_split(found, asked.subject, asked.split or 0, root, asked.reading)
-    _require_alike(decoder, trials, record)
-    seen = uses_of(decoder, record, found, trials, root, asked.reading)[split.test]
-    return Tested(decoder, trials[split.test], found.name, split.name, _warning(seen.tolist()))
 
-
-def _require_alike(decoder: EEGDecoder, trials: Trials, record: dict[str, Any] | None) -> None:
-    """Refuse recordings of another kind than those of the training, with the name of the latter."""
-    from gbwatt.decoding.signal_metadata import Recorded
-
+def _require_alike(decoder: EEGDecoder, trials: Trials, record: TrainingRecord | None) -> None:
+    """Raise an error for recordings that differ in channels, sampling rate or preprocessing from those of training."""
     if decoder.recorded_ is None:
         return
     try:
         decoder.recorded_.require(Recorded.of(trials), "trials")
     except MismatchError as error:
-        why, remedy = str(error).partition(";")[0], "the recordings of the training are needed, or some like them"
-        trained = "." if record is None else f": {record['dataset']}, which is taken without --dataset."
-        raise ParameterError(f"dataset={trials.dataset!r} does not fit the model: {why}; {remedy}{trained}") from error
+        trained = "" if record is None else f" Without --dataset, {record.dataset} is used, as in training."
+        raise ParameterError(f"dataset={trials.dataset!r} does not fit the model: {error}{trained}") from error
 
 
-def _warning(uses: list[str]) -> str | None:
-    counts = {use: uses.count(use) for use in ("training", "validation") if use in uses}
-    if not counts:
-        return None
-    said = " and ".join(f"{count} were {training_record.USES[use]}" for use, count in counts.items())
-    return f"Of these {len(uses)} trials {said}: what is found in them may not hold for new ones."
+def _uses(
+    decoder: EEGDecoder,
+    record: TrainingRecord | None,
+    dataset: Dataset,
+    trials: Trials,
+    root: str | Path | None,
+    reading: Mapping[str, Any],
+) -> Array:
+    """What each trial was used for, from the fingerprints that the model keeps and from the record of its training."""
+    subject, name = int(trials.subject[0]), dataset.name
+    contents = None
+    if record is not None and Path(name).is_file():  # perhaps a copy; old records have no options in the fingerprint
+        contents = [fingerprint(name, subject, root, options) for options in (record.reading, None)]
+    recorded = None
+    if record is not None:
+        own = subject if dataset.subjects else None
+        recorded = record.uses(name, own, len(trials), reading=reading, data=contents)
+    compared = _recognised(decoder, trials)
+    return compared if recorded is None else np.where(np.isin(compared, ("training", "validation")), compared, recorded)
 
 
-def scores(decoder: EEGDecoder, test: Trials) -> dict[str, Any]:
-    """All scores of test trials, by the columns of a row."""
-    return score(decoder.labels_of(test), decoder.predict_proba(test), decoder.classes_, decoder.class_names_)
+def _recognised(decoder: EEGDecoder, X: Any) -> Array:
+    """What each trial was used for, from fingerprints alone: a trial without a match may be cut elsewhere."""
+    compared = decoder.used_for(X).astype(object)
+    return np.where(compared == "unseen", "unrecognised", compared)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Scores of a model on trials.
+
+    Attributes
+    ----------
+    n, hits : int
+        Number of trials, and of correct predictions.
+    accuracy : float
+    accuracy_95 : (low, high)
+        Wilson's 95 % confidence interval of the accuracy.
+    chance : float
+        Accuracy of always predicting the most frequent class of these trials.
+    balanced_accuracy, kappa, loss : float
+        Mean recall of the classes, Cohen's kappa, and mean negative log-likelihood.
+    auc : float or None
+        Area under the ROC curve, for two classes.
+    per_class : dict
+        Recall, precision and number of trials of each class.
+    confusion : list of lists
+        Confusion matrix, a row for each true class.
+    class_names : tuple of str
+    uses : dict of str to Accuracy
+        Accuracy by what trials were used for when the model was trained.  Only the accuracy of trials that are "unseen"
+        shows how well the model generalises.
+    """
+
+    accuracy: float
+    balanced_accuracy: float
+    kappa: float
+    auc: float | None
+    loss: float
+    per_class: Mapping[str, Mapping[str, float]]
+    confusion: list[list[int]]
+    n: int
+    hits: int
+    accuracy_95: tuple[float, float]
+    chance: float
+    class_names: tuple[str, ...]
+    uses: Mapping[str, Accuracy] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All scores as values that JSON keeps, without ``uses``."""
+        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "uses"}
+        return {**values, "accuracy_95": list(self.accuracy_95), "class_names": list(self.class_names)}
+
+
+def evaluate(
+    model: EEGDecoder | str | Path,
+    data: Any = None,
+    y: Any = None,
+    *,
+    subject: int | None = None,
+    split: int | None = None,
+    part: str = "test",
+    reading: Mapping[str, Any] | None = None,
+    root: str | Path | None = None,
+) -> Evaluation:
+    """Score a trained model.
+
+    Parameters
+    ----------
+    model : EEGDecoder or path
+        A fitted classifier, or the folder of a saved one.
+    data : Trials, mne.Epochs, array, str or path, optional
+        Trials to score, all of them; or, for the folder of a model, the name of a data set or file.  Default: the test
+        trials of the recordings that the model in the folder was trained with.
+    y : array (n,), optional
+        Labels or names of the classes; needed for arrays.
+    subject, split, part, reading, root : optional
+        Which trials of a data set, as for :meth:`EvaluationSet.open`.
+
+    Returns
+    -------
+    Evaluation
+        Scores with Wilson's interval and chance level, and the accuracy by what trials were used for in training.
+
+    Raises
+    ------
+    ParameterError
+        If it is unknown which trials to score, or the trials do not fit the model.
+
+    See Also
+    --------
+    train_and_evaluate : Train a model, and test it once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.standard_normal((40, 4, 64)), np.repeat(["left", "right"], 20)
+    >>> X[20:, 0] *= 5
+    >>> decoder = EEGDecoder("gbwatt", max_epochs=15, lr=1e-2, validation=None).fit(X[::2], y[::2])
+    >>> result = evaluate(decoder, X[1::2], y[1::2])
+    >>> result.n, result.chance, result.accuracy > 0.8
+    (20, 0.5, True)
+    >>> list(result.uses)
+    ['unrecognised']
+    """
+    if data is None or isinstance(data, str | Path):
+        if isinstance(model, EEGDecoder):
+            raise ParameterError("data: give trials, or the folder of the model instead of the classifier.")
+        chosen = EvaluationSet.open(model, data, subject=subject, split=split, part=part, reading=reading, root=root)
+        return chosen.evaluate()
+    if any(value is not None for value in (subject, split, reading, root)):
+        raise ParameterError("subject, split, reading and root are for data sets that are loaded by name.")
+    decoder = model if isinstance(model, EEGDecoder) else load_decoder(model)
+    return _evaluation(decoder, data, y, _recognised(decoder, data))
+
+
+def _evaluation(decoder: EEGDecoder, X: Any, y: Any = None, uses: Array | None = None) -> Evaluation:
+    values, labels, hits = _score(decoder, X, y)
+    by_use = {} if uses is None else {use: hits[uses == use] for use in dict.fromkeys(uses.tolist())}
+    return Evaluation(
+        **{**values, **Accuracy.of(int(hits.sum()), len(hits))._asdict()},
+        chance=chance_level(np.unique(labels, return_counts=True)[1]),
+        class_names=decoder.class_names_,
+        uses={use: Accuracy.of(int(mask.sum()), len(mask)) for use, mask in by_use.items()},
+    )
+
+
+def scores(decoder: EEGDecoder, trials: Trials) -> dict[str, Any]:
+    """Scores of trials by name, see :func:`gbwatt.decoding.metrics.score`."""
+    return _score(decoder, trials, None)[0]
+
+
+def _score(decoder: EEGDecoder, X: Any, y: Any) -> tuple[dict[str, Any], Array, Array]:
+    """Scores, labels (n,), and whether each prediction is correct (n,)."""
+    labels, probability = decoder.labels_of(X, y), decoder.predict_proba(X)
+    hits = decoder.classes_[probability.argmax(1)] == labels
+    return score(labels, probability, decoder.classes_, decoder.class_names_), labels, hits

@@ -1,4 +1,4 @@
-"""Scores of a classifier."""
+"""Scores of a classifier, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -8,11 +8,45 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 from sklearn import metrics
 from torch import Tensor
 from torch.nn import functional as F
 
 Array = NDArray[Any]
+
+
+def wilson_interval(hits: int, n: int) -> tuple[float, float]:
+    """Wilson's 95 % confidence interval of a proportion, from ``hits`` successes in ``n`` trials.
+
+    Examples
+    --------
+    >>> low, high = wilson_interval(80, 100)
+    >>> round(low, 4), round(high, 4)
+    (0.7112, 0.8666)
+    """
+    interval = binomtest(hits, n).proportion_ci(method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+class Accuracy(NamedTuple):
+    """Accuracy, with the counts behind it and Wilson's 95 % confidence interval."""
+
+    n: int
+    hits: int
+    accuracy: float
+    accuracy_95: tuple[float, float]
+
+    @classmethod
+    def of(cls, hits: int, n: int) -> Accuracy:
+        """Accuracy of ``hits`` correct predictions in ``n`` trials.
+
+        Examples
+        --------
+        >>> Accuracy.of(80, 100).accuracy
+        0.8
+        """
+        return cls(n, hits, hits / n, wilson_interval(hits, n))
 
 
 def score(y: Array, probability: Array, classes: Array, class_names: Sequence[str]) -> dict[str, Any]:

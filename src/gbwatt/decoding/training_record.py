@@ -1,27 +1,26 @@
-"""What is written beside a trained model: what it was trained on, which trials it has seen, and what came out."""
+"""The record that is saved beside a trained model: its data, settings, trials seen in training, and test scores."""
 
 from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt import _io
-from gbwatt.data.splits import Split
 from gbwatt.errors import InputError
 
-if TYPE_CHECKING:
-    from gbwatt.decoding import EEGDecoder
-
 FILE = "training.json"
+#: Version of the file.  Files written before it had a version have none, and may lack a checksum.
+FORMAT = 1
 
-#: What a trial was used for, and how that is said.
+#: What a trial was used for when a model was trained, and the words for it.
 USES = {
     "training": "used for training",
     "validation": "used for validation",
@@ -32,83 +31,232 @@ USES = {
 _PARTS = {"train": "training", "valid": "validation"}
 
 
-def save(decoder: EEGDecoder, folder: Path, record: dict[str, Any], split: Split) -> dict[str, Any]:
-    """Write a model, and its record with the numbers of the trials that it has seen; the record with the folder."""
-    from gbwatt._io import write_atomically
-    from gbwatt.cli.options import to_json
+@dataclass(frozen=True, kw_only=True)
+class TrainingRecord:
+    """What a model was trained on, how, and how it scored.
 
-    (folder / FILE).unlink(missing_ok=True)  # of a model that is replaced
-    decoder.save_pretrained(folder)
-    seen = {part: getattr(split, part).tolist() for part in _PARTS}
-    write_atomically(folder / FILE, to_json(_io.sealed(to_json({**record, "seen": seen}))).encode())
-    return {**record, "folder": str(folder)}
+    :func:`~gbwatt.decoding.train_and_evaluate` and ``gbwatt train`` write it as ``training.json`` beside the model.
 
+    Attributes
+    ----------
+    status : "done" or "interrupted"
+        An interrupted training keeps the best weights so far, which are not tested.
+    dataset : str
+        Name of the data set, or the path of the file.
+    subject : int or str
+        Number of the subject; several numbers as text.
+    split : int or None
+        Number of the split among those that the protocol of the data set makes.  None if the trials cannot be loaded
+        again by name: they were passed as Python objects, or are windows of a corpus.
+    tested_on : str
+        Name of the split, for example "subject 1, session 5".
+    simulated : bool
+        Whether the recordings are simulated.
+    data : str or None
+        Fingerprint of the recordings, see :func:`gbwatt.data.fingerprint.fingerprint`.
+    reading : dict
+        Options that the recordings were read with.
+    trials : dict
+        Number of trials for "train", "valid" and "test".
+    model, recipe, options
+        Name of the model, recipe if it has one, and other model options.
+    seed : int
+        Random seed.
+    checkpoint : str or None
+        Folder of the checkpoint.
+    versions : dict
+        Versions of Python and of packages.
+    training : dict
+        Learning rate, batch size, weight decay and maximum number of epochs.
+    early_stopping : int or None
+        Patience of early stopping, in epochs.
+    epochs, best_epoch : int
+        Number of epochs, and the epoch whose weights were kept, counted from 1.
+    at_best_epoch : dict
+        Losses and validation accuracy of that epoch.
+    parameters : int
+        Number of trainable parameters.
+    seconds : float
+        Duration of the training.
+    test : dict or None
+        Scores of the test trials, as :meth:`gbwatt.decoding.Evaluation.to_dict` gives them; None if not tested.
+    seen : dict
+        Numbers of the trials used for training, "train", and for validation, "valid".
+    format : int
+        Version of the file format.
 
-def read(folder: Path) -> dict[str, Any] | None:
-    """The record of a model; None if it was not trained by this program."""
-    path = folder / FILE
-    if not path.exists():
-        return None
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        _check(record)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(
-            f"{path} is damaged ({error!r}); copy it again, or delete it, and it will not be known what the model was "
-            "trained on."
-        ) from None
-    return {key: value for key, value in record.items() if key != _io.KEY}
-
-
-def _check(record: Any) -> None:
-    """Require an intact record; older ones have no checksum."""
-    kinds = {"dataset": str, "subject": int | str, "data": str | None, "seen": dict}
-    wrong = [key for key, kind in kinds.items() if not isinstance(record[key], kind)]
-    seen = [number for part in _PARTS for number in record["seen"][part]]
-    if wrong or any(type(number) is not int or number < 0 for number in seen):
-        raise TypeError(f"wrong values for {', '.join(wrong) or 'seen'}")
-    if _io.KEY in record and not _io.is_intact(record):
-        raise ValueError(f"the content does not match {_io.KEY!r}")
-
-
-def uses(
-    record: dict[str, Any] | None,
-    dataset: str,
-    subject: int | None,
-    data: Collection[str] | None,
-    n: int,
-    reading: dict[str, Any] | None = None,
-) -> NDArray[Any] | None:
-    """What each of a subject's n trials was used for, one of :data:`USES`, by the record of the training.
-
-    The recordings are those of the training if the data set has the same name or, for a file of recordings, one of the
-    fingerprints ``data`` of its content.  Read with other options, their trials may overlap with those of the training:
-    "unknown".  None for other recordings, which may be copies in another format: the record says nothing of them.
-
-    ``subject`` is None for a recording without subjects of its own, where the number that it is given is only a name.
+    Examples
+    --------
+    >>> record = TrainingRecord(dataset="mine.npz", subject=1, data=None, seen={"train": [0, 1], "valid": [2]})
+    >>> TrainingRecord.from_json(record.to_json()) == record
+    True
     """
-    if record is None or (record["dataset"] != dataset if data is None else record["data"] not in data):
-        return None
-    found = np.full(n, "unseen", dtype=object)
-    if subject is not None and record["subject"] != subject:
-        return found
-    if record.get("reading", {}) != (reading or {}):
-        return np.full(n, "unknown", dtype=object)
-    for part, use in _PARTS.items():
-        found[[number for number in record["seen"][part] if number < n]] = use
-    return found
+
+    status: str = "done"
+    dataset: str
+    subject: int | str
+    split: int | None = 0
+    tested_on: str = "test trials"
+    simulated: bool = False
+    data: str | None
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    trials: Mapping[str, int] = field(default_factory=dict)
+    model: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    checkpoint: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    recipe: str | None = None
+    training: Mapping[str, Any] = field(default_factory=dict)
+    early_stopping: int | None = None
+    epochs: int = 0
+    best_epoch: int = 0
+    at_best_epoch: Mapping[str, Any] = field(default_factory=dict)
+    parameters: int | None = None
+    seconds: float | None = None
+    test: Mapping[str, Any] | None = None
+    seen: Mapping[str, list[int]]
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        kinds = {"dataset": str, "subject": int | str, "data": str | None, "seen": Mapping}
+        wrong = [name for name, kind in kinds.items() if not isinstance(getattr(self, name), kind)]
+        if not wrong and not all(_are_indices(self.seen.get(part)) for part in _PARTS):
+            wrong = ["seen"]
+        if wrong:
+            raise InputError(f"wrong value for {', '.join(wrong)} in a training record.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as values that JSON keeps; ``test`` is left out if there was no test."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        if self.test is None:
+            del values["test"]
+        return values
+
+    def to_json(self) -> str:
+        """JSON text, with a checksum."""
+        content = _io.to_json(_io.without_nan(self.to_dict()), indent=None)
+        return _io.to_json(_io.sealed(content), indent=None)
+
+    @classmethod
+    def from_json(cls, text: str, name: str = "the training record") -> TrainingRecord:
+        """Read what :meth:`to_json` wrote.
+
+        Parameters
+        ----------
+        text : str
+            JSON text.  Records of earlier versions, with fewer fields and no checksum, are read, too.
+        name : str
+            What the text is called in errors.
+
+        Raises
+        ------
+        InputError
+            If the text is damaged, or was written by a newer version of gbwatt.
+        """
+        try:
+            values = json.loads(text)
+            if (_io.KEY in values or "format" in values) and not _io.is_intact(values):
+                raise ValueError(f"the content does not match {_io.KEY!r}")
+            version = values.get("format", FORMAT)
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise _damaged(name, error) from None
+        if type(version) is int and version > FORMAT:
+            raise InputError(
+                f"{name} has format {version}, but this version of gbwatt reads formats up to {FORMAT}; update gbwatt."
+            )
+        known = {one.name for one in fields(cls)}
+        try:
+            return cls(**{key: value for key, value in values.items() if key in known})
+        except (InputError, TypeError) as error:
+            raise _damaged(name, error) from None
+
+    @classmethod
+    def read(cls, folder: str | Path) -> TrainingRecord | None:
+        """Read the record in the folder of a model; None if there is none.
+
+        Raises
+        ------
+        InputError
+            If the file is damaged, or was written by a newer version of gbwatt.
+        """
+        path = Path(folder) / FILE
+        if not path.exists():
+            return None
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise _damaged(str(path), error) from None
+        return cls.from_json(text, str(path))
+
+    def write(self, folder: str | Path) -> None:
+        """Write the record into the folder of its model."""
+        _io.write_atomically(Path(folder) / FILE, self.to_json().encode())
+
+    def uses(
+        self,
+        dataset: str,
+        subject: int | None,
+        n: int,
+        *,
+        reading: Mapping[str, Any] | None = None,
+        data: Collection[str] | None = None,
+    ) -> NDArray[Any] | None:
+        """What each of a subject's ``n`` trials was used for, one of :data:`USES`.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the data set.
+        subject : int or None
+            Number of the subject; None for a recording without subjects of its own, whose number is only a name.
+        n : int
+            Number of trials.
+        reading : dict, optional
+            Options that the recordings were read with.  With other options than in training, trials may overlap with
+            those of the training, and their use is "unknown".
+        data : collection of str, optional
+            Fingerprints of a file.  If given, they are compared instead of the name: the file may be a copy.
+
+        Returns
+        -------
+        array (n,) or None
+            None for other recordings than those of the training.  They may be copies in another format, so the record
+            tells nothing about them.
+        """
+        same = self.dataset == dataset if data is None else self.data in data
+        if self.split is None or not same:
+            return None
+        if subject is not None and self.subject != subject:
+            return np.full(n, "unseen", dtype=object)
+        if self.reading != (reading or {}):
+            return np.full(n, "unknown", dtype=object)
+        uses = np.full(n, "unseen", dtype=object)
+        for part, use in _PARTS.items():
+            uses[[number for number in self.seen[part] if number < n]] = use
+        return uses
 
 
-#: Packages whose version may show in a result.
+def _damaged(name: str, error: Exception) -> InputError:
+    return InputError(
+        f"{name} is damaged ({error!r}); copy it again, or delete it: then it is unknown what the model was trained on."
+    )
+
+
+def _are_indices(numbers: Any) -> bool:
+    return isinstance(numbers, list) and all(type(number) is int and number >= 0 for number in numbers)
+
+
+#: Packages whose version may affect a result.
 PACKAGES = ("gbwatt", "torch", "numpy", "scipy", "scikit-learn", "geoopt", "mne", "braindecode", "accelerate")
 
 
 def versions() -> dict[str, str]:
-    """Packages, Python and machine."""
-    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    """Versions of Python and of installed packages, and the kind of machine."""
+    installed = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -269,14 +267,16 @@ def _refused(
     row: Mapping[str, Any], number: int, datasets: list[Dataset | None], vary: Mapping[str, Any]
 ) -> Iterator[Problem]:
     """Yield options that the model does not have, and values that it rejects."""
+    from gbwatt.models.registry import known_options, list_models
+
     model, options, varied = row.get("model"), row.get("options") or {}, _varied_option(vary)
     if not isinstance(model, str) or not isinstance(options, dict) or not (options or varied):
         return
-    known = known_options(model)
+    known = known_options(model) if model in list_models() else None
     if known is None:
         return
     own, tasks = {name: value for name, value in options.items() if name in known}, _tasks(datasets)
-    yield from _refused_options(model, options, own, tasks, ("models", number, "options"))
+    yield from _refused_options(model, options, known, tasks, ("models", number, "options"))
     if varied in known:
         own.pop(varied, None)
         before = _refusals(model, own, tasks)  # already reported
@@ -288,11 +288,12 @@ def _refused(
 
 
 def _refused_options(
-    model: str, options: Mapping[str, Any], own: Mapping[str, Any], tasks: list[str], path: KeyPath
+    model: str, options: Mapping[str, Any], known: tuple[str, ...], tasks: list[str], path: KeyPath
 ) -> Iterator[Problem]:
+    own = {name: value for name, value in options.items() if name in known}
     for name in options:
         if name not in own:
-            yield Problem((*path, name), _no_option(model, name, known_options(model) or ()))
+            yield Problem((*path, name), _no_option(model, name, known))
     for text in _refusals(model, own, tasks):
         yield Problem((*path, *_named(text, own)), text)
 
@@ -332,31 +333,6 @@ def _named(text: str, options: Mapping[str, Any]) -> list[str]:
 
 
 # -------------------------------------------------------------------------------------------------------------- models
-
-
-@lru_cache(maxsize=64)
-def known_options(model: str) -> tuple[str, ...] | None:
-    """Names of the options of a model; None if the model or its package is missing."""
-    from gbwatt.models import entry, list_models
-    from gbwatt.models.signal import Signal
-
-    if model not in list_models():
-        return None
-    if not entry(model).for_tasks:
-        return entry(model).options
-    try:
-        built = _build(model, {}, "mi")
-    except ImportError:
-        return None
-    network = getattr(built, "network", None)  # of another library: its constructor has more options than our config
-    names = built.config if network is None else _parameters(type(network))
-    signal = {field.name for field in fields(Signal)} | {"chs_info", "input_window_seconds"}
-    return tuple(name for name in names if name not in signal)
-
-
-def _parameters(network: type) -> list[str]:
-    parameters = inspect.signature(network).parameters.values()
-    return [one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
 
 
 @lru_cache(maxsize=1024)

@@ -11,9 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt._validation import check_at_least
-from gbwatt.errors import ParameterError
-
 Scores = Mapping[int, Sequence[float]]
 
 LEAST = 5  # subjects; with fewer, a signed-rank test cannot give p < 0.1
@@ -147,27 +144,6 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
         largest = max(largest, min(1.0, p * (len(made) - rank)))
         corrected[place] = largest
     return corrected
-
-
-def wilson(hits: int, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's confidence interval of a probability, from ``hits`` in ``n`` trials.
-
-    Examples
-    --------
-    >>> low, high = wilson(80, 100)
-    >>> round(low, 4), round(high, 4)
-    (0.7112, 0.8666)
-    """
-    check_at_least("n", n, 1)
-    check_at_least("hits", hits, 0)
-    if hits > n:
-        raise ParameterError(f"hits={hits} must not be larger than n={n}.")
-    if not 0 < level < 1:
-        raise ParameterError(f"level={level!r} must be between 0 and 1, such as 0.95.")
-    from scipy import stats
-
-    interval = stats.binomtest(hits, n).proportion_ci(level, method="wilson")
-    return float(interval.low), float(interval.high)
 
 
 def weighted_f1(confusion: Sequence[Sequence[int]] | NDArray[Any]) -> float:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Any
 
+import torch
 from torch import nn
 
 from gbwatt import _plugins
@@ -123,6 +126,45 @@ def from_record(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     {'variant': 'linear', 'p': 4}
     """
     return {**{option: before for option, (before, _) in entry(name).added_options.items()}, **options}
+
+
+@lru_cache(maxsize=64)
+def known_options(name: str) -> tuple[str, ...] | None:
+    """Names of the options of a model, that is, its arguments beyond the signal.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`list_models`.
+
+    Returns
+    -------
+    tuple of str or None
+        None if the model cannot be built because an optional package is not installed.
+
+    Examples
+    --------
+    >>> import gbwatt.models
+    >>> "theta" in known_options("gbwatt")
+    True
+    """
+    if not entry(name).for_tasks:
+        return entry(name).options
+    try:
+        with torch.random.fork_rng(devices=[]):  # keep the caller's random state
+            built = create(name, task="mi")
+    except ImportError:
+        return None
+    network = getattr(built, "network", None)  # of another library: its constructor has more than our config
+    names = getattr(built, "config", None) if network is None else None
+    names = _parameters(type(network or built)) if names is None else names
+    signal = {field.name for field in fields(Signal)} | {"chs_info", "input_window_seconds"}
+    return tuple(option for option in names if option not in signal)
+
+
+def _parameters(network: type) -> list[str]:
+    found = inspect.signature(network).parameters.values()
+    return [one.name for one in found if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
 
 
 def create(

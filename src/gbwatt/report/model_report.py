@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gbwatt
-from gbwatt.experiments.statistics import wilson
+from gbwatt.decoding.metrics import wilson_interval
 from gbwatt.experiments.table_formats import Column, Table, show
 from gbwatt.report import figures
 from gbwatt.report.page import Block, Code, Facts, Figure, Fold, Note, Page, Paragraph, Section
@@ -127,7 +127,7 @@ def _test(record: Record | None) -> list[Section]:
     test = (record or {}).get("test")
     if not test or record is None:
         return []
-    low, high = (100 * bound for bound in wilson(int(test["hits"]), int(test["n"])))
+    low, high = (100 * bound for bound in wilson_interval(int(test["hits"]), int(test["n"])))
     text = (
         f"Scored once, after training, on {record.get('tested_on', 'test trials')}: {test['hits']} of {test['n']} "
         f"trials are classified correctly, {show(100 * test['accuracy'])} % (95 % confidence interval {show(low)} to "

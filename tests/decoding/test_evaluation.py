@@ -1,0 +1,264 @@
+"""Training, testing and evaluating from Python."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from skorch.callbacks import Callback
+
+from gbwatt.data import Trials, load
+from gbwatt.data.formats.npz import write_npz
+from gbwatt.data.splits import InOrder
+from gbwatt.decoding import (
+    EEGDecoder,
+    EvaluationSet,
+    GBWAttClassifier,
+    TrainingRecord,
+    evaluate,
+    load_decoder,
+    train_and_evaluate,
+)
+from gbwatt.decoding.evaluation import _completed
+from gbwatt.errors import MismatchError, ModelFileError, ParameterError, ShapeError, UnknownLabelError
+from gbwatt.models import create
+from gbwatt.models.serialization import load_pretrained, save_pretrained
+
+SIZES = {"n_spatial": 4, "n_temporal": 4, "kernel": 9, "k": 3}
+CHANNELS = ("C3", "Cz", "C4")
+
+
+def make_trials(seed=0, subject=1, **changes):
+    """Trials of two classes that differ in the power of a channel."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.standard_normal((40, 3, 64)) * 10, np.arange(40) % 2
+    x[y == 0, 0] *= 3
+    values = {"X": x, "y": y, "class_names": ("left", "right"), "ch_names": CHANNELS, "sfreq": 100}
+    return Trials(**{**values, "subject": subject, "dataset": "mine", **changes})
+
+
+@pytest.fixture
+def trials():
+    return make_trials()
+
+
+@pytest.fixture
+def split(trials):
+    return InOrder().splits(trials)[0]
+
+
+@pytest.fixture
+def file(trials, tmp_path):
+    write_npz(trials, tmp_path / "mine.npz")
+    return tmp_path / "mine.npz"
+
+
+class Stop(Callback):
+    """Ctrl-C at the end of an epoch."""
+
+    def __init__(self, epoch):
+        self.epoch = epoch
+
+    def on_epoch_end(self, net, **_):
+        if len(net.history) == self.epoch:
+            raise KeyboardInterrupt
+
+
+# ---- train_and_evaluate
+
+
+def test_the_result_is_that_of_the_saved_model(file, tmp_path):
+    result = train_and_evaluate(file, options=SIZES, max_epochs=3, folder=tmp_path / "m")
+    trials = load(file, 1)
+    test = trials[InOrder().splits(trials)[0].test]
+    assert result.evaluation.accuracy == result.decoder.score(test) == load_decoder(tmp_path / "m").score(test)
+    assert TrainingRecord.read(tmp_path / "m") == result.record
+    assert result.record.test == result.evaluation.to_dict()
+    assert (result.folder, result.record.status, result.record.epochs) == (tmp_path / "m", "done", 3)
+
+
+def test_trials_and_a_split_of_ones_own_are_trained_on(trials, split, tmp_path):
+    result = train_and_evaluate(trials, "spdnet", split=split, max_epochs=1, folder=tmp_path / "m")
+    assert result.record.trials == {part: len(getattr(split, part)) for part in ("train", "valid", "test")}
+    assert result.evaluation.n == len(split.test)
+    assert (result.record.dataset, result.record.split, result.record.data) == ("mine", None, None)
+    with pytest.raises(ParameterError, match=r"mine.*give --dataset"):  # they cannot be loaded again
+        evaluate(tmp_path / "m")
+    uses = evaluate(tmp_path / "m", trials).uses
+    assert {use: part.n for use, part in uses.items()} == {
+        "training": len(split.train),
+        "validation": len(split.valid),
+        "unrecognised": len(split.test),
+    }
+
+
+def test_without_a_folder_nothing_is_saved(trials, split, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert train_and_evaluate(trials, "spdnet", split=split, max_epochs=1).folder is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_reach_the_training_and_the_record(trials, split):
+    settings = {"lr": 0.01, "batch_size": 8, "max_epochs": 2, "weight_decay": 0.05}
+    result = train_and_evaluate(
+        trials, split=split, options=SIZES, recipe="paper", seed=3, early_stopping=2, **settings
+    )
+    record = result.record
+    assert record.training == settings
+    assert (record.recipe, record.seed, record.early_stopping, record.options) == ("paper", 3, 2, SIZES)
+    assert result.decoder.net_.module_.config["shrinkage"] == 0.0
+
+
+def test_the_setup_is_announced_before_training(trials, split, monkeypatch):
+    events, fit = [], EEGDecoder.fit
+    monkeypatch.setattr(EEGDecoder, "fit", lambda *a: (events.append("fit"), fit(*a))[1])
+    result = train_and_evaluate(trials, "spdnet", split=split, max_epochs=1, on_start=events.append)
+    setup, then = events
+    assert then == "fit"
+    assert (setup.sizes, setup.n_parameters, setup.max_epochs) == (result.record.trials, result.record.parameters, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"split": 0}, "split=0"),
+        ({"subject": 1}, "subject"),
+        ({"model": "spdnett"}, "spdnet"),
+        ({"options": {"thetta": 1}, "model": "gbwatt"}, "theta"),
+        ({"recipe": "best"}, "spdnet has no recipes"),
+    ],
+)
+def test_wrong_arguments_are_named_before_training(trials, split, monkeypatch, changes, named):
+    monkeypatch.setattr(EEGDecoder, "fit", pytest.fail)
+    arguments = {"model": "spdnet", "split": split, **changes}
+    with pytest.raises(ParameterError, match=named):
+        train_and_evaluate(trials, **arguments)
+
+
+def test_a_single_class_is_named(split):
+    with pytest.raises(ParameterError, match="'left'"):
+        train_and_evaluate(make_trials(y=np.zeros(40, int)), "spdnet", split=split)
+
+
+def test_an_interruption_keeps_the_best_weights_and_does_not_test_them(trials, split, tmp_path):
+    result = train_and_evaluate(trials, "spdnet", split=split, max_epochs=5, callbacks=[Stop(2)], folder=tmp_path / "m")
+    assert (result.record.status, result.record.epochs, result.record.test) == ("interrupted", 2, None)
+    assert result.evaluation is None
+    assert TrainingRecord.read(tmp_path / "m") == result.record
+    assert len(load_decoder(tmp_path / "m").history_) == 2
+
+
+def test_an_interrupted_training_continues_from_its_checkpoint(trials, split, tmp_path):
+    def train(callbacks=(), **changes):
+        return train_and_evaluate(trials, "spdnet", split=split, max_epochs=4, callbacks=callbacks, **changes)
+
+    state = {"checkpoint": tmp_path / "state", "folder": tmp_path / "m"}
+    stopped = train([Stop(2)], **state)
+    assert (stopped.record.status, stopped.folder) == ("interrupted", None)
+    assert not (tmp_path / "m").exists()
+    again, whole = train(**state), train()
+    assert again.evaluation == whole.evaluation
+    assert again.record.checkpoint == str(tmp_path / "state")
+
+
+# ---- load_decoder
+
+
+def test_a_decoder_is_of_the_class_that_was_saved(trials, tmp_path):
+    for kind, decoder in ((GBWAttClassifier, GBWAttClassifier(max_epochs=1)), (EEGDecoder, EEGDecoder("spdnet"))):
+        decoder.set_params(max_epochs=1).fit(trials).save_pretrained(tmp_path / kind.__name__)
+        assert type(load_decoder(tmp_path / kind.__name__)) is kind
+
+
+def test_a_network_saved_without_a_classifier_is_evaluated(trials, tmp_path):
+    decoder = EEGDecoder("spdnet", max_epochs=2).fit(trials)
+    module = decoder.net_.module_
+    save_pretrained(module, tmp_path / "m", class_names=("left", "right"))
+    loaded = load_decoder(tmp_path / "m")
+    x = trials.X * decoder.scale_  # it gets epochs as they are
+    assert np.array_equal(loaded.predict_proba(x), decoder.predict_proba(trials))
+    assert loaded.class_names_ == ("left", "right")
+    result = evaluate(tmp_path / "m", trials.replace(X=x))
+    assert result.accuracy == decoder.score(trials)
+    assert list(result.uses) == ["unknown"]
+    assert evaluate(tmp_path / "m", x, trials.y).accuracy == result.accuracy
+    with pytest.raises(ParameterError, match=r"training\.json"):
+        evaluate(tmp_path / "m")
+    with pytest.raises(ShapeError, match="'X'"):
+        evaluate(tmp_path / "m", x[:, :2], trials.y)
+
+
+def test_a_network_that_knows_its_channels_checks_them(trials, tmp_path, monkeypatch):
+    save_pretrained(create("spdnet", n_chans=3, n_outputs=2, n_times=64, sfreq=100), tmp_path / "m")
+    loaded = load_pretrained(tmp_path / "m")
+    named = replace(loaded, arguments={**loaded.arguments, "ch_names": ["C3", "Cz", "Pz"]})
+    monkeypatch.setattr("gbwatt.decoding.evaluation.load_pretrained", lambda _: named)
+    with pytest.raises(MismatchError, match="ch_names"):
+        evaluate(tmp_path / "m", trials)
+
+
+def test_a_folder_without_a_model_is_named(tmp_path):
+    with pytest.raises(ModelFileError, match="nowhere"):
+        load_decoder(tmp_path / "nowhere")
+
+
+# ---- evaluate
+
+
+def test_scores_come_with_interval_chance_and_uses(trials):
+    decoder = EEGDecoder("spdnet", max_epochs=2, validation=trials[24:30]).fit(trials[:24])
+    result = evaluate(decoder, trials)
+    assert result.accuracy == decoder.score(trials) == result.hits / result.n
+    assert result.accuracy_95[0] < result.accuracy <= result.accuracy_95[1]
+    assert (result.chance, result.n, np.sum(result.confusion)) == (0.5, 40, 40)
+    assert {use: part.n for use, part in result.uses.items()} == {"training": 24, "validation": 6, "unrecognised": 10}
+    assert sum(part.hits for part in result.uses.values()) == result.hits
+    assert "uses" not in result.to_dict()
+
+
+def test_arrays_need_labels_that_the_model_knows(trials):
+    decoder = EEGDecoder("spdnet", max_epochs=1).fit(trials)
+    assert evaluate(decoder, trials.X, trials.y) == evaluate(decoder, trials.X, trials.labels)
+    with pytest.raises(UnknownLabelError, match="'feet'"):
+        evaluate(decoder, trials.X, np.full(40, "feet"))
+
+
+def test_arguments_that_cannot_apply_are_refused(trials):
+    decoder = EEGDecoder("spdnet", max_epochs=1).fit(trials)
+    with pytest.raises(ParameterError, match="data"):
+        evaluate(decoder)
+    with pytest.raises(ParameterError, match="subject"):
+        evaluate(decoder, trials, subject=1)
+
+
+def test_the_folder_of_a_model_knows_its_test_trials(file, tmp_path):
+    result = train_and_evaluate(file, "spdnet", max_epochs=1, folder=tmp_path / "m")
+    found = evaluate(tmp_path / "m")
+    assert found.to_dict() == result.evaluation.to_dict()
+    assert list(found.uses) == ["unseen"]
+    assert evaluate(tmp_path / "m", part="all").n == 40
+    chosen = EvaluationSet.open(tmp_path / "m", file)
+    assert chosen.evaluate() == found
+    assert chosen.description == f"{found.n} test trials of {file} (subject 1, last trials)"
+    assert chosen.warning is None
+    assert "were used for training" in EvaluationSet.open(tmp_path / "m", part="all").warning
+
+
+RECORD = TrainingRecord(
+    dataset="simulated-mi", subject=3, split=2, reading={"tmax": 3}, data=None, seen={"train": [], "valid": []}
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((None, None, None, {}), ("simulated-mi", 3, 2, {"tmax": 3})),
+        (("simulated-mi", 4, None, {}), ("simulated-mi", 4, 2, {"tmax": 3})),
+        (("simulated-mi", 3, 0, {"tmax": 2}), ("simulated-mi", 3, 0, {"tmax": 2})),
+        (("simulated-ssvep", None, None, {}), ("simulated-ssvep", None, 0, {})),
+    ],
+)
+def test_what_is_not_given_is_as_in_training(given, expected):
+    dataset, *others = _completed(RECORD, *given)
+    assert (dataset.name, *others) == expected
