@@ -1,8 +1,8 @@
-"""Declares the C extensions; everything else stands in pyproject.toml.
+"""Declares the C extensions; everything else is in pyproject.toml.
 
-They only make batches of small matrices and filters of epochs faster. They are optional: where there is no C compiler
-that knows vectors (GCC or Clang), or the compilation fails, the build goes on without them and the package takes its
-torch path, with the same results.
+The extensions accelerate operations on batches of small matrices and filters of epochs. They are optional: without a C
+compiler with vector extensions (GCC or Clang), or if the compilation fails, the build continues without them, and the
+package uses torch instead, with the same results.
 """
 
 import os

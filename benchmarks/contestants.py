@@ -1,4 +1,4 @@
-"""The networks of ``training_step.py``: trials to learn from, one step of training, and how right it is."""
+"""Networks of ``training_step.py``: training trials, one training step, and its accuracy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NAMES = (*REGISTERED, TEXTBOOK, LOOP, *FLOORS)
 
 #: Steps at the preset's learning rate before anything is measured: M has left the identity.
 LEARNT_STEPS = 10
-#: The learning rate of measured steps: all work is done, but every step sees the same weights.
+#: Learning rate of measured steps: they do all work, but hardly change the weights.
 STILL = 1e-9
 
 
@@ -49,7 +49,7 @@ STILL = 1e-9
 
 
 def names(preset: str) -> tuple[str, ...]:
-    """The networks that there are for a preset."""
+    """Names of the networks of a preset."""
     return tuple(name for name in NAMES if name != GROUPED or TASKS[preset].architecture.split == "grouped")
 
 
@@ -67,7 +67,7 @@ def recordings(preset: str) -> tuple[Trials, Trials]:
 
 
 def first_batch(preset: str, share: float = 1.0) -> Batch:
-    """The first trials for training, as many as the preset has in a batch, of standard deviation 1."""
+    """One batch of the first training trials, scaled to standard deviation 1."""
     train, _ = recordings(preset)
     size = max(4, round(share * TASKS[preset].training.batch_size))
     x = torch.tensor(train.X[:size])
@@ -78,7 +78,7 @@ def first_batch(preset: str, share: float = 1.0) -> Batch:
 
 
 def build(name: str, preset: str) -> nn.Module:
-    """A network for a preset; ImportError if it belongs to a package that is missing."""
+    """A network for a preset; raises ImportError if it requires a package that is not installed."""
     torch.manual_seed(0)
     others: dict[str, Callable[[], nn.Module]] = {
         PAPER: lambda: GBWAtt.for_task(preset, theta=1.5, recipe="paper"),
@@ -95,14 +95,14 @@ def build(name: str, preset: str) -> nn.Module:
 
 @dataclass
 class Contestant:
-    """A network and its optimiser, or the convolutions alone, which have none."""
+    """A network and its optimiser, or the convolutions alone without an optimiser."""
 
     name: str
     model: nn.Module
     optimizer: torch.optim.Optimizer | None
 
     def step(self, batch: Batch) -> None:
-        """Forward, backward, and the optimiser's step; for the floor forward and backward."""
+        """Forward pass, backward pass and, except for the floor, optimiser step."""
         x, y = batch
         self.model.zero_grad()
         out = self.model(x)
@@ -125,7 +125,7 @@ def _cotangent(shape: torch.Size, dtype: torch.dtype) -> Tensor:
 
 
 def contestant(name: str, preset: str, batch: Batch, learnt: bool = True) -> Contestant:
-    """A network after a few steps of its training, or as it is initialised."""
+    """A network after a few training steps, or initialised."""
     model = build(name, preset)
     if name in FLOORS:
         return Contestant(name, model, None)
@@ -156,7 +156,7 @@ def answers(model: nn.Module, batch: Batch) -> Batch:
 
 
 def reference(model: nn.Module, preset: str) -> nn.Module:
-    """The same network in float64; for the textbook's ours, with its weights."""
+    """The same network in float64; for the textbook network, GBWAtt with its weights."""
     if not isinstance(model, Textbook):
         return copy.deepcopy(model).double()
     ours = build(PAPER, preset)

@@ -1,8 +1,8 @@
 """Memory of building a cache of a corpus, and of reading all its windows, for a small corpus and a larger one.
 
-Recordings have one length in both, so that whatever grows with the corpus shows.  Each measurement is made in a process
-of its own, which has done the same with a tiny corpus before.  RSS is all that is resident, with the pages of mapped
-files, which the system takes back when it needs them; anonymous memory is what only the process can free.  Linux only.
+Recordings have the same length in both, so that growth with the corpus is visible.  Each measurement runs in a separate
+process, which first does the same with a tiny corpus.  RSS includes the pages of mapped files, which the system can
+reclaim; anonymous memory is memory that only the process can free.  Linux only.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def status(field: str) -> float:
 
 
 def measured(task: Callable[..., None], *arguments: object) -> Memory:
-    """Peaks of this process while it does something."""
+    """Peak memory of this process during a block."""
     highest, stop = [0.0], threading.Event()
 
     def watch() -> None:
         while not stop.wait(PERIOD):
             highest[0] = max(highest[0], status("RssAnon"))
 
-    CLEAR.write_text("5")  # the high-water mark begins anew
+    CLEAR.write_text("5")  # reset the high-water mark
     before = status("VmRSS")
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -69,7 +69,7 @@ def make_cache(root: Path, cache: Path) -> None:
 
 
 def read_all(cache: Path, shuffled: bool) -> None:
-    """Every window once, in batches, as training does it or in order."""
+    """Read every window once, in batches, in random order as in training or in sequence."""
     corpus = Corpus.open(cache)
     for name in ("train", "valid", "eval"):
         part = corpus.part(name)
@@ -79,14 +79,14 @@ def read_all(cache: Path, shuffled: bool) -> None:
 
 
 def alone(task: Callable[..., None], *arguments: object) -> Memory:
-    """Measured in a new process, that has done the same with a tiny corpus before."""
+    """Measure in a new process, which first does the same with a tiny corpus."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         pool.submit(warm_up).result()
         return pool.submit(measured, task, *arguments).result()
 
 
 def warm_up() -> None:
-    """Import what is imported when it is first used."""
+    """Trigger imports that happen at first use."""
     with tempfile.TemporaryDirectory() as folder:
         root = write_tuab(Path(folder) / "tuab", train=2, evaluation=1, seconds=10)
         make_cache(root, Path(folder) / "cache")

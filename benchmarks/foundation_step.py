@@ -34,7 +34,7 @@ CLASSES = {"tuab": 2, "tuev": 6}
 WINDOWS = {"tuab": (372_510, 409_455), "tuev": (83_000, 112_491)}
 PEAK = 19.5e12  # operations a second of an A100 in float32
 REACHED = 0.30  # part of it that transformers of this size reach
-HEAD = 20.0  # how much faster the head's torch path is there than here
+HEAD = 20.0  # assumed speed-up of the head on that device
 LINK = 10e9  # bytes a second between devices, each way
 SEEDS = 5
 DISK = 1e9  # bytes a second that windows are read with
@@ -80,7 +80,7 @@ def stepper(model: Any, backbone: str, batch: tuple[Tensor, Tensor]) -> Callable
 
 
 def measure(corpus: str, size: int, rounds: int, device: torch.device) -> dict[tuple[str, str], Cost]:
-    """Costs of all six networks, by turns."""
+    """Costs of all six networks, measured in turns."""
     x = 20 * torch.randn(size, len(REFERENTIAL), 200 * SECONDS[corpus], device=device)
     y = torch.randint(CLASSES[corpus], (size,), device=device)
     steps, found = {}, {}
@@ -145,7 +145,7 @@ def measured_table(corpus: str, costs: dict[tuple[str, str], Cost]) -> list[str]
 
 
 def hours(corpus: str, backbone: str, cost: Cost, devices: int, measured_there: bool) -> float:
-    """Hours of a training: the windows' passes, the gradients' way between devices, and validation."""
+    """Hours of training: passes over the windows, communication of gradients, and validation."""
     settings = entry(backbone).training_for(None)
     train = 0.8 * WINDOWS[corpus][0]
     validation = 0.2 * WINDOWS[corpus][0] / 3  # a forward pass is a third of a step

@@ -1,4 +1,4 @@
-"""How the cost of attention and of a whole step grows with the sizes."""
+"""Growth of the cost of attention and of a whole step with the sizes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def network_call(recording: Tensor, n_chans: int, n_times: int) -> Callable[[], 
 
 
 def call(axis: str, size: int, recording: Tensor) -> Callable[[], None]:
-    """What is timed for a size along an axis."""
+    """The function to be timed for a size along an axis."""
     if axis in ("m", "k", "batch"):
         return attention_call(*({"batch": BATCH, "m": LENGTH, "k": SIZE} | {axis: size}).values())
     sizes = {"channels": len(recording), "time": 438} | {axis: size}
@@ -81,7 +81,7 @@ def call(axis: str, size: int, recording: Tensor) -> Callable[[], None]:
 
 
 def measure(rounds: int) -> list[Curve]:
-    """All curves; the sizes of a curve take turns."""
+    """All curves; the sizes of a curve are measured in turns."""
     recording = first_batch("mi")[0].transpose(0, 1).flatten(1)  # (n_chans, trials * n_times)
     curves = []
     for axis, sizes in SIZES.items():

@@ -1,4 +1,4 @@
-"""Peak memory of a step of training, each network in a process of its own."""
+"""Peak memory of a training step, with each network in a separate process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class Peak(NamedTuple):
-    """Bytes beyond those before the step: of the process, and of torch's tensors alone."""
+    """Bytes in addition to those before the step: of the process, and of the tensors of torch."""
 
     process: float
     tensors: float
@@ -44,10 +44,10 @@ def _measure(name: str, preset: str, arrays: tuple[object, object], threads: int
 
 
 def _process_peak(runner: Contestant, batch: Batch) -> float:
-    """Growth of the resident set up to its highest point; NaN where the system does not tell."""
+    """Growth of the resident set up to its peak; NaN if the system does not report it."""
     try:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
-        CLEAR.write_text("5")  # the high-water mark begins anew
+        CLEAR.write_text("5")  # reset the high-water mark
     except OSError:
         return math.nan
     before = _status("VmRSS")
@@ -61,7 +61,7 @@ def _status(field: str) -> float:
 
 
 def _tensor_peak(runner: Contestant, batch: Batch) -> float:
-    """The highest sum of what torch allocated and had not freed, from its profiler."""
+    """Peak of the memory allocated by torch, from its profiler."""
     runner.model.zero_grad()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the profiler writes messages; the process ends after this
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:

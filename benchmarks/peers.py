@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-#: Relative residual of the mean's equation that is asked of every library.
+#: Relative residual of the equation of the mean that is requested from every library.
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-5}
 #: Limits of the quick iteration (descent with unit steps) and of the slow one (`G <- sum_j w_j (...)^1/2`).
 QUICK_STEPS, MAX_STEPS = 50, 1000
@@ -54,7 +54,7 @@ class Peer(ABC):
             return "source"
 
     def settings(self) -> contextlib.AbstractContextManager[object]:
-        """Global settings of the library under which it is to be called, backward passes included."""
+        """Global settings of the library during calls and backward passes."""
         return contextlib.nullcontext()
 
     @abstractmethod
@@ -77,7 +77,7 @@ class Peer(ABC):
 
 
 class GBWatt(Peer):
-    """This project: with the tolerance it has by default, or with the one that the others get."""
+    """gbwatt, with its default tolerance or with that of the other libraries."""
 
     distribution = "gbwatt"
 
@@ -99,9 +99,9 @@ class GBWatt(Peer):
 
 
 class Textbook(Peer):
-    """The formulae as textbooks print them, on ``torch.linalg.eigh``, batched over everything.
+    """The textbook formulae with ``torch.linalg.eigh``, fully batched.
 
-    With ``double=True`` they are evaluated in float64 whatever the input is, as a careful user does.
+    With ``double=True`` they are evaluated in float64 for any input, as a careful user would do.
     """
 
     distribution = "torch"
@@ -361,7 +361,7 @@ def load_peers(names: Sequence[str] | None = None, patient: bool = False) -> tup
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence warnings, logs and prints of peers: what they get wrong is shown by the numbers."""
+    """Silence warnings, logs and prints of other libraries; the reported errors show their failures."""
     previous = logging.root.manager.disable
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")

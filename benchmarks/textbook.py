@@ -154,7 +154,7 @@ class Textbook(GBWAtt):
 
 
 class Loop(Textbook):
-    """The same, a matrix at a time; the convolutions see the whole batch."""
+    """The same with one matrix at a time; the convolutions are applied to the whole batch."""
 
     def sequence(self, x: Tensor) -> Tensor:
         """(batch, branches, n, times) -> (batch, m, n, n)."""

@@ -1,4 +1,4 @@
-"""A short tour of gbwatt.geometry: why it exists, on covariances such as EEG has.
+"""Tour of gbwatt.geometry on simulated EEG covariances.
 
 Run it with ``make demo``, or ``python examples/geometry_demo.py``.
 """
@@ -34,7 +34,7 @@ def segments(batch: int, m: int, channels: int, samples: int, dtype: torch.dtype
 
 
 def textbook(x: Tensor, y: Tensor) -> Tensor:
-    """The formula as it is usually written: tr X + tr Y - 2 tr (X^½ Y X^½)^½."""
+    """The usual formula: tr X + tr Y - 2 tr (X^½ Y X^½)^½."""
     values, vectors = torch.linalg.eigh(x)
     root = (vectors * values.sqrt()[..., None, :]) @ vectors.mT
     cross = torch.linalg.eigvalsh(root @ y @ root).sqrt().sum(-1)
@@ -42,7 +42,7 @@ def textbook(x: Tensor, y: Tensor) -> Tensor:
 
 
 def compare_distances() -> None:
-    """Distances of near neighbours at growing condition numbers, in float32."""
+    """Compare distances of close matrices for increasing condition numbers, in float32."""
     print("\nDistance of a covariance to 1.01 times itself, float32; exact: (√1.01 - 1) √tr X")
     print("  condition      exact     gbwatt    textbook formula")
     orientation = torch.linalg.qr(torch.randn(18, 18, generator=torch.Generator().manual_seed(1)).double())[0]
@@ -56,7 +56,7 @@ def compare_distances() -> None:
 
 
 def compare_metrics(points: Tensor) -> None:
-    """One verb, five metrics."""
+    """Compare distances and means of five metrics."""
     k = points.shape[-1]
     metrics = [
         Euclidean(),
@@ -73,29 +73,29 @@ def compare_metrics(points: Tensor) -> None:
 
 
 def attend(points: Tensor) -> None:
-    """The core of Riemannian self-attention: weights from distances, one weighted mean for each query; learnt M."""
+    """Compute Riemannian self-attention: weights from distances, one weighted mean per query, and the gradient in M."""
     parameter = torch.eye(points.shape[-1], requires_grad=True)
     metric = GeneralizedBuresWasserstein(parameter, theta=1.5)
     start = time.perf_counter()
     distance = metric.dist(points[:, :, None], points[:, None])
     weights = (1 / (1 + (1 + distance).log())).softmax(-1)
-    found = barycenter(metric, points, weights)
-    found.value.square().sum().backward()
+    means = barycenter(metric, points, weights)
+    means.value.square().sum().backward()
     elapsed = time.perf_counter() - start
     gradient = parameter.grad
     assert gradient is not None
     batch, m, k, _ = points.shape
     print(f"\nAttention over {batch} trials of {m} segments, {k}x{k}, float32, forward and backward: {elapsed:.3f} s")
     print(
-        f"  means: {found.value.shape[0] * found.value.shape[1]}, all converged: {bool(found.converged.all())}, ",
+        f"  means: {means.value.shape[0] * means.value.shape[1]}, all converged: {bool(means.converged.all())}, ",
         end="",
     )
-    print(f"steps up to {int(found.steps.max())}, residual up to {float(found.residual.max()):.1e}")
+    print(f"steps up to {int(means.steps.max())}, residual up to {float(means.residual.max()):.1e}")
     print(f"  gradient of the learnable metric at M = I: finite, norm {float(gradient.norm()):.3f}")
 
 
 def main() -> None:
-    """Run the tour."""
+    """Run all parts."""
     points = segments(batch=128, m=3, channels=18, samples=146)
     compare_distances()
     compare_metrics(points[0])

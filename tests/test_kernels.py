@@ -1,4 +1,4 @@
-"""What the compiled kernels have in common: how they are built, the instructions they use, what they refuse."""
+"""Common properties of the compiled kernels: build, instruction sets, versions, argument checks."""
 
 from __future__ import annotations
 
@@ -52,6 +52,38 @@ def test_limits_are_the_same_on_both_sides(kernels):
     assert jacobi.MAX_SIZE == gbwatt.geometry._native.MAX_SIZE
     assert jacobi.LANES == gbwatt.geometry._native.BLOCK
     assert filters.MAX_CHANNELS == gbwatt.nn._native.MAX_CHANNELS
+
+
+def test_interface_numbers_are_the_same_on_both_sides(kernels):
+    for door, kernel in zip(DOORS.values(), kernels, strict=True):
+        assert kernel.INTERFACE == door.INTERFACE
+
+
+@pytest.mark.parametrize("interface", ["absent", 0, 99])
+@pytest.mark.parametrize("module", ["gbwatt.geometry._native._jacobi", "gbwatt.nn._native._filters"])
+def test_a_kernel_of_another_version_is_not_used_and_warns_once(module, interface):
+    """Its functions would be called with wrong arguments; torch gives the same results."""
+    code = f"""if True:
+        import sys, types, warnings
+        stale = sys.modules[{module!r}] = types.ModuleType({module!r})
+        if {interface!r} != "absent":
+            stale.INTERFACE = {interface!r}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            import torch
+            import gbwatt.nn._native
+            from gbwatt.geometry import BuresWasserstein, _native
+        (warning,) = [one for one in caught if one.category is RuntimeWarning]
+        assert {module!r} in str(warning.message), warning.message
+        assert "another version of gbwatt" in str(warning.message), warning.message
+        assert "pip install ." in str(warning.message), warning.message
+        door = _native if "geometry" in {module!r} else gbwatt.nn._native
+        assert not door.available()
+        x = torch.eye(3).expand(4, 3, 3) * torch.arange(1, 5)[:, None, None]
+        assert BuresWasserstein().mean(x).isfinite().all()
+    """
+    done = in_new_process(code, "default")
+    assert done.returncode == 0, done.stderr
 
 
 # -------------------------------------------------------------------------------------------------- instruction sets

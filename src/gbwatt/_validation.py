@@ -1,4 +1,4 @@
-"""Argument checks.  An error names the argument, the value, what is allowed and the remedy."""
+"""Argument checks, whose errors name the argument, its value, the allowed values and the remedy."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from gbwatt.errors import (
     WeightsError,
 )
 
-if TYPE_CHECKING:  # functions that look at tensors import it themselves: what does without them starts faster
+if TYPE_CHECKING:  # imported inside functions, so that commands without tensors start faster
     import torch
     from torch import Tensor
 
 
 def rounding_tolerance(dtype: torch.dtype) -> float:
-    """Relative size of what counts as rounding in an input: eps^(2/3), 2e-5 in float32 and 4e-11 in float64."""
+    """Relative tolerance for rounding of inputs: eps^(2/3), 2e-5 in float32 and 4e-11 in float64."""
     import torch
 
     return float(torch.finfo(dtype).eps ** (2 / 3))
@@ -37,7 +37,7 @@ def first_index(mask: Tensor) -> tuple[int, ...]:
 
 
 def describe_index(index: tuple[int, ...]) -> str:
-    """Say where in the batch: ``' in matrix (17, 2)'``, or nothing for a single matrix."""
+    """Position in the batch for messages: ``' in matrix (17, 2)'``, or nothing for a single matrix."""
     return f" in matrix {index}" if index else ""
 
 
@@ -49,12 +49,12 @@ def check_same_kind(**tensors: Tensor) -> None:
     for name, x in tensors.items():
         if not isinstance(x, Tensor):
             raise MismatchError(
-                f"'{name}' is a {type(x).__name__}, a torch.Tensor is needed; use torch.as_tensor({name})."
+                f"'{name}' is a {type(x).__name__}, but a torch.Tensor is required; use torch.as_tensor({name})."
             )
         if x.dtype not in (torch.float32, torch.float64):
             remedy = f"take {name}.real if the imaginary part is zero" if x.is_complex() else f"{name}.double()"
             raise MismatchError(
-                f"'{name}' {tuple(x.shape)} has dtype {x.dtype}; float32 or float64 is needed: {remedy}."
+                f"'{name}' {tuple(x.shape)} has dtype {x.dtype}; float32 or float64 is required: {remedy}."
             )
     (name0, x0), *others = tensors.items()
     for name, x in others:
@@ -75,17 +75,17 @@ def check_square(**matrices: Tensor) -> None:
     size: tuple[str, int] | None = None
     for name, x in matrices.items():
         if x.ndim < 2 or x.shape[-1] != x.shape[-2] or x.shape[-1] == 0:
-            raise ShapeError(f"'{name}' {tuple(x.shape)} does not hold square matrices; (..., k, k) is needed.")
+            raise ShapeError(f"'{name}' {tuple(x.shape)} does not contain square matrices; (..., k, k) is required.")
         if size is not None and x.shape[-1] != size[1]:
             raise ShapeError(
-                f"'{name}' {tuple(x.shape)} holds {x.shape[-1]}x{x.shape[-1]} matrices, "
-                f"but '{size[0]}' {size[1]}x{size[1]}; all must have one size."
+                f"'{name}' {tuple(x.shape)} contains {x.shape[-1]}x{x.shape[-1]} matrices, "
+                f"but '{size[0]}' {size[1]}x{size[1]}; all must have the same size."
             )
         size = (name, x.shape[-1])
 
 
 def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """The shape that shapes broadcast to; torch's own function takes longer than a product of small matrices."""
+    """Broadcast shapes; torch's own function takes longer than a product of small matrices."""
     out = [1] * max(map(len, shapes), default=0)
     for shape in shapes:
         for axis, size in enumerate(reversed(shape), 1):
@@ -105,7 +105,7 @@ def check_broadcastable(**matrices: Tensor) -> None:
 
 
 def check_alike(**matrices: Tensor) -> None:
-    """Require matrices (..., k, k), all of one kind and size, whose batch axes broadcast."""
+    """Require matrices (..., k, k) of one dtype, device and size, whose batch axes broadcast."""
     check_same_kind(**matrices)
     check_square(**matrices)
     check_broadcastable(**matrices)
@@ -114,18 +114,18 @@ def check_alike(**matrices: Tensor) -> None:
 def check_symmetric(name: str, x: Tensor, reference: Tensor | float = 0.0) -> None:
     """Require finite matrices (..., k, k) that are symmetric up to :func:`rounding_tolerance`.
 
-    Rounding is relative to the largest entry of each matrix, or to ``reference``, of a shape that broadcasts with
-    (...), where that is larger.
+    Rounding is relative to the largest entry of each matrix, or to ``reference``, whose shape broadcasts with (...), if
+    that is larger.
     """
     import torch
 
-    if torch.equal(x, x.mT) and math.isfinite(float(x.sum())):  # symmetric to the last bit, as ours are
+    if torch.equal(x, x.mT) and math.isfinite(float(x.sum())):  # exactly symmetric, as results of this package are
         return
     skew = (x - x.mT).abs().amax((-2, -1))  # NaN or infinite for NaN and for infinities
     size = torch.maximum(x.abs().amax((-2, -1)), torch.as_tensor(reference, dtype=x.dtype, device=x.device))
     good = (skew <= rounding_tolerance(x.dtype) * size) & torch.isfinite(
         skew
-    )  # an infinite entry is as large as its skew
+    )  # the difference of an infinite entry is infinite
     if bool(good.all()):
         return
     x, skew = x.expand(*good.shape, *x.shape[-2:]), skew.expand(good.shape)
@@ -133,16 +133,16 @@ def check_symmetric(name: str, x: Tensor, reference: Tensor | float = 0.0) -> No
     if not bool(torch.isfinite(x[at]).all()):
         raise NotFiniteError(
             f"'{name}' {tuple(x.shape)} has NaN or infinite entries{describe_index(at)}. "
-            "Look for rejected epochs, a division by zero or an overflow before this call."
+            "Check for rejected epochs, a division by zero or an overflow before this call."
         )
     raise NotSymmetricError(
-        f"'{name}' {tuple(x.shape)} is not symmetric: |x - xᵀ| is {float(skew[at]):.1e} where the largest entry is "
-        f"{float(x[at].abs().max()):.1e}{describe_index(at)}. If it should be, symmetrise it: ({name} + {name}.mT) / 2."
+        f"'{name}' {tuple(x.shape)} is not symmetric: |x - xᵀ| is {float(skew[at]):.1e} and the largest entry is "
+        f"{float(x[at].abs().max()):.1e}{describe_index(at)}. Symmetrise it if appropriate: ({name} + {name}.mT) / 2."
     )
 
 
 def check_in_range(what: str, *results: Tensor) -> None:
-    """Require finite results of finite arguments; infinite or NaN ones have overflowed."""
+    """Require finite results; infinite or NaN results of finite arguments have overflowed."""
     import torch
 
     for x in results:
@@ -151,7 +151,7 @@ def check_in_range(what: str, *results: Tensor) -> None:
         kind = str(x.dtype).removeprefix("torch.")
         wider = "" if x.dtype == torch.float64 else ", or use float64"
         raise RangeError(
-            f"{what} exceeds the range of {kind}, {torch.finfo(x.dtype).max:.1e}: take a smaller step or power, "
+            f"{what} exceeds the range of {kind}, {torch.finfo(x.dtype).max:.1e}: use a smaller step or power, "
             f"scale the matrices to eigenvalues near 1{wider}."
         )
 
@@ -181,7 +181,7 @@ def raise_not_spd(name: str, x: Tensor, eigenvalues: Tensor, bad: Tensor) -> NoR
     singular = abs(low) <= rounding_tolerance(x.dtype) * abs(high)
     what = "is singular to working precision" if singular else "is not positive definite"
     if name == "M":
-        remedy = "A step of learning was too large for it: take a smaller one, or learn S in M = expm(S)."
+        remedy = "A training step was too large: use a smaller learning rate, or train S in M = expm(S)."
     elif singular:
         remedy = (
             "A common average reference, an interpolated channel or fewer samples than channels make covariances "
@@ -189,7 +189,7 @@ def raise_not_spd(name: str, x: Tensor, eigenvalues: Tensor, bad: Tensor) -> NoR
             "which accepts them" + (", or float64." if x.dtype == torch.float32 else ".")
         )
     else:
-        remedy = "It is no covariance: look for a flat recording, a difference of matrices or an overflow before."
+        remedy = "It is not a covariance: check for a flat recording, a difference of matrices or an overflow."
     raise NotSPDError(
         f"'{name}' {tuple(x.shape)} {what}: smallest eigenvalue {low:.1e}, largest {high:.1e}{describe_index(at)}. "
         f"{remedy}"
@@ -197,7 +197,7 @@ def raise_not_spd(name: str, x: Tensor, eigenvalues: Tensor, bad: Tensor) -> NoR
 
 
 def check_weights(points: Tensor, weights: Tensor) -> None:
-    """Require weights (..., q, m) or (m,) that match points (..., m, k, k), are not negative and sum to one."""
+    """Require non-negative weights (..., q, m) or (m,) that match points (..., m, k, k) and sum to one."""
     import torch
 
     check_same_kind(points=points, weights=weights)
@@ -205,14 +205,14 @@ def check_weights(points: Tensor, weights: Tensor) -> None:
     if weights.ndim == 0 or weights.shape[-1] != m:
         raise ShapeError(
             f"'weights' {tuple(weights.shape)} does not match the {m} matrices of 'points' {tuple(points.shape)}; "
-            f"(..., q, {m}) or ({m},) is needed."
+            f"(..., q, {m}) or ({m},) is required."
         )
     try:
         broadcast_shape(points.shape[:-3], weights.shape[:-2])
     except ShapeError:
         raise ShapeError(
             f"the batch axes of 'points' {tuple(points.shape)} and 'weights' {tuple(weights.shape)} do not broadcast; "
-            "(..., m, k, k) and (..., q, m) are needed."
+            "(..., m, k, k) and (..., q, m) are required."
         ) from None
     if torch.compiler.is_compiling():
         return
@@ -220,7 +220,7 @@ def check_weights(points: Tensor, weights: Tensor) -> None:
 
 
 def _proportions(weights: Tensor) -> None:
-    """Require weights that are not negative and sum to one."""
+    """Require non-negative weights that sum to one."""
     import torch
 
     if weights.numel() == 0:
@@ -235,7 +235,7 @@ def _proportions(weights: Tensor) -> None:
     if bool((weights < 0).any()):
         raise WeightsError(
             f"'weights' {tuple(weights.shape)} has negative entries, down to {float(weights.min()):.1e}; "
-            "a softmax makes weights that are positive and sum to one."
+            "a softmax gives positive weights that sum to one."
         )
     off = (total - 1).abs() > rounding_tolerance(weights.dtype)
     raise WeightsError(
@@ -245,14 +245,16 @@ def _proportions(weights: Tensor) -> None:
 
 
 def check_finite(**numbers: Tensor | float) -> None:
-    """Require floating numbers, or tensors of them, without NaN and infinities."""
+    """Require finite floating-point numbers or tensors."""
     import torch
     from torch import Tensor
 
     for name, value in numbers.items():
         tensor = torch.as_tensor(value).detach()
         if isinstance(value, Tensor) and not tensor.is_floating_point():
-            raise MismatchError(f"'{name}' has dtype {tensor.dtype}; a floating number is needed: {name}.double().")
+            raise MismatchError(
+                f"'{name}' has dtype {tensor.dtype}; a floating-point number is required: {name}.double()."
+            )
         if not bool(torch.isfinite(tensor).all()):
             raise ParameterError(f"{name}={value} must be finite.")
 
@@ -264,7 +266,7 @@ def check_number(name: str, value: object) -> None:
 
 
 def check_at_least(name: str, value: object, least: int) -> None:
-    """Require a whole number that is not too small."""
+    """Require an integer of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ParameterError(f"{name}={value!r} must be a whole number, {least} or more.")
 
@@ -273,7 +275,9 @@ def check_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Require one of the allowed names."""
     if value not in allowed:
         plain = {name.casefold(): name for name in allowed}
-        plain = {name.partition("-")[0]: whole for name, whole in plain.items()} | plain  # beginnings of long ones, too
+        plain = {
+            name.partition("-")[0]: whole for name, whole in plain.items()
+        } | plain  # also matches the first part of long names
         close = difflib.get_close_matches(str(value).casefold(), plain, n=1)
         hint = f" Did you mean {plain[close[0]]!r}?" if close else ""
         raise ParameterError(f"{name}={value!r} is not known; it is one of {', '.join(map(repr, allowed))}.{hint}")

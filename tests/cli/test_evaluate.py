@@ -187,7 +187,7 @@ def test_trials_of_one_class_have_an_accuracy_but_no_area_under_the_curve(run, r
 
 def test_what_is_no_model_is_refused(refused, trained, recordings, tmp_path):
     missing = refused("evaluate", tmp_path / "nowhere", "--dataset", recordings)
-    assert "there is no model in" in missing
+    assert "does not contain a model" in missing
     assert "damaged" not in missing
     (tmp_path / "m" / "training.json").write_text("{}")
     assert "training.json is damaged" in refused("evaluate", trained["folder"], "--dataset", recordings)

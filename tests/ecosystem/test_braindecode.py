@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gbwatt import GBWAtt
-from gbwatt.nn.manifolds import RiemannianAdam
+from gbwatt.nn.optim import RiemannianAdam
 
 pytestmark = pytest.mark.ecosystem
 

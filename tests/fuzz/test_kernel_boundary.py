@@ -111,7 +111,12 @@ GEOMETRY: dict[str, Any] = {
     "bures_start": lambda d: (d.spd(d.rows, d.m),),
     "bures_frames": lambda d: (d.spd(d.rows), d.spd(d.rows, d.m), d.rng.choice((None, d.spd(d.rows, d.m)))),
     "bures_step": lambda d: (*problem(d, d.rows), 1e-5),
-    "bures_walk": lambda d: (*shared_problem(d), d.spd(d.rows // d.shared, d.m), 1e-5, d.rng.randint(0, 20)),
+    "bures_iterate_in_frames": lambda d: (
+        *shared_problem(d),
+        d.spd(d.rows // d.shared, d.m),
+        1e-5,
+        d.rng.randint(0, 20),
+    ),
     "affine_slope": lambda d: problem(d, d.rows),
     "bures_adjoint": lambda d: (*shared_problem(d), d.spd(d.rows), 1e-5),
     "affine_adjoint": lambda d: (*shared_problem(d), d.spd(d.rows), 1e-5),

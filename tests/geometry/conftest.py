@@ -1,4 +1,4 @@
-"""The metrics on which every law runs, and how exactly laws are to hold."""
+"""Metrics for which all laws are tested, and tolerances of the laws."""
 
 from __future__ import annotations
 

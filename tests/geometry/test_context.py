@@ -1,4 +1,4 @@
-"""Geometry gives the same result whatever it is called from: tracing, inference mode, autocast, more threads."""
+"""Results do not depend on tracing, inference mode, autocast or the number of threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from gbwatt.geometry import (
     BuresWasserstein,
-    _threads,
+    _context,
     expm,
     generalized_lyapunov,
     invsqrtm,
@@ -192,12 +192,12 @@ def in_a_new_thread(function):
 def test_other_threads_keep_their_number_of_threads(found, threads, monkeypatch):
     """Also those that use torch for the first time while this one is inside the block."""
     if not found:
-        monkeypatch.setattr(_threads, "_runtime", lambda: None)
+        monkeypatch.setattr(_context, "_runtime", lambda: None)
     torch.set_num_threads(3)
     start, stop = threading.Event(), threading.Event()
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(lambda: (start.wait(60), torch.get_num_threads(), stop.wait(60), torch.get_num_threads()))
-        with _threads.single_threaded(torch.eye(4)):
+        with _context.single_threaded(torch.eye(4)):
             start.set()
             seen = in_a_new_thread(torch.get_num_threads)
         stop.set()
@@ -208,11 +208,11 @@ def test_other_threads_keep_their_number_of_threads(found, threads, monkeypatch)
 
 
 def test_without_openmp_the_number_of_threads_is_set_if_no_other_thread_runs(threads, monkeypatch):
-    monkeypatch.setattr(_threads, "_runtime", lambda: None)
+    monkeypatch.setattr(_context, "_runtime", lambda: None)
     torch.set_num_threads(3)
     for running, inside in ((1, 1), (2, 3)):
         monkeypatch.setattr(threading, "active_count", lambda running=running: running)
-        with _threads.single_threaded(torch.eye(4)):
+        with _context.single_threaded(torch.eye(4)):
             assert torch.get_num_threads() == inside
         assert torch.get_num_threads() == 3
 
@@ -220,11 +220,11 @@ def test_without_openmp_the_number_of_threads_is_set_if_no_other_thread_runs(thr
 def test_blocks_of_one_thread_may_be_nested_and_end_with_errors(threads, monkeypatch):
     monkeypatch.setattr(threading, "active_count", lambda: 1)  # where OpenMP is not found
     torch.set_num_threads(3)
-    with _threads.single_threaded(torch.eye(4)):
-        with _threads.single_threaded(torch.eye(4)):
+    with _context.single_threaded(torch.eye(4)):
+        with _context.single_threaded(torch.eye(4)):
             pass
         assert torch.get_num_threads() == 1
-    with pytest.raises(ZeroDivisionError), _threads.single_threaded(torch.eye(4)):
+    with pytest.raises(ZeroDivisionError), _context.single_threaded(torch.eye(4)):
         raise ZeroDivisionError
     assert torch.get_num_threads() == 3
 

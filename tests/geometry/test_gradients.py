@@ -1,4 +1,4 @@
-"""Derivatives of distances and means: against finite differences, unrolling, and at the points where others break."""
+"""Derivatives of distances and means: against finite differences and unrolling, and at repeated eigenvalues."""
 
 from __future__ import annotations
 

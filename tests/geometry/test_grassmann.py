@@ -166,7 +166,7 @@ def test_gradient_of_orthonormalise():
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (4, 0)])
 def test_what_is_no_basis_is_refused(shape):
-    with pytest.raises(ShapeError, match="does not hold bases"):
+    with pytest.raises(ShapeError, match="bases"):
         orthonormalise(torch.zeros(shape))
 
 

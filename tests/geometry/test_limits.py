@@ -1,4 +1,4 @@
-"""Where tangent vectors are tiny, steps large and batches empty."""
+"""Limiting cases: tiny tangent vectors, large steps, empty batches."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_large_affine_invariant_steps_are_exact(dtype, length):
 
 @pytest.mark.parametrize("metric", [Euclidean(), BuresWasserstein(), GeneralizedBuresWasserstein(torch.eye(3), 0.5)])
 def test_matrices_beyond_the_end_of_the_geometry_are_no_coordinates(metric):
-    with pytest.raises(DomainError, match=r"no coordinates.*smallest eigenvalue"):
+    with pytest.raises(DomainError, match=r"coordinates.*smallest eigenvalue"):
         metric.point(-10 * torch.eye(3))
     assert metric.point(-0.5 * torch.eye(3)).isfinite().all()
 

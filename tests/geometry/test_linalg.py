@@ -1,4 +1,4 @@
-"""Functions of symmetric matrices, linear equations and half vectors."""
+"""Functions of symmetric matrices, linear equations and half-vectorisation."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_half_vectors_have_both_derivatives():
 
 def test_half_vector_keeps_plain_entries_of_the_upper_triangle():
     assert vech(torch.tensor([[1.0, 2.0], [9.0, 3.0]])).tolist() == [1, 2, 3]
-    with pytest.raises(ShapeError, match="half vectors"):
+    with pytest.raises(ShapeError, match="upper triangles"):
         unvech(torch.zeros(4))
 
 

@@ -248,7 +248,7 @@ def test_metrics_print_what_they_are():
 def test_a_metric_whose_root_is_kept_is_the_same_metric(spd):
     x, y, m = spd(4, 5, k=6), spd(4, 5, k=6, seed=1), spd(k=6, seed=2).requires_grad_()
     plain = GeneralizedBuresWasserstein(m, 1.5)
-    kept = plain.rooted()
+    kept = plain.with_cached_root()
     assert plain.root is None
     assert kept.root is not None
     for metric in (plain, kept):

@@ -1,4 +1,4 @@
-"""The compiled kernel and the torch path it stands in for."""
+"""The compiled kernel, compared with torch."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def residual(n: torch.Tensor, points: torch.Tensor, weights: torch.Tensor) -> to
 @pytest.fixture
 def walks(monkeypatch):
     """Lets the kernel go so many steps at most, and tells which problems it solved, call by call."""
-    seen, walk = [], _native.bures_walk
+    seen, walk = [], _native.bures_iterate_in_frames
 
     def limit(steps):
         def spy(n, b, w, u, tolerance, max_steps, base=None):
@@ -165,7 +165,7 @@ def walks(monkeypatch):
             seen.append(result[3].clone())
             return result
 
-        monkeypatch.setattr(_native, "bures_walk", spy)
+        monkeypatch.setattr(_native, "bures_iterate_in_frames", spy)
         return seen
 
     return limit
@@ -197,12 +197,12 @@ def test_a_mean_does_not_depend_on_the_others_of_its_batch(spd, softmax_weights)
     x[4] = spd(3, k=6, cond=1e9, seed=3)  # one that takes the long way
     b, n = torch.linalg.cholesky(x), torch.linalg.cholesky(x.mean(1))
     u, _, turned, *_ = _native.bures_frames(n, b)
-    whole = _native.bures_walk(n, turned, w, u, 1e-12, 25)
+    whole = _native.bures_iterate_in_frames(n, turned, w, u, 1e-12, 25)
     assert whole[3].any()
     assert not whole[3].all()
     for i in range(9):
         part = slice(i, i + 1)
-        alone = _native.bures_walk(n[part], turned[part], w[part], u[part], 1e-12, 25)
+        alone = _native.bures_iterate_in_frames(n[part], turned[part], w[part], u[part], 1e-12, 25)
         assert all(torch.equal(a[0], b[i]) for a, b in zip(alone, whole, strict=True))
 
 

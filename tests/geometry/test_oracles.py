@@ -1,4 +1,4 @@
-"""Independent oracles that need no other geometry library: mpmath at 60 digits and scipy."""
+"""Independent oracles: mpmath at 60 digits, and SciPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other geometry libraries as oracles, on well-conditioned matrices where they are right."""
+"""Other geometry libraries as oracles, on well-conditioned matrices for which they are accurate."""
 
 from __future__ import annotations
 

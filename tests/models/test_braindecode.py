@@ -1,4 +1,4 @@
-"""Models of braindecode: without it, with a torchaudio that does not load, and as they are."""
+"""Models of braindecode: errors without it or with a broken torchaudio, and the models themselves."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_repair_does_nothing_without_torchaudio(monkeypatch, capsys):
     monkeypatch.setattr(torchaudio_repair, "find_spec", lambda name: None)
     assert main([]) == 0
     assert main(["--restore"]) == 0
-    assert capsys.readouterr().out == "torchaudio is not installed: nothing to do.\nnothing was set aside.\n"
+    assert capsys.readouterr().out == "torchaudio is not installed: nothing to do.\nno library is disabled.\n"
 
 
 def test_the_command_of_the_message_works_and_imports_no_part_of_braindecode(torchaudio):

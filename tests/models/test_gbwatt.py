@@ -1,4 +1,4 @@
-"""GBWAtt: presets, rule, ablations, details, and what torch does with it."""
+"""GBWAtt: presets, default sizes, ablations, details, and use with torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gbwatt.errors import ParameterError, ShapeError
 from gbwatt.models.gbwatt import RECIPES
 from gbwatt.models.presets import TASKS, architecture_for
 from gbwatt.models.signal import Signal
-from gbwatt.nn.manifolds import RiemannianAdam
+from gbwatt.nn.optim import RiemannianAdam
 from tests.geometry.conftest import assert_close
 
 SMALL = {

@@ -1,4 +1,4 @@
-"""What the bare modules say of input that is not for them, and what autocast does to them."""
+"""Errors of models for invalid input, and their behaviour under autocast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every registered model: it runs, all of it is trained, and it can learn a tiny set by heart, on all three tasks."""
+"""Every registered model runs, trains all its parameters, and can fit a tiny data set, on all three tasks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from gbwatt.clinical import BACKBONES
 from gbwatt.errors import ParameterError
 from gbwatt.models import create, entry, list_models
 from gbwatt.models.presets import TASKS
-from gbwatt.nn.manifolds import RiemannianAdam
-from gbwatt.nn.optim import make_optimizer
+from gbwatt.nn.optim import RiemannianAdam, make_optimizer
 
 FOR_TASKS = [name for name in list_models() if entry(name).for_tasks]
 OWN = [name for name in FOR_TASKS if entry(name).extra is None]

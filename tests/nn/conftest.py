@@ -1,4 +1,4 @@
-"""What the tests of filters share."""
+"""Fixtures of the tests of filters."""
 
 from __future__ import annotations
 

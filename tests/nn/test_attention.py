@@ -1,4 +1,4 @@
-"""Self-attention of SPD matrices: its laws, and every knob."""
+"""Self-attention of SPD matrices: its laws and options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gbwatt.errors import ParameterError
 from gbwatt.geometry import AffineInvariant, BuresWasserstein, Euclidean, GeneralizedBuresWasserstein, powm, sqrtm
 from gbwatt.nn import FixedMetric, LearnableMetric, SPDSelfAttention
 from gbwatt.nn.attention import AGGREGATIONS, METRICS, SCORES, Gaussian, InverseLog
-from gbwatt.nn.manifolds import RiemannianAdam
+from gbwatt.nn.optim import RiemannianAdam
 from tests.geometry.conftest import assert_close
 
 BW = BuresWasserstein()
@@ -158,7 +158,7 @@ def test_metric_score_and_aggregation_may_be_objects(x):
         ({"aggregation": "mean"}, "aggregation='mean'"),
         ({"formulation": "other"}, "formulation='other'"),
         ({"theta": 0.0}, "theta=0.0"),
-        ({"metric": "euclidean", "formulation": "paper"}, "take 'gbw'"),
+        ({"metric": "euclidean", "formulation": "paper"}, "metric='gbw'"),
     ],
 )
 def test_bad_arguments_are_named(options, message):

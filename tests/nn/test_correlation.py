@@ -1,4 +1,4 @@
-"""Correlation of epochs with filters, by whichever way."""
+"""Correlation of epochs with filters, by all implementations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers refuse what they cannot work with by errors that name it."""
+"""Layers raise errors that name the invalid argument."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ from gbwatt.errors import ParameterError
 from gbwatt.geometry import AffineInvariant, logm, reeig, vech
 from gbwatt.geometry.linalg import congruence, invsqrtm
 from gbwatt.nn import BiMap, Embedding, LogEig, ReEig, SPDBatchNorm
-from gbwatt.nn.manifolds import RiemannianAdam, on_manifold
+from gbwatt.nn.manifolds import on_manifold
+from gbwatt.nn.optim import RiemannianAdam
 from tests.geometry.conftest import assert_close
 
 AIM = AffineInvariant()

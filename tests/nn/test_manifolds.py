@@ -1,4 +1,4 @@
-"""The optimiser is geoopt's Riemannian Adam, step by step, and its parameters stay where they belong."""
+"""Riemannian Adam agrees with that of geoopt in every step, and parameters stay on their manifolds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from gbwatt.nn.manifolds import RiemannianAdam, on_manifold, positive_definite, stiefel
+from gbwatt.nn.manifolds import on_manifold, positive_definite, stiefel
+from gbwatt.nn.optim import RiemannianAdam
 
 
 class Mixed(nn.Module):

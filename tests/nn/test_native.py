@@ -1,4 +1,4 @@
-"""The compiled filters and covariances, beyond what they share with the torch path."""
+"""Properties of the compiled filters and covariances that torch does not share."""
 
 from __future__ import annotations
 

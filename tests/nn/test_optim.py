@@ -1,13 +1,15 @@
-"""Weight decay acts on Euclidean parameters only."""
+"""Groups of parameters: weight decay acts on Euclidean parameters only, and stages have their learning rates."""
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
+from gbwatt.errors import ParameterError
 from gbwatt.models import create
-from gbwatt.nn.manifolds import RiemannianAdam, on_manifold
-from gbwatt.nn.optim import make_optimizer, parameter_groups
+from gbwatt.nn.manifolds import on_manifold
+from gbwatt.nn.optim import RiemannianAdam, make_optimizer, parameter_groups
 from tests.decoding.tiny import Tiny
 
 
@@ -58,16 +60,58 @@ def test_weight_decay_shrinks_what_it_should_and_steps_stay_on_the_manifold():
     assert torch.allclose(model.mix.mT @ model.mix, torch.eye(3), atol=1e-5)
 
 
-def test_the_decoder_trains_with_riemannian_adam(decoder, trials):
-    net = decoder(lr=0.1).fit(*trials).net_
-    assert isinstance(net.optimizer_, RiemannianAdam)
-    state = net.optimizer_.state[net.module_.mix]
-    assert state["step"] == 6 * 2
-    assert torch.allclose(net.module_.mix.mT @ net.module_.mix, torch.eye(3), atol=1e-5)
-    assert not torch.allclose(net.module_.mix, decoder(lr=0.0).fit(*trials).net_.module_.mix, atol=1e-2)
+# ------------------------------------------------------------------------------------------------------------- stages
 
 
-def test_the_decoder_passes_learning_rate_and_weight_decay_on(decoder, trials):
-    groups = decoder(lr=0.03, weight_decay=0.7).fit(*trials).net_.optimizer_.param_groups
-    assert [g["lr"] for g in groups] == [0.03, 0.03]
-    assert [g["weight_decay"] for g in groups] == [0.7, 0.0]
+def layers():
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), Tiny(4, 2))
+    return model, [list(layer.parameters()) for layer in model]
+
+
+def test_stages_are_in_order_and_decayed_parameters_come_first():
+    """Saved optimiser states are by position."""
+    model, stages = layers()
+    groups = parameter_groups(model, 0.1, stages=stages, lr=1e-2)
+    assert [g["weight_decay"] for g in groups] == [0.1, 0.1, 0.1, 0.0]
+    in_order = [id(p) for group in groups[:2] for p in group["params"]]
+    assert in_order == [id(p) for stage in stages[:2] for p in stage]
+    assert {id(p) for group in groups[2:] for p in group["params"]} == {id(p) for p in stages[2]}
+
+
+def test_without_stages_the_order_is_that_of_the_parameters():
+    model, _ = layers()
+    decayed, free = parameter_groups(model, 0.1)
+    own = [id(p) for p in model.parameters()]
+    for group in (decayed, free):
+        positions = [own.index(id(p)) for p in group["params"]]
+        assert positions == sorted(positions)
+    assert set(decayed) == {"params", "weight_decay"}
+
+
+def test_earlier_stages_learn_more_slowly():
+    model, stages = layers()
+    groups = parameter_groups(model, 0.1, stages=stages, stage_decay=0.5, lr=1e-2)
+    assert [g["scale"] for g in groups] == [0.25, 0.5, 1.0, 1.0]
+    assert all(g["lr"] == 1e-2 * g["scale"] for g in groups)
+    with pytest.raises(ParameterError, match=r"stage_decay=0\.5 .*lr"):
+        parameter_groups(model, 0.1, stages=stages, stage_decay=0.5)
+
+
+def test_vectors_decay_unless_told_otherwise():
+    model, _ = layers()
+    decayed, free = parameter_groups(model, 0.1, decay_vectors=False)
+    assert all(p.ndim > 1 for p in decayed["params"])
+    assert {p.ndim for p in free["params"]} >= {1}
+    assert any(p.ndim == 1 for p in parameter_groups(model, 0.1)[0]["params"])
+
+
+def test_parameters_of_no_stage_are_left_out():
+    model, stages = layers()
+    groups = parameter_groups(model, 0.1, stages=stages[:1])
+    assert [id(p) for group in groups for p in group["params"]] == [id(p) for p in stages[0]]
+
+
+def test_the_former_place_of_riemannian_adam_warns():
+    with pytest.warns(DeprecationWarning, match=r"gbwatt\.nn\.optim"):
+        from gbwatt.nn.manifolds import RiemannianAdam as former
+    assert former is RiemannianAdam

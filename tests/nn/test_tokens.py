@@ -1,4 +1,4 @@
-"""Moments of tokens: matrices that hold mean and covariance of groups of features."""
+"""Moments of tokens: matrices that contain mean and covariance of groups of features."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Geometry of symmetric positive definite matrices that does not break where EEG covariances live.
+"""Geometry of symmetric positive definite matrices, accurate for the ill-conditioned covariances of EEG.
 
-Metrics with one set of verbs (``sqdist``, ``dist``, ``log``, ``exp``, ``geodesic``, ``interval``, ``inner``,
-``mean``), differentiable functions of symmetric matrices, and batched weighted Fréchet means.
+Metrics share the methods ``sqdist``, ``dist``, ``log``, ``exp``, ``geodesic``, ``interval``, ``inner`` and ``mean``.
+There are also differentiable functions of symmetric matrices and batched weighted Fréchet means.
 """
 
 from gbwatt.geometry.linalg import (

@@ -1,4 +1,4 @@
-r"""The two fixed points behind Fréchet means, on factors.
+r"""Fixed-point equations of Fréchet means, in terms of factors.
 
 With :math:`X_j = B_j B_j^⊤` and :math:`G = N N^⊤`, the mean G solves :math:`Σ w_j f(P X_j P^⊤) = \text{const}`:
 
@@ -9,8 +9,9 @@ Bures-Wasserstein   :math:`N^⊤`       square root   :math:`N^⊤ N`
 affine-invariant    :math:`N^{-1}`    logarithm     0
 ==================  ================  ============  ====================
 
-The singular value decomposition :math:`P B_j = U_j S_j V_j^⊤`, the *frame* of the point j, gives both sides, the
-next iterate, and the linearised equation that :mod:`gbwatt.geometry.means` differentiates.
+The singular value decomposition :math:`P B_j = U_j S_j V_j^⊤`, called the *frame* of point j, determines both sides of
+the equation, the next iterate, and the linearised equation, from which :mod:`gbwatt.geometry.means` computes
+derivatives.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from gbwatt.errors import ConvergenceWarning
 from gbwatt.geometry import _native
-from gbwatt.geometry._threads import single_threaded
+from gbwatt.geometry._context import single_threaded
 from gbwatt.geometry.linalg import EXP, LOG, POWER, SVD, factor, gram, inverse, solve, spectral, svd, weighted_sums
 from gbwatt.geometry.procrustes import polar
 from gbwatt.geometry.symmetric import sym
 
-COMMON = 1e-3  # residual of the mean that queries start from, and how many steps to it
-COMMON_STEPS = 20
-SMALL = 0.25  # norm of a matrix whose exponential is a few terms
+COMMON_TOLERANCE = 1e-3  # residual of the mean for equal weights, from which all queries start
+COMMON_STEPS = 20  # maximal number of steps to it
+SMALL = 0.25  # norm up to which the exponential is computed from its power series
 
 
 def _pairs(s: Tensor) -> tuple[Tensor, Tensor]:
@@ -46,7 +47,7 @@ def _weighted(w: Tensor, x: Tensor) -> Tensor:
 
 
 def _side_by_side(b: Tensor) -> Tensor:
-    """Points in one matrix: (..., m, k, k) -> (..., k, m k)."""
+    """Points side by side in one matrix: (..., m, k, k) -> (..., k, m k)."""
     return b.transpose(-3, -2).flatten(-2)
 
 
@@ -57,7 +58,7 @@ def _mean_square(b: Tensor) -> Tensor:
 
 
 def each_query(b: Tensor, w: Tensor) -> Tensor:
-    """Points (i, m, k, k) shared by queries of weights (r, m), once for each of them: (r, m, k, k)."""
+    """Repeat points (i, m, k, k) for each of the r / i rows of weights (r, m) that share them: (r, m, k, k)."""
     return b.repeat_interleave(len(w) // max(len(b), 1), 0)
 
 
@@ -67,14 +68,14 @@ def _condition(n: Tensor) -> Tensor:
 
 
 def _exponential(x: Tensor) -> Tensor:
-    """``exp(x)`` of symmetric matrices, of small ones to the fourth order, which is enough for a step."""
+    """``exp(x)`` of symmetric matrices; to fourth order for small ones, which suffices for a step."""
     square = x @ x
     eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
-    found = eye + x + square / 2 + square @ (x / 6 + square / 24)
-    large = torch.linalg.matrix_norm(x) > SMALL  # matrix by matrix: none depends on the others of its batch
+    series = eye + x + square / 2 + square @ (x / 6 + square / 24)
+    large = torch.linalg.matrix_norm(x) > SMALL  # for each matrix, so that none depends on the others of its batch
     if bool(large.any()):
-        found[large] = spectral(x[large], EXP)
-    return found
+        series[large] = spectral(x[large], EXP)
+    return series
 
 
 def _dot(x: Tensor, y: Tensor) -> Tensor:
@@ -84,7 +85,7 @@ def _dot(x: Tensor, y: Tensor) -> Tensor:
 def conjugate_gradients(
     operator: Callable[[Tensor], Tensor], right: Tensor, diagonal: Tensor, tolerance: float
 ) -> Tensor:
-    """Solve ``operator(z) = right`` for batches of symmetric matrices, preconditioned by an elementwise multiplier."""
+    """Solve ``operator(z) = right`` for batches of symmetric matrices, with a diagonal preconditioner."""
     scale = diagonal.rsqrt()
     tiny = torch.finfo(right.dtype).tiny
     r = scale * right
@@ -104,25 +105,25 @@ def conjugate_gradients(
     else:
         worst = float((rr / (target / tolerance**2).clamp_min(tiny)).max().sqrt())
         warnings.warn(
-            f"the gradient of a mean of {right.shape[-1]}x{right.shape[-1]} matrices is exact to {worst:.0e} only, "
-            f"not to {tolerance:.0e}: the points are too ill-conditioned. Add a multiple of the identity to them.",
+            f"the gradient of a mean of {right.shape[-1]}x{right.shape[-1]} matrices has a relative error of "
+            f"{worst:.0e}, not {tolerance:.0e}: the points are too ill-conditioned. Add a multiple of the identity.",
             ConvergenceWarning,
             stacklevel=2,
         )
     return sym(scale * (unit * z))
 
 
-class Start(NamedTuple):
-    """The iterate (..., k, k) that all queries made their first step from, its frames, and the points times ``v``."""
+class InitialFrames(NamedTuple):
+    """The iterate (..., k, k) from which all queries take their first step, its frames, and the points times ``v``."""
 
     base: Tensor
     u: Tensor
     v: Tensor
-    turned: Tensor
+    rotated: Tensor
 
 
-class Found(NamedTuple):
-    """Where problems (r, ...) got: factors, residuals there, steps, and whether they are means."""
+class Solutions(NamedTuple):
+    """Solutions of problems (r, ...): factors, residuals, numbers of steps, and convergence."""
 
     n: Tensor
     residual: Tensor
@@ -130,40 +131,44 @@ class Found(NamedTuple):
     converged: Tensor
 
 
-class Flow(ABC):
-    """One step towards a mean, and the linearisation of its equation.
+class MeanEquation(ABC):
+    """The equation of a Fréchet mean: one step towards its solution, and its linearisation.
 
-    All arrays lead with batch axes: iterates ``n`` (..., k, k), points ``b`` (..., m, k, k), weights ``w`` (..., m),
-    frames (..., m, k, k) and (..., m, k).
+    Batch axes come first: iterates ``n`` (..., k, k), points ``b`` (..., m, k, k), weights ``w`` (..., m), frames
+    (..., m, k, k) and (..., m, k).
     """
 
+    name: ClassVar[str]  # in exported programs: never change it
+
     @abstractmethod
-    def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, Start | None]:
+    def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, InitialFrames | None]:
         """First iterates (..., q, k, k) for weights (..., q, m), differentiable; for one or two points the closed form.
 
-        Also what they were a step from, if anything.
+        Also returns the frames of the iterate before, if there is one.
         """
 
     @abstractmethod
     def relative(self, n: Tensor, b: Tensor) -> Tensor:
-        """``P B_j``, whose singular values and vectors are the frame."""
+        """``P B_j``, whose singular value decomposition is the frame."""
 
     @abstractmethod
     def advance(self, n: Tensor, b: Tensor, w: Tensor, frame: SVD) -> tuple[Tensor, Tensor]:
-        """Next iterate, and the norm of the Riemannian gradient at ``n``, relative where the metric has a scale."""
+        """Next iterate, and the norm of the Riemannian gradient at ``n``, relative if the metric has a scale."""
 
     def evaluate(self, n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Next iterate and gradient norm of :meth:`advance`, good to ``tolerance`` at least.
+        """Next iterate and gradient norm as in :meth:`advance`, with errors of at most ``tolerance``.
 
-        Also the points for the next step, possibly turned by orthogonal matrices.
+        Also returns the points for the next step, possibly rotated by orthogonal matrices on the right.
         """
         return *self.advance(n, b, w, svd(self.relative(n, b))), b
 
-    def walk(self, n: Tensor, w: Tensor, start: Start, tolerance: float, max_steps: int) -> Found | None:
-        """All steps at once, in the frames of a common start, where the flow knows how.
+    def iterate_in_frames(
+        self, n: Tensor, w: Tensor, frames: InitialFrames, tolerance: float, max_steps: int
+    ) -> Solutions | None:
+        """Take all steps in the given frames, which are updated; None if this is not implemented or does not apply.
 
-        Iterates (r, k, k) and weights (r, m); i starts, the first of which belongs to the first r / i problems, and so
-        on.
+        Iterates are (r, k, k), weights (r, m) and frames (i, m, k, k); the first r / i problems share the first
+        frames, and so on.
         """
         return None
 
@@ -174,11 +179,11 @@ class Flow(ABC):
     def gradients(self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
         r"""Derivatives in points (r, m, k, k) and weights of the means with factors ``n`` (r, k, k).
 
-        Points are (i, m, k, k), as for :meth:`walk`; ``grad`` is the derivative in the factors.  With
+        Points are (i, m, k, k), as in :meth:`iterate_in_frames`; ``grad`` is the derivative in the factors.  With
         :math:`dG = N E N^⊤` the linearised equation is :math:`Σ w_j U_j (h_j ∘ U_j^⊤ E U_j) U_j^⊤ = r`, self-adjoint
         and positive definite: one solve by conjugate gradients, in the frames of the mean.
         """
-        if not _fits(n, b) or len(n) < 4:  # the kernel works on sixteen problems at a time, or pretends to
+        if not _fits(n, b) or len(n) < 4:  # the kernel always computes sixteen problems at a time
             return self._gradients(n, b, w, grad, tolerance)
         in_points, in_weights, failed = self.compiled_gradients(n, b, w, grad, tolerance)
         if failed is not None:
@@ -190,21 +195,21 @@ class Flow(ABC):
     def compiled_gradients(
         self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The same by the kernel, and where it failed."""
+        """:meth:`gradients` by the compiled kernel, and a mask of the problems for which it failed."""
 
     def _gradients(self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
         frame = svd(self.relative(n, each_query(b, w)))
-        turn = svd(n)  # N turned by an orthogonal matrix is a factor of the same mean; take orthogonal columns
-        n, u, w_ = n @ turn.v, turn.v.mT[..., None, :, :] @ frame.u, w[..., None, None]
-        with single_threaded(n):  # vectorised logarithms may differ in the last bit between the chunks of threads
+        rotation = svd(n)  # n v is a factor of the same mean and has orthogonal columns
+        n, u, w_ = n @ rotation.v, rotation.v.mT[..., None, :, :] @ frame.u, w[..., None, None]
+        with single_threaded(n):  # the last bit of vectorised logarithms may depend on how threads divide the array
             h, response, values = self.curvature(frame.s), self.response(frame.s), self.values(frame.s)
 
         def operator(e: Tensor) -> Tensor:
             return (w_ * (u @ (h * (u.mT @ e[..., None, :, :] @ u)) @ u.mT)).sum(-3)
 
-        g = turn.s.square()
+        g = rotation.s.square()
         g = g.maximum(torch.finfo(g.dtype).eps ** 2 * g.amax(-1, keepdim=True))
-        z = conjugate_gradients(operator, sym(n.mT @ (grad @ turn.v)) / 2, self.precondition(g), tolerance)
+        z = conjugate_gradients(operator, sym(n.mT @ (grad @ rotation.v)) / 2, self.precondition(g), tolerance)
         inner = u.mT @ z[..., None, :, :] @ u
         outer = self.adjoint(n)[..., None, :, :] @ u
         in_points = 2 * w_ * (outer @ (response * inner) @ frame.v.mT)
@@ -212,10 +217,10 @@ class Flow(ABC):
 
     @abstractmethod
     def noise(self, n: Tensor) -> Tensor:
-        """What rounding leaves of the residual: no iteration gets below it."""
+        """Residual due to rounding, below which no iteration gets."""
 
     def floor(self, n: Tensor, b: Tensor) -> Tensor:
-        """Residual that is good enough for a problem that does not get better any more."""
+        """Residual at which a problem counts as converged if its residual no longer falls."""
         return 4 * self.noise(n)
 
     @abstractmethod
@@ -224,11 +229,11 @@ class Flow(ABC):
 
     @abstractmethod
     def curvature(self, s: Tensor) -> Tensor:
-        """Multiplier (..., k, k) in the frame of the linearised equation."""
+        """Multiplier (..., k, k) of the linearised equation, in the frame."""
 
     @abstractmethod
     def response(self, s: Tensor) -> Tensor:
-        """Multiplier (..., k, k) in the frame of the derivative in ``B_j``."""
+        """Multiplier (..., k, k) of the derivative with respect to ``B_j``, in the frame."""
 
     @abstractmethod
     def adjoint(self, n: Tensor) -> Tensor:
@@ -236,49 +241,51 @@ class Flow(ABC):
 
     @abstractmethod
     def precondition(self, g: Tensor) -> Tensor:
-        """Multiplier (..., k, k) of the linearised equation when all points equal the mean of eigenvalues ``g``."""
+        """Multiplier (..., k, k) of the linearised equation if all points equal a mean with eigenvalues ``g``."""
 
 
 def _fits(n: Tensor, b: Tensor) -> bool:
-    """Whether the kernel takes these means, which it does with all their points in memory."""
+    """Whether the kernel accepts these means; it holds all points of a mean in memory."""
     return _native.supports(n) and b.shape[1:].numel() <= 2**18
 
 
-class BuresFlow(Flow):
-    r"""Bures-Wasserstein: :math:`N ← Σ w_j B_j Q_j`, :math:`Q_j = V_j U_j^⊤` (Eq. 21 of the paper, on factors)."""
+class BuresEquation(MeanEquation):
+    r"""Bures-Wasserstein mean: :math:`N ← Σ w_j B_j Q_j`, :math:`Q_j = V_j U_j^⊤` (Eq. 21 of the paper)."""
 
-    def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, Start | None]:
-        # the step of every query from one shared iterate: the decompositions of the first step are shared too
+    name = "BuresFlow"
+
+    def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, InitialFrames | None]:
+        # all queries step from one iterate, so that they share the decompositions of the first step
         base = b[..., 0, :, :] if b.shape[-3] <= 2 else self._base(b)
-        u, v, turned, aligned = self._frames(base, b)
+        u, v, rotated, aligned = self._frames(base, b)
         if b.shape[-3] <= 2:
             return self._next(w, aligned), None
         if w.shape[-2] > 1 and _fits(base, b) and not torch.is_grad_enabled():
-            base = self._common(base, turned, aligned, u)
-            u, v, turned, aligned = self._frames(base, turned, v)
-        return self._next(w, aligned), Start(base, u, v, turned)
+            base = self._common_mean(base, rotated, aligned, u)
+            u, v, rotated, aligned = self._frames(base, rotated, v)
+        return self._next(w, aligned), InitialFrames(base, u, v, rotated)
 
     def _next(self, w: Tensor, aligned: Tensor) -> Tensor:
         """``Σ_j w_j b_j q_j`` for each query: (..., q, m) and (..., m, k, k) -> (..., q, k, k)."""
         return weighted_sums(w, aligned)
 
-    def _common(self, base: Tensor, turned: Tensor, aligned: Tensor, u: Tensor) -> Tensor:
-        """About the mean for equal weights, to which those of all queries are close: most of the way is shared."""
-        *batch, m, k, _ = turned.shape
-        first, equal = aligned.mean(-3).reshape(-1, k, k), turned.new_full((math.prod(batch), m), 1 / m)
-        b, u = turned.reshape(-1, m, k, k), u.reshape(-1, m, k, k)
-        mean, *_ = _native.bures_walk(first, b, equal, u, COMMON, COMMON_STEPS, base)
+    def _common_mean(self, base: Tensor, rotated: Tensor, aligned: Tensor, u: Tensor) -> Tensor:
+        """Approximate mean for equal weights, which is close to the means of all queries."""
+        *batch, m, k, _ = rotated.shape
+        first, equal = aligned.mean(-3).reshape(-1, k, k), rotated.new_full((math.prod(batch), m), 1 / m)
+        b, u = rotated.reshape(-1, m, k, k), u.reshape(-1, m, k, k)
+        mean, *_ = _native.bures_iterate_in_frames(first, b, equal, u, COMMON_TOLERANCE, COMMON_STEPS, base)
         return mean.reshape(*batch, k, k)
 
     def _base(self, b: Tensor) -> Tensor:
         """A factor of the mean of ``b_j b_jᵀ``."""
-        found = _native.bures_start(b) if _native.supports(b) and not torch.is_grad_enabled() else None
-        return factor(_mean_square(b), "points") if found is None else found
+        base = _native.bures_start(b) if _native.supports(b) and not torch.is_grad_enabled() else None
+        return factor(_mean_square(b), "points") if base is None else base
 
     def _frames(self, n: Tensor, b: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """``u`` and ``v`` of frames, and points times ``v`` and times ``v uᵀ``, which is differentiable.
+        """Frames ``u`` and ``v``, the points times ``v``, and the points times ``v uᵀ``, which is differentiable.
 
-        ``before`` is what points were turned by already, if they were.
+        ``before`` are the orthogonal matrices by which the points are already rotated, if they are.
         """
         if _native.supports(n) and not torch.is_grad_enabled():
             frames = _native.bures_frames(n, b, before)
@@ -299,16 +306,20 @@ class BuresFlow(Flow):
     def evaluate(self, n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
         if not _native.supports(n):
             return super().evaluate(n, b, w, tolerance)
-        new, residual, turned, failed = _native.bures_step(n, b, w, tolerance)
+        new, residual, rotated, failed = _native.bures_step(n, b, w, tolerance)
         if failed is not None:
-            new[failed], residual[failed], turned[failed] = super().evaluate(n[failed], b[failed], w[failed], tolerance)
-        return new, residual, turned
+            again = super().evaluate(n[failed], b[failed], w[failed], tolerance)
+            new[failed], residual[failed], rotated[failed] = again
+        return new, residual, rotated
 
-    def walk(self, n: Tensor, w: Tensor, start: Start, tolerance: float, max_steps: int) -> Found | None:
-        if not _fits(n, start.turned):
+    def iterate_in_frames(
+        self, n: Tensor, w: Tensor, frames: InitialFrames, tolerance: float, max_steps: int
+    ) -> Solutions | None:
+        if not _fits(n, frames.rotated):
             return None
-        enough = max(tolerance, self._noise(n))
-        return Found(*_native.bures_walk(n, start.turned, w, start.u, enough, max_steps, start.base))
+        limit = max(tolerance, self._noise(n))
+        arguments = (n, frames.rotated, w, frames.u, limit, max_steps, frames.base)
+        return Solutions(*_native.bures_iterate_in_frames(*arguments))
 
     def compiled_gradients(
         self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float
@@ -327,7 +338,7 @@ class BuresFlow(Flow):
     def floor(self, n: Tensor, b: Tensor) -> Tensor:
         if _native.supports(n):
             return super().floor(n, b)
-        return super().floor(n, b) * _condition(b).amax(-1)  # LAPACK's vectors of small singular values are that good
+        return super().floor(n, b) * _condition(b).amax(-1)  # the precision of LAPACK's small singular vectors
 
     def values(self, s: Tensor) -> Tensor:
         return s
@@ -347,14 +358,16 @@ class BuresFlow(Flow):
         return self.curvature(g)
 
 
-class KarcherFlow(Flow):
-    r"""Affine-invariant: :math:`N ← N \exp(\frac{τ}{2} Σ w_j \log(N^{-1} X_j N^{-⊤}))`.
+class KarcherEquation(MeanEquation):
+    r"""Affine-invariant mean: :math:`N ← N \exp(\frac{τ}{2} Σ w_j \log(N^{-1} X_j N^{-⊤}))`.
 
-    The step :math:`τ = 2 / (1 + Σ w_j h_j)` is the best one for a linear equation whose eigenvalues lie between 1
-    and the largest curvatures :math:`h_j` (Bini and Iannazzo, 2013); a step of 1 may diverge.
+    The step size :math:`τ = 2 / (1 + Σ w_j h_j)` is optimal for a linear equation whose eigenvalues lie between 1 and
+    the largest curvatures :math:`h_j` (Bini and Iannazzo, 2013); with a step size of 1 the iteration may diverge.
     """
 
-    def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, Start | None]:
+    name = "KarcherFlow"
+
+    def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, InitialFrames | None]:
         if b.shape[-3] > 2:
             return factor(sym(weighted_sums(w, b @ b.mT)), "points", "definite"), None
         first, last = b[..., None, 0, :, :], b[..., None, -1, :, :]
@@ -363,7 +376,7 @@ class KarcherFlow(Flow):
             return first @ spectral(across, POWER, w[..., -1] / 2, gram=True), None
 
     def relative(self, n: Tensor, b: Tensor) -> Tensor:
-        wide = solve(n, _side_by_side(b))  # n is decomposed once for all points
+        wide = solve(n, _side_by_side(b))  # decompose n once for all points
         return wide.reshape(*b.shape[:-3], b.shape[-1], b.shape[-3], b.shape[-1]).transpose(-3, -2)
 
     def advance(self, n: Tensor, b: Tensor, w: Tensor, frame: SVD) -> tuple[Tensor, Tensor]:
@@ -371,7 +384,7 @@ class KarcherFlow(Flow):
         return self._along(n, slope, self._tau(w, frame.s))
 
     def _along(self, n: Tensor, slope: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
-        """The next iterate, so far along the slope, and the norm of the slope."""
+        """Next iterate, a step of size ``tau`` along the slope, and the norm of the slope."""
         return n @ _exponential(slope * (tau / 2)[..., None, None]), torch.linalg.matrix_norm(slope)
 
     def evaluate(self, n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -419,4 +432,5 @@ class KarcherFlow(Flow):
         return torch.ones_like(g[..., :, None] + g[..., None, :])
 
 
-FLOWS: dict[str, Flow] = {type(flow).__name__: flow for flow in (BuresFlow(), KarcherFlow())}
+BURES, KARCHER = BuresEquation(), KarcherEquation()
+EQUATIONS: dict[str, MeanEquation] = {equation.name: equation for equation in (BURES, KARCHER)}

@@ -1,8 +1,4 @@
-"""The deformation :math:`C^{-1} X^θ C^{-⊤}` of the generalised Bures-Wasserstein metric, and back, by the kernel.
-
-One call for what would be a dozen operations of torch on small matrices.  None where the kernel does not take a matrix:
-callers then take these operations, which also say what is wrong with it.
-"""
+"""Charts: maps from SPD matrices to the points of a :mod:`space <gbwatt.geometry.spaces>`."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from torch import Tensor
 
 from gbwatt._validation import check_same_kind, check_square
 from gbwatt.geometry import _native
-from gbwatt.geometry._autograd import apply, differentiable_once
+from gbwatt.geometry._context import apply, differentiable_once
 from gbwatt.geometry.linalg import (
     EXP,
     LOG,
@@ -38,34 +34,38 @@ _Adjoint = Callable[[Tensor, _native.Deformed, Tensor, float, Tensor], tuple[Ten
 
 
 class _Deformation(torch.autograd.Function):
-    """What the kernel found, with its derivative in the matrices, in ``c`` and in the exponent.
+    """A result of the kernel, with its derivative in the matrices, in ``c`` and in the exponent.
 
-    That of a factor, ``C⁻¹ U Λ^p`` for ``X = U Λ Uᵀ``, is right for whoever does not see a turn of the columns.
+    The derivative of a factor ``C⁻¹ U Λ^p`` for ``X = U Λ Uᵀ`` is valid for functions that are invariant to rotations
+    of its columns.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, c: Tensor, p: Tensor | float, found: _native.Deformed, adjoint: _Adjoint, power: float
+        ctx: Any, x: Tensor, c: Tensor, p: Tensor | float, deformed: _native.Deformed, adjoint: _Adjoint, power: float
     ) -> Tensor:
-        ctx.save_for_backward(x, c, p if isinstance(p, Tensor) else None, *found)
+        ctx.save_for_backward(x, c, p if isinstance(p, Tensor) else None, *deformed)
         ctx.adjoint, ctx.power = adjoint, power
-        return found.value
+        return deformed.value
 
     @staticmethod
     @differentiable_once("a power of a matrix")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, c, p, *found = ctx.saved_tensors
-        in_x, in_c, slopes = ctx.adjoint(x, _native.Deformed(*found), c, ctx.power, grad)
+        x, c, p, *deformed = ctx.saved_tensors
+        in_x, in_c, slopes = ctx.adjoint(x, _native.Deformed(*deformed), c, ctx.power, grad)
         return in_x, in_c, slopes.sum().reshape(p.shape) if ctx.needs_input_grad[2] else None, None, None, None
 
 
 def deformed_factor(x: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
-    """A factor ``C⁻¹ U Λ^p`` of ``C⁻¹ X^2p C⁻ᵀ`` for symmetric ``x`` (..., k, k) and lower triangular ``c`` (k, k)."""
+    """A factor ``C⁻¹ U Λ^p`` of ``C⁻¹ X^2p C⁻ᵀ`` for symmetric ``x`` (..., k, k) and lower triangular ``c`` (k, k).
+
+    Computed by the compiled kernel in one call; None if it does not accept the matrices.
+    """
     return _by_kernel(_native.chart, _native.chart_adjoint, x, c, p)
 
 
 def deformed_power(a: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
-    """``(C a aᵀ Cᵀ)^p`` for factors ``a`` (..., k, k) and lower triangular ``c`` (k, k)."""
+    """``(C a aᵀ Cᵀ)^p`` for factors ``a`` (..., k, k) and lower triangular ``c`` (k, k), as :func:`deformed_factor`."""
     return _by_kernel(_native.unchart, _native.unchart_adjoint, a, c, p)
 
 
@@ -73,8 +73,8 @@ def _by_kernel(job: _Job, adjoint: _Adjoint, x: Tensor, c: Tensor, p: Tensor | f
     if not _native.supports(x) or (isinstance(p, Tensor) and p.numel() > 1):
         return None
     power = float(p.detach()) if isinstance(p, Tensor) else p
-    found = job(x, c, power, power < 0)
-    return None if found is None else apply(_Deformation, x, c, p, found, adjoint, power)
+    deformed = job(x, c, power, power < 0)
+    return None if deformed is None else apply(_Deformation, x, c, p, deformed, adjoint, power)
 
 
 class Chart(ABC):
@@ -122,7 +122,7 @@ class Identity(Chart):
 
 @dataclass(frozen=True)
 class Logarithm(Chart):
-    """``log X``, which maps SPD matrices onto all symmetric ones."""
+    """``log X``, which maps SPD matrices onto all symmetric matrices."""
 
     definite = True
 
@@ -141,7 +141,7 @@ class Logarithm(Chart):
 
 @dataclass(frozen=True)
 class Root(Chart):
-    """A factor ``X = a aᵀ``: Cholesky's, or the square root where X is singular to working precision."""
+    """A factor ``X = a aᵀ``: the Cholesky factor, or the square root if X is singular to working precision."""
 
     domain: Domain = "semidefinite"
 
@@ -164,14 +164,15 @@ class Root(Chart):
 
 @dataclass(frozen=True)
 class DeformedRoot(Chart):
-    r"""A factor of :math:`ψ(X) = C^{-1} X^θ C^{-⊤}` with :math:`M = C C^⊤`: :math:`C^{-1} X^{θ/2}`, or a turn of it.
+    r"""A factor :math:`C^{-1} X^{θ/2}`, up to rotation, of :math:`ψ(X) = C^{-1} X^θ C^{-⊤}` with :math:`M = C C^⊤`.
 
-    An orthogonal congruence away from :math:`M^{-1/2} X^θ M^{-1/2}`, which changes no distance, mean or geodesic.
+    ψ differs from :math:`M^{-1/2} X^θ M^{-1/2}` by an orthogonal congruence, which changes no distance, mean or
+    geodesic.
     """
 
     M: Tensor  # (k, k)
     theta: Tensor | float
-    root: Tensor | None = None  # C, if it is at hand
+    root: Tensor | None = None  # C, if it is already known
 
     @property
     def definite(self) -> bool:
@@ -181,11 +182,11 @@ class DeformedRoot(Chart):
         check_same_kind(**{name: x, "M": self.M})
         check_square(**{name: x, "M": self.M})
         half, root = self.theta / 2, self._root()
-        found = deformed_factor(x, root, half)
-        if found is not None:
-            return found
+        factors = deformed_factor(x, root, half)
+        if factors is not None:
+            return factors
         power = spectral(symmetrised(x), power_function(half), half, name=name)
-        # one system for all rows of all matrices; a = (X^½θ C⁻ᵀ)ᵀ because the power is symmetric
+        # one system for the rows of all matrices: a = (X^½θ C⁻ᵀ)ᵀ because the power is symmetric
         rows = power.flatten(0, -2).mT
         return solve_lower(root, rows).mT.reshape(power.shape).mT
 
@@ -193,12 +194,12 @@ class DeformedRoot(Chart):
         return factor(self.M, "M", "definite") if self.root is None else self.root
 
     def inverse(self, a: Tensor) -> Tensor:
-        check_same_kind(c=a, M=self.M)  # `point` is given coordinates c, which no chart has seen
+        check_same_kind(c=a, M=self.M)  # `point` passes coordinates c, which are not yet checked
         check_square(c=a, M=self.M)
         back, root = 1 / self.theta, self._root()
-        found = deformed_power(a, root, back)
-        if found is not None:
-            return found
+        matrices = deformed_power(a, root, back)
+        if matrices is not None:
+            return matrices
         return spectral(product(root.expand(a.shape), a), power_function(back), back, gram=True)
 
     def push(self, x: Tensor, v: Tensor) -> Tensor:

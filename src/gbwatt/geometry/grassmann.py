@@ -1,6 +1,6 @@
 r"""Subspaces as points of the Grassmann manifold: orthonormal bases (..., n, p), equal up to a rotation of the basis.
 
-What GDLNet needs of it.  Batch axes lead, matrices are the last two axes.
+These functions are used by GDLNet.  Batch axes come first, and matrices are the last two axes.
 
 References
 ----------
@@ -19,19 +19,18 @@ from torch import Tensor
 
 from gbwatt._validation import check_broadcastable, check_same_kind, rounding_tolerance
 from gbwatt.errors import ParameterError, ShapeError
-from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
-from gbwatt.geometry._threads import single_threaded, thread_independent
+from gbwatt.geometry._context import apply, differentiable_once, full_precision, single_threaded, thread_independent
 from gbwatt.geometry.linalg import eigh
 from gbwatt.geometry.metrics import smooth_root
 from gbwatt.geometry.symmetric import require_symmetric, sym
 
 
 class _LeadingSubspace(torch.autograd.Function):
-    """Top eigenvectors, with the derivative of the subspace: rotations inside it have none."""
+    """Leading eigenvectors, with the derivative of their subspace, which ignores rotations within it."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: int) -> Tensor:
-        values, vectors = eigh(x)  # ascending, as LAPACK has them
+        values, vectors = eigh(x)  # ascending, as returned by LAPACK
         ctx.save_for_backward(x, values, vectors)
         ctx.p = p
         lead: Tensor = vectors[..., -p:].flip(-1)
@@ -59,9 +58,9 @@ def leading_subspace(x: Tensor, p: int) -> Tensor:
 
     .. math:: dU = U_⊥ (K ∘ U_⊥^⊤ dX\, U), \qquad K_{ji} = 1 / (λ_i - λ_j^⊥).
 
-    The derivative is right for functions of the subspace, those that depend on :math:`U U^⊤` alone.  It divides by gaps
-    between the subspace and the rest only, so that eigenvalues may repeat on either side; gaps below the rounding of
-    the largest eigenvalue, where the subspace is not defined, count as that rounding.
+    The derivative is valid for functions of the subspace, which depend on :math:`U U^⊤` only.  It divides by gaps
+    between eigenvalues of the subspace and of its complement, so that eigenvalues may repeat within either.  Gaps below
+    the rounding of the largest eigenvalue, for which the subspace is not defined, are replaced by that rounding.
 
     Parameters
     ----------
@@ -90,7 +89,7 @@ def leading_subspace(x: Tensor, p: int) -> Tensor:
 @full_precision
 @thread_independent
 def orthonormalise(y: Tensor) -> Tensor:
-    r"""The factor Q of :math:`Y = Q R` with a diagonal of R that is not negative: an orthonormal basis of the columns.
+    r"""The factor Q of :math:`Y = Q R` with non-negative diagonal of R: an orthonormal basis of the columns.
 
     Parameters
     ----------
@@ -109,7 +108,7 @@ def orthonormalise(y: Tensor) -> Tensor:
     """
     check_same_kind(y=y)
     if y.ndim < 2 or not 1 <= y.shape[-1] <= y.shape[-2]:
-        raise ShapeError(f"'y' {tuple(y.shape)} does not hold bases; (..., n, p) with 1 ≤ p ≤ n is needed.")
+        raise ShapeError(f"'y' {tuple(y.shape)} does not contain bases; (..., n, p) with 1 ≤ p ≤ n is required.")
     q: Tensor
     with single_threaded(y):
         q, r = torch.linalg.qr(y)
@@ -124,7 +123,7 @@ def projection_distance(q: Tensor, k: Tensor) -> Tensor:
 
     .. math:: d(Q, K) = ‖Q Q^⊤ - K K^⊤‖_F = \sqrt 2\, ‖K - Q (Q^⊤ K)‖_F = \sqrt{2 \sum_i \sin^2 θ_i}
 
-    with the principal angles θ.  The second form is computed: it needs no n×n matrix, and nothing cancels as in
+    with the principal angles θ.  The second form is computed: it needs no n×n matrix, and it avoids the cancellation in
     :math:`2 p - 2 ‖Q^⊤ K‖_F^2`.  At equal subspaces the gradient is 0, see
     :func:`~gbwatt.geometry.metrics.smooth_root`.
 
@@ -145,7 +144,7 @@ def projection_distance(q: Tensor, k: Tensor) -> Tensor:
     check_same_kind(q=q, k=k)
     if q.ndim < 2 or k.ndim < 2 or q.shape[-2:] != k.shape[-2:]:
         raise ShapeError(
-            f"'q' {tuple(q.shape)} and 'k' {tuple(k.shape)} do not hold bases of one size; (..., n, p) is needed."
+            f"'q' {tuple(q.shape)} and 'k' {tuple(k.shape)} do not contain bases of one size; (..., n, p) is required."
         )
     check_broadcastable(q=q, k=k)
     square = 2 * (k - q @ (q.mT @ k)).square().sum((-2, -1))

@@ -1,9 +1,9 @@
 r"""Functions of symmetric matrices, their derivatives, and the linear equations of the Bures-Wasserstein geometry.
 
-Batch axes lead, matrices are the last two axes.  Everything works in float32 and float64 on the device of its
-input.  Derivatives use the Daleckii-Krein formula with quotients that stay accurate when eigenvalues coincide;
-plain autograd through ``torch.linalg.eigh`` returns NaN there, for instance at the identity.  Second derivatives
-are refused with :class:`~gbwatt.errors.DoubleBackwardError`, except for the Lyapunov solvers, which have them.
+Batch axes come first, and matrices are the last two axes.  All functions support float32 and float64 on the device of
+their input.  Derivatives use the Daleckii-Krein formula with quotients that stay accurate when eigenvalues coincide, as
+at the identity, where autograd through ``torch.linalg.eigh`` returns NaN.  Second derivatives raise
+:class:`~gbwatt.errors.DoubleBackwardError`, except for the Lyapunov solvers, which are twice differentiable.
 
 References
 ----------
@@ -27,8 +27,14 @@ from torch import Tensor
 from gbwatt._validation import broadcast_shape, check_finite, check_in_range, raise_not_spd
 from gbwatt.errors import DoubleBackwardError
 from gbwatt.geometry import _native
-from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
-from gbwatt.geometry._threads import as_batches, single_threaded, thread_independent
+from gbwatt.geometry._context import (
+    apply,
+    as_batches,
+    differentiable_once,
+    full_precision,
+    single_threaded,
+    thread_independent,
+)
 from gbwatt.geometry.symmetric import require_symmetric, sym, symmetric_part, tangent_vectors
 from gbwatt.geometry.symmetric import unvech as unvech
 from gbwatt.geometry.symmetric import vech as vech
@@ -51,8 +57,8 @@ class SVD(NamedTuple):
 def svd(f: Tensor) -> SVD:
     """Singular value decomposition of square matrices; not differentiable.
 
-    Small matrices on the CPU go to the compiled one-sided Jacobi iteration, which is several times faster than
-    LAPACK and keeps the digits of small singular values; the rest goes to ``torch.linalg.svd``.
+    Small matrices on the CPU are decomposed by the compiled one-sided Jacobi iteration, which is several times faster
+    than LAPACK and preserves the relative precision of small singular values; all others by ``torch.linalg.svd``.
 
     Parameters
     ----------
@@ -78,7 +84,7 @@ def _lapack(f: Tensor) -> SVD:
 
 
 def _eigh(x: Tensor, definite: bool) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and vectors; those of definite matrices as singular values of their Cholesky factor."""
+    """Eigenvalues and eigenvectors; those of definite matrices from the singular values of their Cholesky factor."""
     if not definite or not _native.supports(x):
         return _lapack_eigh(x)
     values, u, failed = _native.eigh(x)
@@ -89,7 +95,7 @@ def _eigh(x: Tensor, definite: bool) -> tuple[Tensor, Tensor]:
 
 @contextmanager
 def converging(x: Tensor) -> Iterator[None]:
-    """Say of a decomposition that does not converge that its matrix ``x`` has overflowed, if it has."""
+    """Context that raises RangeError if a decomposition does not converge because its matrix ``x`` has overflowed."""
     try:
         yield
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
@@ -106,11 +112,11 @@ def _lapack_eigh(x: Tensor) -> tuple[Tensor, Tensor]:
 def eigh(x: Tensor, domain: Domain = "symmetric", name: str = "x") -> tuple[Tensor, Tensor]:
     r"""Eigenvalues (..., k) and eigenvectors (..., k, k), with the eigenvalues checked against a domain.
 
-    Not differentiable, and in no particular order.  "symmetric" requires nothing, nor does "rectified", for functions
-    that cut off what is not positive and mostly see definite matrices.  "definite" requires
-    :math:`λ_{\min} > ε λ_{\max}`; "semidefinite" accepts what is negative by rounding only, and lifts it to
-    :math:`ε λ_{\max}`, but not zero: floors are relative to the largest eigenvalue, so covariances in V² are not
-    swallowed.
+    Not differentiable, and in no particular order.  "symmetric" accepts all symmetric matrices.  So does "rectified",
+    for functions that rectify eigenvalues and are mostly applied to definite matrices.  "definite" requires
+    :math:`λ_{\min} > ε λ_{\max}`.  "semidefinite" accepts eigenvalues that are negative due to rounding and lifts them
+    to :math:`ε λ_{\max}`, but rejects zero matrices.  Floors are relative to the largest eigenvalue, so that
+    covariances in V² are not affected.
     """
     with torch.no_grad():
         values, vectors = _eigh(x, domain != "symmetric")
@@ -129,8 +135,8 @@ def eigh(x: Tensor, domain: Domain = "symmetric", name: str = "x") -> tuple[Tens
 def factor(x: Tensor, name: str = "x", domain: Domain = "semidefinite") -> Tensor:
     """A matrix ``a`` with ``x = a aᵀ``, shape (..., k, k), differentiable.
 
-    The Cholesky factor.  Where it does not exist because ``x`` is singular to working precision, the symmetric
-    square root with eigenvalues lifted to the rounding level takes its place, unless ``domain`` is "definite".
+    The Cholesky factor.  If it does not exist because ``x`` is singular to working precision, the symmetric square root
+    with eigenvalues lifted to the rounding level is used instead, unless ``domain`` is "definite".
     """
     low: Tensor
     if torch.compiler.is_compiling():
@@ -149,9 +155,9 @@ def factor(x: Tensor, name: str = "x", domain: Domain = "semidefinite") -> Tenso
 
 
 class _Cholesky(torch.autograd.Function):
-    r"""The Cholesky factor L, which was found already, with its derivative :math:`L^{-⊤} Φ(L^⊤ \bar L) L^{-1}`.
+    r"""A precomputed Cholesky factor L, with its derivative :math:`L^{-⊤} Φ(L^⊤ \bar L) L^{-1}`.
 
-    Φ takes the lower half, with half the diagonal.
+    Φ takes the lower triangle, with half the diagonal.
     """
 
     @staticmethod
@@ -205,21 +211,21 @@ def solve_lower(low: Tensor, b: Tensor, transposed: bool = False) -> Tensor:
 
 @dataclass(frozen=True)
 class SpectralFunction:
-    """A scalar function f(λ; p) that acts on the eigenvalues of a symmetric matrix, with its first differences.
+    """A scalar function f(λ; p) of the eigenvalues of a symmetric matrix, with its first differences.
 
     Parameters
     ----------
     name : str
-        What error messages call it.
+        Name in error messages.
     value : callable (λ, p) -> f(λ; p)
     quotient : callable (a, b, p) -> (f(a) - f(b)) / (a - b)
-        The Loewner matrix, f'(a) where a = b, accurate however close a and b are.
+        The Loewner matrix, f'(a) where a = b, accurate for any distance of a and b.
     slope : callable (λ, p) -> ∂f/∂p, optional
-        Needed where the parameter itself is differentiated.
+        Required if the parameter itself is differentiated.
     domain : "symmetric", "rectified", "semidefinite" or "definite"
-        The matrices on which the function is defined, see :func:`eigh`.
+        Matrices on which the function is defined, see :func:`eigh`.
     native : int, optional
-        What the compiled kernel calls it, if it knows the derivative.
+        Number of the function in the compiled kernel, if that computes its derivative.
     """
 
     name: str
@@ -231,7 +237,7 @@ class SpectralFunction:
 
 
 def _log_ratio(a: Tensor, b: Tensor) -> Tensor:
-    """``log(a / b)`` without cancellation: the branch for close arguments is relative to their size."""
+    """``log(a / b)`` without cancellation."""
     z = (a - b) / (a + b)
     return torch.where(z.abs() < 0.5, 2 * torch.atanh(z), a.log() - b.log())
 
@@ -336,7 +342,7 @@ class _Spectral(torch.autograd.Function):
             values, u = eigh(x, f.domain, name)
         ctx.save_for_backward(x, values, u, p)
         ctx.f, ctx.gram = f, gram
-        with single_threaded(x):  # vectorised functions may differ in the last bit between the chunks of threads
+        with single_threaded(x):  # the last bit of vectorised functions may depend on how threads divide the array
             values = f.value(values, p[..., None])
         return _compose(u, values)
 
@@ -368,10 +374,12 @@ def spectral(x: Tensor, f: SpectralFunction, p: Tensor | float = 0.0, *, gram: b
         Symmetric matrices, or any square matrices if ``gram``.
     f : SpectralFunction
     p : Tensor, shape broadcastable to (...), or float
-        The parameter of ``f``; differentiable where ``f`` has a slope.
+        The parameter of ``f``; differentiable if ``f`` has a slope.
     gram : bool
-        Evaluate :math:`f(X X^⊤)` from the singular values of x, which have twice the digits of the eigenvalues
-        of the product.
+        Evaluate :math:`f(X X^⊤)` from the singular values of x, which is more precise than from the eigenvalues of the
+        product.
+    name : str
+        Name of ``x`` in error messages.
 
     Returns
     -------
@@ -382,7 +390,7 @@ def spectral(x: Tensor, f: SpectralFunction, p: Tensor | float = 0.0, *, gram: b
 
 
 class _SpectralDerivative(torch.autograd.Function):
-    """Self-adjoint in v, so that its backward pass is itself."""
+    """Directional derivative, which is self-adjoint in v, so that the backward pass is the same function."""
 
     @staticmethod
     def forward(ctx: Any, v: Tensor, kernel: Tensor, u: Tensor, x: Tensor, p: Tensor) -> Tensor:
@@ -406,8 +414,8 @@ def spectral_derivative(
 ) -> Tensor:
     r"""Directional derivative :math:`Df(X)[V]` of a spectral function, or the solution W of :math:`Df(X)[W] = V`.
 
-    Differentiable in ``v``.  In ``x`` and ``p`` it would need second derivatives of the spectral function, which
-    are refused with :class:`~gbwatt.errors.DoubleBackwardError`.
+    Differentiable in ``v``.  Derivatives in ``x`` and ``p``, which would require second derivatives of the spectral
+    function, raise :class:`~gbwatt.errors.DoubleBackwardError`.
 
     Parameters
     ----------
@@ -433,7 +441,21 @@ def spectral_derivative(
 @full_precision
 @thread_independent
 def logm(x: Tensor) -> Tensor:
-    """Matrix logarithm of positive definite matrices, shape (..., k, k).
+    """Matrix logarithm of positive definite matrices.
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., k, k)
+        Positive definite matrices.
+
+    Returns
+    -------
+    Tensor, shape (..., k, k)
+
+    Raises
+    ------
+    NotSPDError
+        If a matrix is not positive definite.
 
     Examples
     --------
@@ -448,15 +470,33 @@ def logm(x: Tensor) -> Tensor:
 @full_precision
 @thread_independent
 def expm(x: Tensor) -> Tensor:
-    """Matrix exponential of symmetric matrices, shape (..., k, k).
+    """Matrix exponential of symmetric matrices.
 
-    Raises :class:`~gbwatt.errors.RangeError` where it exceeds the range of the dtype.
+    Parameters
+    ----------
+    x : Tensor, shape (..., k, k)
+        Symmetric matrices.
+
+    Returns
+    -------
+    Tensor, shape (..., k, k)
+
+    Raises
+    ------
+    RangeError
+        If the result exceeds the range of the dtype.
+
+    Examples
+    --------
+    >>> expm(torch.zeros(2, 2))
+    tensor([[1., 0.],
+            [0., 1.]])
     """
     return in_range("expm(x)", spectral(symmetric_part("x", x, 1.0), EXP))
 
 
 def in_range(what: str, x: Tensor) -> Tensor:
-    """``x``, if it is finite; a :class:`~gbwatt.errors.RangeError` otherwise."""
+    """Return ``x``; raise :class:`~gbwatt.errors.RangeError` if it is not finite."""
     if not torch.compiler.is_compiling():
         check_in_range(what, x.detach())
     return x
@@ -465,7 +505,28 @@ def in_range(what: str, x: Tensor) -> Tensor:
 @full_precision
 @thread_independent
 def sqrtm(x: Tensor) -> Tensor:
-    """Symmetric square root of positive (semi)definite matrices, shape (..., k, k)."""
+    """Symmetric square root of positive (semi)definite matrices.
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., k, k)
+        Positive definite or semidefinite matrices.
+
+    Returns
+    -------
+    Tensor, shape (..., k, k)
+
+    Raises
+    ------
+    NotSPDError
+        If a matrix has negative eigenvalues beyond rounding.
+
+    Examples
+    --------
+    >>> sqrtm(4 * torch.eye(2))
+    tensor([[2., 0.],
+            [0., 2.]])
+    """
     require_symmetric(x=x)
     return in_range("sqrtm(x)", spectral(x, SQRT))
 
@@ -473,7 +534,28 @@ def sqrtm(x: Tensor) -> Tensor:
 @full_precision
 @thread_independent
 def invsqrtm(x: Tensor) -> Tensor:
-    """Inverse of the symmetric square root of positive definite matrices, shape (..., k, k)."""
+    """Inverse of the symmetric square root of positive definite matrices.
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., k, k)
+        Positive definite matrices.
+
+    Returns
+    -------
+    Tensor, shape (..., k, k)
+
+    Raises
+    ------
+    NotSPDError
+        If a matrix is not positive definite.
+
+    Examples
+    --------
+    >>> invsqrtm(4 * torch.eye(2))
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.5000]])
+    """
     require_symmetric(x=x)
     return in_range("invsqrtm(x)", spectral(x, INVSQRT))
 
@@ -481,9 +563,23 @@ def invsqrtm(x: Tensor) -> Tensor:
 @full_precision
 @thread_independent
 def powm(x: Tensor, theta: Tensor | float) -> Tensor:
-    """Real power of positive definite matrices, shape (..., k, k); differentiable in ``theta`` too.
+    """Real power of positive definite matrices, also differentiable in ``theta``.
 
-    For positive powers singular matrices are accepted.
+    Parameters
+    ----------
+    x : Tensor, shape (..., k, k)
+        Positive definite matrices; for positive powers also singular ones.
+    theta : float or Tensor, shape broadcastable to (...)
+        The power.
+
+    Returns
+    -------
+    Tensor, shape (..., k, k)
+
+    Raises
+    ------
+    NotSPDError
+        If a matrix is not positive definite, or singular and the power negative.
 
     Examples
     --------
@@ -498,7 +594,7 @@ def powm(x: Tensor, theta: Tensor | float) -> Tensor:
 
 
 def power_function(theta: Tensor | float) -> SpectralFunction:
-    """Power as a spectral function, on the domain that its sign allows."""
+    """Power as a spectral function, with the domain that its sign requires."""
     positive = bool((torch.as_tensor(theta) > 0).all())
     return POWER if positive else INVERSE_POWER
 
@@ -506,7 +602,18 @@ def power_function(theta: Tensor | float) -> SpectralFunction:
 @full_precision
 @thread_independent
 def reeig(x: Tensor, eps: float = 1e-5) -> Tensor:
-    r"""Eigenvalue rectification :math:`U \max(ε, Λ) U^⊤` of symmetric matrices, shape (..., k, k).
+    r"""Eigenvalue rectification :math:`U \max(ε, Λ) U^⊤` of symmetric matrices.
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., k, k)
+        Symmetric matrices.
+    eps : float
+        Threshold ε.
+
+    Returns
+    -------
+    Tensor, shape (..., k, k)
 
     Examples
     --------
@@ -523,7 +630,7 @@ def reeig(x: Tensor, eps: float = 1e-5) -> Tensor:
 
 
 class _Lyapunov(torch.autograd.Function):
-    """Solution in the eigenbasis; the derivative is two more Lyapunov equations, so it can be differentiated again."""
+    """Solution in the eigenbasis; the derivative solves two Lyapunov equations, so that it is differentiable again."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, s: Tensor) -> Tensor:
@@ -544,13 +651,18 @@ class _Lyapunov(torch.autograd.Function):
 @full_precision
 @thread_independent
 def lyapunov(x: Tensor, s: Tensor) -> Tensor:
-    r"""Solution :math:`L` of :math:`X L + L X = S` (Eq. 6 of the paper), shape (..., k, k); twice differentiable.
+    r"""Solution :math:`L` of the Lyapunov equation :math:`X L + L X = S` (Eq. 6 of the paper); twice differentiable.
 
     Parameters
     ----------
     x : Tensor, shape (..., k, k)
         Positive definite matrices.
     s : Tensor, shape (..., k, k)
+        Symmetric matrices.
+
+    Returns
+    -------
+    Tensor, shape (..., k, k)
         Symmetric matrices.
 
     Examples
@@ -571,7 +683,7 @@ def _lyapunov(x: Tensor, s: Tensor) -> Tensor:
 @full_precision
 @thread_independent
 def generalized_lyapunov(x: Tensor, m: Tensor, s: Tensor) -> Tensor:
-    r"""Solution :math:`L` of :math:`X L M + M L X = S`, shape (..., k, k); twice differentiable.
+    r"""Solution :math:`L` of :math:`X L M + M L X = S`; twice differentiable.
 
     With :math:`M = C C^⊤` it is the Lyapunov equation of :math:`C^{-1} X C^{-⊤}` and :math:`C^{-1} S C^{-⊤}`.
 
@@ -581,6 +693,17 @@ def generalized_lyapunov(x: Tensor, m: Tensor, s: Tensor) -> Tensor:
         Positive definite matrices.
     s : Tensor, shape (..., k, k)
         Symmetric matrices.
+
+    Returns
+    -------
+    Tensor, shape (..., k, k)
+        Symmetric matrices.
+
+    Examples
+    --------
+    >>> generalized_lyapunov(torch.eye(2), 2 * torch.eye(2), torch.ones(2, 2))
+    tensor([[0.2500, 0.2500],
+            [0.2500, 0.2500]])
     """
     require_symmetric(x=x, m=m)
     (s,) = tangent_vectors(x, s=s)
@@ -590,13 +713,13 @@ def generalized_lyapunov(x: Tensor, m: Tensor, s: Tensor) -> Tensor:
 
 
 def congruence(a: Tensor, x: Tensor) -> Tensor:
-    """``a x aᵀ``, symmetric to the last bit, shape (..., k, k)."""
+    """``a x aᵀ``, exactly symmetric, shape (..., k, k)."""
     a, x = as_batches(a, x)
     return sym(a @ x @ a.mT)
 
 
 class _Solve(torch.autograd.Function):
-    """``a⁻¹ b``; the derivative is another such system, so it can be differentiated again."""
+    """``a⁻¹ b``; the derivative is the solution of another system, so that it is differentiable again."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
@@ -638,12 +761,12 @@ def weighted_sums(w: Tensor, x: Tensor) -> Tensor:
 
 
 def gram(a: Tensor) -> Tensor:
-    """``a aᵀ``, symmetric to the last bit: (..., k, n) -> (..., k, k)."""
+    """``a aᵀ``, exactly symmetric: (..., k, n) -> (..., k, k)."""
     return sym(product(a, a.mT))
 
 
 class _Product(torch.autograd.Function):
-    """``a b`` of few matrices, the same for any number of threads; its derivatives are such products."""
+    """``a b``, independent of the number of threads; its derivatives are such products."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:

@@ -1,9 +1,11 @@
-r"""Weighted Fréchet means of batches of matrices, each query with its own weights.
+r"""Weighted Fréchet means of batches of matrices, with separate weights for each query.
 
-A mean is found on factors, :math:`X_j = B_j B_j^⊤` and :math:`G = N N^⊤`, where no inverse and no square root of an
-ill-conditioned product is needed (see :mod:`gbwatt.geometry._fixed_point`).  The fixed point is accelerated by
-Anderson's method [1]_; every problem of a batch stops by itself, so its result does not depend on its neighbours.  The
-derivative is that of the solution, by the implicit function theorem, not of the iteration.
+:func:`barycenter` maps the points by the chart of the metric, solves the equation of its space, and maps the solution
+back.  In flat spaces the mean is a weighted sum.  In the others it is a fixed point
+(:mod:`gbwatt.geometry._fixed_point`) in terms of factors, :math:`X_j = B_j B_j^⊤` and :math:`G = N N^⊤`, which avoids
+inverses and square roots of ill-conditioned products.  The iteration is accelerated by Anderson's method [1]_.  Every
+problem of a batch stops independently of the others.  The derivative is that of the solution, by the implicit function
+theorem, not that of the iteration.
 
 References
 ----------
@@ -22,35 +24,34 @@ from torch import Tensor
 
 from gbwatt._validation import broadcast_shape, check_one_of, check_same_kind, check_weights
 from gbwatt.errors import ConvergenceWarning, ParameterError, ShapeError
-from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
-from gbwatt.geometry._fixed_point import COMMON, FLOWS, Flow, Found, each_query
-from gbwatt.geometry._threads import single_threaded
-from gbwatt.geometry.linalg import in_range, svd
-from gbwatt.geometry.symmetric import require_symmetric
+from gbwatt.geometry._context import apply, differentiable_once, full_precision, single_threaded
+from gbwatt.geometry._fixed_point import COMMON_TOLERANCE, EQUATIONS, MeanEquation, Solutions, each_query
+from gbwatt.geometry.linalg import in_range, svd, weighted_sums
+from gbwatt.geometry.symmetric import require_symmetric, sym
 
 if TYPE_CHECKING:
     from gbwatt.geometry.metrics import Metric
 
 Differentiate = Literal["implicit", "unrolled"]
 
-HISTORY = 5  # past steps that Anderson's method combines with the last; more gain little
-FAST = 0.1  # fall of the residual in one step that needs no acceleration
+HISTORY = 5  # past steps that Anderson's method combines with the last one; more gain little
+FAST = 0.1  # a residual that falls by this factor in one step needs no acceleration
 
 
 @dataclass(frozen=True)
 class Barycenter:
-    """A weighted Fréchet mean and how it was found.
+    """A weighted Fréchet mean, with diagnostics of the solver.
 
     Attributes
     ----------
     value : Tensor, shape (..., q, k, k)
         The means.
     steps : Tensor, shape (..., q)
-        Steps of the iteration; 0 for a closed form.
+        Number of iterations; 0 for a closed form.
     residual : Tensor, shape (..., q)
         Norm of the Riemannian gradient at the mean, relative to the norm of the mean where the metric has a scale.
     converged : Tensor of bool, shape (..., q)
-        Whether the residual reached the tolerance, or the level of rounding.
+        Whether the residual reached the tolerance or the rounding level.
     """
 
     value: Tensor
@@ -61,7 +62,7 @@ class Barycenter:
 
 @dataclass(frozen=True)
 class Solver:
-    """How a mean is iterated and differentiated."""
+    """Options of the iteration and of its derivative."""
 
     tol: float
     max_steps: int
@@ -88,23 +89,32 @@ def barycenter(
     Parameters
     ----------
     metric : Metric
+        The metric whose squared distances are averaged.
     points : Tensor, shape (..., m, k, k)
-        The matrices to be averaged, shared by all queries.
+        Matrices to average, shared by all queries.
     weights : Tensor, shape (..., q, m) or (m,), optional
-        Non-negative, summing to one over the last axis; one mean for each of the q rows.  A single row (m,), or
-        None for equal weights, gives means without a query axis.
+        Non-negative weights that sum to one over the last axis; one mean for each of the q rows.  For a single row
+        (m,), or None for equal weights, the result has no query axis.
     tol : float, optional
-        Residual at which a mean is accepted; by default 1e-12 in float64 and 2e-6 in float32.
+        Residual at which the iteration stops; by default 1e-12 in float64 and 2e-6 in float32.
     max_steps : int
-        Steps after which the iteration stops with a :class:`~gbwatt.errors.ConvergenceWarning`.
+        Maximal number of iterations.  The solver warns with :class:`~gbwatt.errors.ConvergenceWarning` if it is
+        reached.
     differentiate : "implicit" or "unrolled"
-        Differentiate the equation that the mean solves (exact, memory independent of the number of steps), or the
-        steps of the plain iteration (for comparison).
+        Differentiate the equation that the mean solves (exact, with memory independent of the number of steps), or
+        the steps of the plain iteration (for comparison).
 
     Returns
     -------
     Barycenter
-        The solution as data: value, steps, residual, converged.
+        The means, with number of steps, residual and convergence of each.
+
+    Raises
+    ------
+    NotSPDError, NotSymmetricError, NotFiniteError
+        If ``points`` are not positive definite, not symmetric or not finite.
+    ShapeError, WeightsError
+        If ``weights`` do not match ``points``, are negative or do not sum to one.
 
     Examples
     --------
@@ -127,25 +137,22 @@ def barycenter(
         raise ParameterError(f"max_steps={max_steps} must be at least 1.")
     points, rows = _arguments(points, weights)
     solver = Solver(default_tolerance(points.dtype) if tol is None else tol, max_steps, differentiate)
-    factors = metric.chart(points, "points")
-    found = metric.space.barycenter(factors, rows, solver)
-    if not torch.compiler.is_compiling() and not bool(found.converged.all()):
-        _warn(metric, points, found, solver)
-    with single_threaded(points, few=math.prod(found.value.shape[:-2])):
-        value = in_range("the mean", metric.chart.inverse(found.value))
+    mean = _solve(metric.space.mean_equation, metric.chart(points, "points"), rows, solver)
+    if not torch.compiler.is_compiling() and not bool(mean.converged.all()):
+        _warn(metric, points, mean, solver)
+    with single_threaded(points, few=math.prod(mean.value.shape[:-2])):
+        value = in_range("the mean", metric.chart.inverse(mean.value))
     if rows is weights:
-        return Barycenter(value, found.steps, found.residual, found.converged)
-    return Barycenter(
-        value.squeeze(-3), found.steps.squeeze(-1), found.residual.squeeze(-1), found.converged.squeeze(-1)
-    )
+        return replace(mean, value=value)
+    return Barycenter(value.squeeze(-3), mean.steps.squeeze(-1), mean.residual.squeeze(-1), mean.converged.squeeze(-1))
 
 
 def _arguments(points: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Checked points, and weights with a query axis."""
+    """Points and weights after validation, the weights with a query axis."""
     require_symmetric(points=points)
     if points.ndim < 3 or points.shape[-3] == 0:
         raise ShapeError(
-            f"'points' {tuple(points.shape)} is not a stack of matrices; (..., m, k, k) with m > 0 is needed."
+            f"'points' {tuple(points.shape)} is not a stack of matrices; (..., m, k, k) with m > 0 is required."
         )
     if weights is None:
         m = points.shape[-3]
@@ -154,13 +161,13 @@ def _arguments(points: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     return points, weights if weights.ndim > 1 else weights[None]
 
 
-def _warn(metric: Metric, points: Tensor, found: Barycenter, solver: Solver) -> None:
+def _warn(metric: Metric, points: Tensor, mean: Barycenter, solver: Solver) -> None:
     spectrum = torch.linalg.eigvalsh(points.detach())
     relative = float((spectrum[..., 0] / spectrum[..., -1]).min())
-    bad = ~found.converged
+    bad = ~mean.converged
     warnings.warn(
         f"the mean of 'points' {tuple(points.shape)} under {metric} did not converge for {int(bad.sum())} of "
-        f"{bad.numel()} queries: residual {float(found.residual[bad].max()):.1e} after {solver.max_steps} steps, "
+        f"{bad.numel()} queries: residual {float(mean.residual[bad].max()):.1e} after {solver.max_steps} steps, "
         f"tolerance {solver.tol:.1e}; smallest eigenvalue of the points {relative:.1e} of the largest. "
         "Raise max_steps or tol, or add a multiple of the identity to the points.",
         ConvergenceWarning,
@@ -168,30 +175,37 @@ def _warn(metric: Metric, points: Tensor, found: Barycenter, solver: Solver) -> 
     )
 
 
-# ------------------------------------------------------------------------------------------------------ the iteration
+# ---------------------------------------------------------------------------------------------------------- the solver
 
 
-def fixed_point(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
-    """Mean of factors ``b`` (..., m, k, k) for weights ``w`` (..., q, m): factors (..., q, k, k) and how they came."""
-    batch = broadcast_shape(b.shape[:-3], w.shape[:-2])
-    b = b.expand(*batch, *b.shape[-3:])
-    w = w.expand(*batch, *w.shape[-2:])
+def _solve(equation: MeanEquation | None, points: Tensor, weights: Tensor, solver: Solver) -> Barycenter:
+    """Means of points (..., m, k, k) of a space for weights (..., q, m): points (..., q, k, k) of the space."""
+    if equation is None:
+        value = weighted_sums(weights, points)
+        zero = torch.zeros(value.shape[:-2], dtype=value.dtype, device=value.device)
+        return Barycenter(sym(value), zero.long(), zero, zero == 0)
+    batch = broadcast_shape(points.shape[:-3], weights.shape[:-2])
+    b = points.expand(*batch, *points.shape[-3:])
+    w = weights.expand(*batch, *weights.shape[-2:])
     if solver.differentiate == "unrolled":
-        return _unrolled(flow, b, w, solver)
+        return _solve_unrolled(equation, b, w, solver)
     if torch.compiler.is_exporting():
-        value = torch.ops.gbwatt.fixed_point(b, w, type(flow).__name__, solver.tol, solver.max_steps)
+        value = torch.ops.gbwatt.fixed_point(b, w, equation.name, solver.tol, solver.max_steps)
         unknown = torch.zeros_like(w[..., 0])
         return Barycenter(value, unknown.long(), unknown, unknown == 0)
-    report: list[Tensor] = []
-    value = apply(_Implicit, b, w, flow, solver, report)
-    steps, residual, converged = report
-    return Barycenter(value, steps, residual, converged)
+    diagnostics: list[Tensor] = []
+    value = apply(_ImplicitMean, b, w, equation, solver, diagnostics)
+    return Barycenter(value, *diagnostics)
 
 
 @torch.library.custom_op("gbwatt::fixed_point", mutates_args=())
 def _exported(b: Tensor, w: Tensor, flow: str, tol: float, max_steps: int) -> Tensor:
-    """The fixed point as one operation of an exported program, which has no loops that look at values."""
-    return _solve_all(FLOWS[flow], b, w, Solver(tol, max_steps))[0].n.reshape(*w.shape[:-1], *b.shape[-2:])
+    """The solver as one operation of an exported program, which cannot contain loops that depend on values.
+
+    Exported programs refer to its name and arguments, ``flow`` being a key of :data:`EQUATIONS`.
+    """
+    solutions, _, _ = _solve_batch(EQUATIONS[flow], b, w, Solver(tol, max_steps))
+    return solutions.n.reshape(*w.shape[:-1], *b.shape[-2:])
 
 
 @_exported.register_fake
@@ -199,100 +213,103 @@ def _(b: Tensor, w: Tensor, flow: str, tol: float, max_steps: int) -> Tensor:  #
     return b.new_empty(*w.shape[:-1], *b.shape[-2:])
 
 
-def _unrolled(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
-    n, _ = flow.start(b, w)
+def _solve_unrolled(equation: MeanEquation, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
+    n, _ = equation.start(b, w)
     b = b[..., None, :, :, :].expand(*w.shape, *b.shape[-2:])
     for taken in range(solver.max_steps + 1):
         with torch.no_grad():
-            _, residual = flow.advance(n, b, w, svd(flow.relative(n, b)))
-            converged = residual <= flow.noise(n).clamp_min(solver.tol)
+            _, residual = equation.advance(n, b, w, svd(equation.relative(n, b)))
+            converged = residual <= equation.noise(n).clamp_min(solver.tol)
         if bool(converged.all()) or taken == solver.max_steps:
             break
-        n = flow.step(n, b, w)
+        n = equation.step(n, b, w)
     return Barycenter(n, torch.full_like(converged, taken, dtype=torch.long), residual, converged)
 
 
-def _solve_all(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> tuple[Found, Tensor, Tensor | None]:
-    """:func:`_solve` for any batch axes, (..., m, k, k) and (..., q, m)."""
-    problems = math.prod(w.shape[:-2])
-    return _solve(flow, b.reshape(problems, *b.shape[-3:]), w.reshape(problems, *w.shape[-2:]), solver)
+def _solve_batch(
+    equation: MeanEquation, b: Tensor, w: Tensor, solver: Solver
+) -> tuple[Solutions, Tensor, Tensor | None]:
+    """Solutions (r, ...) for points (..., m, k, k) and weights (..., q, m), one for each of the r rows of weights.
 
-
-def _solve(flow: Flow, b: Tensor, w: Tensor, solver: Solver) -> tuple[Found, Tensor, Tensor | None]:
-    """Means of points (i, m, k, k) for weights (i, q, m): problems (i q, ...).
-
-    Also the points turned by orthogonal matrices, which are returned too, if it is good for their frames.
+    Also returns the points (i, m, k, k), possibly rotated by orthogonal matrices on the right, and these matrices.
     """
-    queries, rows = w.shape[-2], w.flatten(0, 1)
-    n, start = flow.start(b, w)
+    problems, queries = math.prod(w.shape[:-2]), w.shape[-2]
+    b, w = b.reshape(problems, *b.shape[-3:]), w.reshape(problems, *w.shape[-2:])
+    rows = w.flatten(0, 1)
+    n, frames = equation.start(b, w)
     n = n.flatten(0, 1)
-    if start is None:
+    if frames is None:
         if queries > 1 and b.shape[1] > 2:
-            n = _common(flow, b, solver).repeat_interleave(queries, 0)
-        return _iterate(flow, n, None, each_query(b, rows), rows, solver), b, None
-    found = flow.walk(n, rows, start, solver.tol, solver.max_steps)
-    if found is None:
-        base = start.base.repeat_interleave(queries, 0)
-        return _iterate(flow, n, base, each_query(start.turned, rows), rows, solver), start.turned, start.v
-    if not bool(found.converged.all()):
-        rest = (~found.converged).nonzero().squeeze(1)
-        used = found.steps[rest]
-        left = replace(solver, max_steps=solver.max_steps - int(used.max()))
-        again = _iterate(flow, found.n[rest], None, start.turned[rest // queries], rows[rest], left)
+            n = _common_mean(equation, b, solver).repeat_interleave(queries, 0)
+        return _iterate(equation, n, None, each_query(b, rows), rows, solver), b, None
+    solutions = equation.iterate_in_frames(n, rows, frames, solver.tol, solver.max_steps)
+    if solutions is None:
+        base = frames.base.repeat_interleave(queries, 0)
+        solutions = _iterate(equation, n, base, each_query(frames.rotated, rows), rows, solver)
+    elif not bool(solutions.converged.all()):
+        unsolved = (~solutions.converged).nonzero().squeeze(1)
+        used = solutions.steps[unsolved]
+        remaining = replace(solver, max_steps=solver.max_steps - int(used.max()))
+        again = _iterate(
+            equation, solutions.n[unsolved], None, frames.rotated[unsolved // queries], rows[unsolved], remaining
+        )
         again = again._replace(steps=used + again.steps)
-        for whole, part in zip(found, again, strict=True):
-            whole[rest] = part
-    return found, start.turned, start.v
+        for whole, part in zip(solutions, again, strict=True):
+            whole[unsolved] = part
+    return solutions, frames.rotated, frames.v
 
 
-def _common(flow: Flow, b: Tensor, solver: Solver) -> Tensor:
-    """About the means of points (i, m, k, k) for equal weights: most of the way is the same for all queries."""
+def _common_mean(equation: MeanEquation, b: Tensor, solver: Solver) -> Tensor:
+    """Approximate means of points (i, m, k, k) for equal weights, from which all queries start."""
     equal = b.new_full(b.shape[:2], 1 / b.shape[1])
-    n, _ = flow.start(b, equal[:, None])
-    return _iterate(flow, n.squeeze(1), None, b, equal, replace(solver, tol=max(COMMON, solver.tol))).n
+    n, _ = equation.start(b, equal[:, None])
+    rough = replace(solver, tol=max(COMMON_TOLERANCE, solver.tol))
+    return _iterate(equation, n.squeeze(1), None, b, equal, rough).n
 
 
-def _iterate(flow: Flow, n: Tensor, base: Tensor | None, b: Tensor, w: Tensor, solver: Solver) -> Found:
+def _iterate(equation: MeanEquation, n: Tensor, base: Tensor | None, b: Tensor, w: Tensor, solver: Solver) -> Solutions:
     """Iterate problems (r, k, k), (r, m, k, k), (r, m) until each has converged.
 
-    ``base`` (r, k, k) is what ``n`` was a step from, if anything.
+    ``base`` (r, k, k) is the iterate before ``n``, if there is one.
     """
-    limit = flow.noise(n).clamp_min(solver.tol)
-    floor = limit.maximum(flow.floor(n, b))
+    limit = equation.noise(n).clamp_min(solver.tol)
+    floor = limit.maximum(equation.floor(n, b))
     steps = torch.zeros(len(n), dtype=torch.long, device=n.device)
-    found = Found(torch.empty_like(n), torch.empty_like(limit), steps, torch.zeros_like(limit, dtype=torch.bool))
+    none_yet = torch.zeros_like(limit, dtype=torch.bool)
+    solutions = Solutions(torch.empty_like(n), torch.empty_like(limit), steps, none_yet)
     active = torch.arange(len(n), device=n.device)
-    mixer, needed = _Anderson(n), solver.tol / 10
-    exactness = needed
+    mixer, final_precision = _Anderson(n), solver.tol / 10
+    precision = final_precision
     if base is not None:
         n = mixer(base, n, torch.full_like(limit, torch.inf))
-        exactness = max(1e-6, needed)
+        precision = max(1e-6, final_precision)
     for taken in range(solver.max_steps + 1):
         with single_threaded(n, few=len(n)):
-            new, now, b = flow.evaluate(n, b, w, exactness)
-        # false for NaN: nothing is iterated that cannot converge
-        go = (now > limit[active]) & ~((now <= floor[active]) & mixer.stuck())
+            new, residual, b = equation.evaluate(n, b, w, precision)
+        # false for NaN, so that problems that cannot converge stop
+        unfinished = (residual > limit[active]) & ~((residual <= floor[active]) & mixer.stuck())
         if taken == solver.max_steps:
-            go = torch.zeros_like(go)
-        elif exactness > needed:
-            go = torch.ones_like(go)
-        exactness = max(1e-3 * exactness, needed)  # decompositions get more exact, ahead of the iteration
-        if not bool(go.any()) or not bool(go.all()):  # an empty batch is done too
-            done = active[~go]
-            found.n[done], found.residual[done], found.steps[done] = n[~go], now[~go], taken
-            if not bool(go.any()):
+            unfinished = torch.zeros_like(unfinished)
+        elif precision > final_precision:
+            unfinished = torch.ones_like(unfinished)
+        precision = max(1e-3 * precision, final_precision)  # the decompositions become precise before the iterates do
+        if not bool(unfinished.any()) or not bool(unfinished.all()):  # also for an empty batch
+            done = active[~unfinished]
+            solutions.n[done], solutions.residual[done] = n[~unfinished], residual[~unfinished]
+            solutions.steps[done] = taken
+            if not bool(unfinished.any()):
                 break
-            active, n, new, now, b, w = (x[go] for x in (active, n, new, now, b, w))
-            mixer.keep(go)
-        n = mixer(n, new, now)
-    return found._replace(converged=found.residual <= floor)
+            active, n, new, residual, b, w = (x[unfinished] for x in (active, n, new, residual, b, w))
+            mixer.keep(unfinished)
+        n = mixer(n, new, residual)
+    return solutions._replace(converged=solutions.residual <= floor)
 
 
 class _Anderson:
-    """Combination of past steps that would make the residual smallest if the problem were linear.
+    """Combination of past steps that would minimise the residual if the problem were linear.
 
-    Problems that converge fast by themselves take plain steps, which are cheaper.  So do those whose residual has not
-    fallen for a few steps, until it does: a plain step never goes astray.
+    Problems that already converge fast take plain steps, which are cheaper.  So do problems whose residual has not
+    fallen for a few steps, until it falls: plain steps do not diverge.
     """
 
     def __init__(self, n: Tensor) -> None:
@@ -326,13 +343,13 @@ class _Anderson:
 
 
 def _smallest(moves: Tensor) -> Tensor:
-    """Weights (r, h) that sum to one and make ``|Σ weight move|`` smallest, for moves (r, h, d)."""
+    """Weights (r, h) that sum to one and minimise ``|Σ weight move|``, for moves (r, h, d)."""
     eps = torch.finfo(moves.dtype).eps
     with single_threaded(moves[..., :1]):
         gram = moves @ moves.mT
     largest = gram.diagonal(dim1=-2, dim2=-1).amax(-1)[:, None, None]
     gram = gram / torch.where(largest > 0, largest, 1)
-    length = gram.diagonal(dim1=-2, dim2=-1).sqrt().clamp_min(eps)  # of a step that led nowhere: almost zero
+    length = gram.diagonal(dim1=-2, dim2=-1).sqrt().clamp_min(eps)  # at least eps, for steps of zero length
     ridge = 10 * eps * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
     cosines = gram / length[:, :, None] / length[:, None, :] + ridge
     weights: Tensor = torch.linalg.solve(cosines, 1 / length) / length
@@ -342,26 +359,28 @@ def _smallest(moves: Tensor) -> Tensor:
 # ------------------------------------------------------------------------------------------------ implicit derivative
 
 
-class _Implicit(torch.autograd.Function):
+class _ImplicitMean(torch.autograd.Function):
     """Factors of the means, with the derivative of the equation that they solve."""
 
     @staticmethod
-    def forward(ctx: Any, b: Tensor, w: Tensor, flow: Flow, solver: Solver, report: list[Tensor]) -> Tensor:
+    def forward(
+        ctx: Any, b: Tensor, w: Tensor, equation: MeanEquation, solver: Solver, diagnostics: list[Tensor]
+    ) -> Tensor:
         shape, k = w.shape, b.shape[-1]
-        found, turned, v = _solve_all(flow, b, w, solver)
-        report.extend(x.reshape(shape[:-1]) for x in (found.steps, found.residual, found.converged))
-        ctx.save_for_backward(found.n, turned, w, v, b)
-        ctx.flow, ctx.tol, ctx.shape = flow, solver.tol, shape
-        return found.n.reshape(*shape[:-1], k, k)
+        solutions, rotated, v = _solve_batch(equation, b, w, solver)
+        diagnostics += [x.reshape(shape[:-1]) for x in (solutions.steps, solutions.residual, solutions.converged)]
+        ctx.save_for_backward(solutions.n, rotated, w, v, b)
+        ctx.equation, ctx.tol, ctx.shape = equation, solver.tol, shape
+        return solutions.n.reshape(*shape[:-1], k, k)
 
     @staticmethod
     @differentiable_once("a Fréchet mean")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         n, b, w, v, _ = ctx.saved_tensors
-        tolerance = max(ctx.tol, 100 * torch.finfo(grad.dtype).eps)  # errors of the frames are of that size
+        tolerance = max(ctx.tol, 100 * torch.finfo(grad.dtype).eps)  # the size of the errors of the frames
         rows = w.reshape(len(n), w.shape[-1])
         with single_threaded(n, few=len(n)):
-            in_points, in_weights = ctx.flow.gradients(n, b, rows, grad.reshape(n.shape), tolerance)
+            in_points, in_weights = ctx.equation.gradients(n, b, rows, grad.reshape(n.shape), tolerance)
         in_points = in_points.reshape(len(b), *w.shape[-2:], *n.shape[1:]).sum(1)
         if v is not None:
             in_points = in_points @ v.mT

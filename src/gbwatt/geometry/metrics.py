@@ -1,7 +1,7 @@
-r"""Riemannian metrics on symmetric positive definite matrices, all with the same verbs.
+r"""Riemannian metrics on symmetric positive definite matrices, with a common interface.
 
-A metric is a :mod:`chart <gbwatt.geometry.charts>` and the :mod:`space <gbwatt.geometry.spaces>` that it is pulled
-back from: the verbs are written once, in :class:`Metric`, and a new metric is a line.
+A metric consists of a :mod:`chart <gbwatt.geometry.charts>` and the :mod:`space <gbwatt.geometry.spaces>` from which it
+is pulled back.  :class:`Metric` implements all methods; a new metric only chooses a chart and a space.
 
 =================================  ================  ==================  ==========
 metric                             space             chart               scale
@@ -27,8 +27,7 @@ from torch import Tensor
 
 from gbwatt._validation import above_zero, check_broadcastable, check_finite
 from gbwatt.errors import MismatchError, ParameterError, ShapeError
-from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
-from gbwatt.geometry._threads import as_batches, thread_independent
+from gbwatt.geometry._context import apply, as_batches, differentiable_once, full_precision, thread_independent
 from gbwatt.geometry.charts import Chart, DeformedRoot, Identity, Logarithm, Root
 from gbwatt.geometry.linalg import factor, in_range
 from gbwatt.geometry.means import barycenter
@@ -52,11 +51,11 @@ class _SmoothRoot(torch.autograd.Function):
 
 
 def smooth_root(square: Tensor, resolution: Tensor) -> Tensor:
-    r"""Square root whose gradient is finite everywhere, 0 at 0; shape (...).
+    r"""Square root with a gradient that is finite everywhere and 0 at 0, shape (...).
 
     The value is :math:`\sqrt{u}`.  The derivative is that of :math:`\sqrt u - δ \arctan(\sqrt u / δ)`, a smooth
-    function that differs from the root by less than :math:`2 δ`, where δ is ``resolution``: the size of what
-    rounding makes of a distance of zero.
+    function that differs from the root by less than :math:`2 δ`, where δ is ``resolution``: the distance of equal
+    matrices due to rounding.
     """
     return apply(_SmoothRoot, square, resolution)
 
@@ -64,13 +63,18 @@ def smooth_root(square: Tensor, resolution: Tensor) -> Tensor:
 class Metric(ABC):
     r"""A Riemannian metric: the pull-back of the geometry of ``space`` by ``chart``, times ``scale``.
 
-    Arguments are batches (..., k, k) whose leading axes broadcast; ``base``, ``x`` and ``y`` are positive definite,
-    ``u`` and ``v`` symmetric, up to rounding of the larger of them and ``base``.  Results are differentiable in all of
-    them, once; but ``log``, ``exp`` and ``inner`` of metrics with a curved chart (log-Euclidean, generalised
-    Bures-Wasserstein) not in the base point, nor in theta.
+    Arguments are batches (..., k, k) whose leading axes broadcast.  ``base``, ``x`` and ``y`` are positive definite.
+    ``u`` and ``v`` are symmetric, up to rounding relative to the larger of their own size and that of ``base``.
+    Results are differentiable once in all arguments.  There is one exception: ``log``, ``exp`` and ``inner`` of metrics
+    with a curved chart (log-Euclidean, generalised Bures-Wasserstein) are not differentiable in the base point, nor in
+    theta.
 
-    Results that exceed the range of the dtype raise :class:`~gbwatt.errors.RangeError`.  Under ``torch.autocast`` the
-    results are the same as without: nothing is computed in half precision.
+    All methods raise :class:`~gbwatt.errors.NotSPDError`, :class:`~gbwatt.errors.NotSymmetricError` or
+    :class:`~gbwatt.errors.NotFiniteError` for matrices that are not positive definite, symmetric or finite,
+    :class:`~gbwatt.errors.ShapeError` and :class:`~gbwatt.errors.MismatchError` for shapes, dtypes or devices that do
+    not match, and :class:`~gbwatt.errors.RangeError` if a result exceeds the range of the dtype.
+
+    ``torch.autocast`` does not change the results: nothing is computed in half precision.
     """
 
     @property
@@ -81,7 +85,7 @@ class Metric(ABC):
     @property
     @abstractmethod
     def chart(self) -> Chart:
-        """The map into it."""
+        """The map from SPD matrices into the space."""
 
     @property
     def scale(self) -> Tensor | float:
@@ -91,16 +95,26 @@ class Metric(ABC):
     @full_precision
     @thread_independent
     def sqdist(self, x: Tensor, y: Tensor) -> Tensor:
-        """Squared geodesic distance, shape (...); exactly 0 where the matrices are equal."""
+        """Squared geodesic distance, exactly 0 for equal matrices.
+
+        Parameters
+        ----------
+        x, y : Tensor, shape (..., k, k)
+            Positive definite matrices.
+
+        Returns
+        -------
+        Tensor, shape (...)
+        """
         return self._sqdist(x, y)[0]
 
     def _sqdist(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Squared distance, and the points that it is of."""
+        """Squared distance, and the images of ``x`` and ``y`` in the space."""
         require_symmetric(x=x, y=y)
         x, y = as_batches(x, y)
         a, b = self.chart(x, "x"), self.chart(y, "y")
         square = self.scale * self.space.sqdist(a, b)
-        # without one equal entry no matrices can be equal; a graph cannot ask for it
+        # no matrices are equal unless one entry is; a traced graph cannot branch on it
         if torch.compiler.is_compiling() or bool((x[..., 0, 0] == y[..., 0, 0]).any()):
             square = square.masked_fill((x == y).all(-1).all(-1), 0)
         return in_range("the distance", square), a.detach(), b.detach()
@@ -108,7 +122,17 @@ class Metric(ABC):
     @full_precision
     @thread_independent
     def dist(self, x: Tensor, y: Tensor) -> Tensor:
-        """Geodesic distance, shape (...); its gradient at equal matrices is 0 (see :func:`smooth_root`)."""
+        """Geodesic distance; its gradient at equal matrices is 0 (see :func:`smooth_root`).
+
+        Parameters
+        ----------
+        x, y : Tensor, shape (..., k, k)
+            Positive definite matrices.
+
+        Returns
+        -------
+        Tensor, shape (...)
+        """
         square, a, b = self._sqdist(x, y)
         if not square.requires_grad:
             return square.clamp_min(0).sqrt()
@@ -117,7 +141,18 @@ class Metric(ABC):
     @full_precision
     @thread_independent
     def log(self, base: Tensor, x: Tensor) -> Tensor:
-        """Tangent vector at ``base`` whose geodesic reaches ``x`` at time 1, shape (..., k, k)."""
+        """Riemannian logarithm: the tangent vector at ``base`` whose geodesic reaches ``x`` at time 1.
+
+        Parameters
+        ----------
+        base, x : Tensor, shape (..., k, k)
+            Positive definite matrices.
+
+        Returns
+        -------
+        Tensor, shape (..., k, k)
+            Symmetric matrices.
+        """
         require_symmetric(base=base, x=x)
         base, x = as_batches(base, x)
         tangent = self.space.log(self.chart(base, "base"), self.chart(x, "x"))
@@ -126,11 +161,27 @@ class Metric(ABC):
     @full_precision
     @thread_independent
     def exp(self, base: Tensor, v: Tensor) -> Tensor:
-        """Where the geodesic from ``base`` along ``v`` is at time 1, shape (..., k, k).
+        """Riemannian exponential: the point at time 1 on the geodesic from ``base`` along ``v``.
 
-        Raises :class:`~gbwatt.errors.DomainError` if the geodesic ends before, and
-        :class:`~gbwatt.errors.RangeError` if it exists but leaves the range of the dtype: affine-invariant and
-        log-Euclidean steps grow, and shrink, exponentially with the length of ``v``.
+        Parameters
+        ----------
+        base : Tensor, shape (..., k, k)
+            Positive definite matrices.
+        v : Tensor, shape (..., k, k)
+            Tangent vectors: symmetric matrices.
+
+        Returns
+        -------
+        Tensor, shape (..., k, k)
+            Positive definite matrices.
+
+        Raises
+        ------
+        DomainError
+            If the geodesic ends before time 1.
+        RangeError
+            If the point leaves the range of the dtype: affine-invariant and log-Euclidean steps grow and shrink
+            exponentially with the length of ``v``.
         """
         base, v = as_batches(base, *tangent_vectors(base, v=v))
         a, w = self.chart(base, "base"), self.chart.push(base, v)
@@ -148,17 +199,44 @@ class Metric(ABC):
     @full_precision
     @thread_independent
     def interval(self, base: Tensor, v: Tensor) -> Interval:
-        """Open interval of t on which the geodesic ``exp(base, t v)`` exists, two arrays of shape (...)."""
+        """Open interval of t on which the geodesic ``exp(base, t v)`` exists.
+
+        Parameters
+        ----------
+        base : Tensor, shape (..., k, k)
+            Positive definite matrices.
+        v : Tensor, shape (..., k, k)
+            Tangent vectors: symmetric matrices.
+
+        Returns
+        -------
+        low, high : Tensor, shape (...)
+            Limits of the interval, infinite where the geodesic does not end.
+        """
         base, v = as_batches(base, *tangent_vectors(base, v=v))
         return self.space.interval(self.chart(base, "base"), self.chart.push(base, v))
 
     @full_precision
     @thread_independent
     def geodesic(self, x: Tensor, y: Tensor, t: Tensor | float) -> Tensor:
-        """Point at time ``t`` on the geodesic from ``x`` (t = 0) to ``y`` (t = 1), shape (..., k, k).
+        """Point at time ``t`` on the geodesic from ``x`` (t = 0) to ``y`` (t = 1).
 
-        ``t`` is a number or an array (...).  Outside [0, 1] the geodesic may end: a
-        :class:`~gbwatt.errors.DomainError` then tells the interval.
+        Parameters
+        ----------
+        x, y : Tensor, shape (..., k, k)
+            Positive definite matrices.
+        t : float or Tensor, shape (...)
+            Time; outside [0, 1] the geodesic is extrapolated.
+
+        Returns
+        -------
+        Tensor, shape (..., k, k)
+            Positive definite matrices.
+
+        Raises
+        ------
+        DomainError
+            If the geodesic does not exist at time ``t``; the message contains the interval on which it exists.
         """
         require_symmetric(x=x, y=y)
         check_finite(t=t)
@@ -178,7 +256,19 @@ class Metric(ABC):
     @full_precision
     @thread_independent
     def inner(self, base: Tensor, u: Tensor, v: Tensor) -> Tensor:
-        """Inner product of the tangent vectors ``u`` and ``v`` at ``base``, shape (...)."""
+        """Inner product of the tangent vectors ``u`` and ``v`` at ``base``.
+
+        Parameters
+        ----------
+        base : Tensor, shape (..., k, k)
+            Positive definite matrices.
+        u, v : Tensor, shape (..., k, k)
+            Tangent vectors: symmetric matrices.
+
+        Returns
+        -------
+        Tensor, shape (...)
+        """
         base, u, v = as_batches(base, *tangent_vectors(base, u=u, v=v))
         push = self.chart.push
         product = self.scale * self.space.inner(self.chart(base, "base"), push(base, u), push(base, v))
@@ -187,11 +277,21 @@ class Metric(ABC):
     @full_precision
     @thread_independent
     def coordinates(self, x: Tensor) -> Tensor:
-        """Logarithm at the origin of the metric, as symmetric matrices (..., k, k) with the Frobenius inner product.
+        """Logarithm at the origin of the metric, in coordinates with the Frobenius inner product.
 
-        The origin is what the chart maps to the identity, or to 0 if it is a logarithm: I for all metrics here, but
-        M^(1/θ) for the generalised one.  Bures-Wasserstein coordinates are ``X^½ - I``; their norm is the distance
-        from the origin.
+        The origin is the matrix that the chart maps to the identity, or to 0 if the chart is a logarithm: M^(1/θ) for
+        the generalised Bures-Wasserstein metric, I for the other metrics of this module.  The norm of the coordinates
+        is the distance from the origin.  Bures-Wasserstein coordinates, for example, are ``X^½ - I``.
+
+        Parameters
+        ----------
+        x : Tensor, shape (..., k, k)
+            Positive definite matrices.
+
+        Returns
+        -------
+        Tensor, shape (..., k, k)
+            Symmetric matrices.
         """
         require_symmetric(x=x)
         return in_range("coordinates(x)", self.scale**0.5 * self.space.coordinates(self.chart(x, "x")))
@@ -199,11 +299,23 @@ class Metric(ABC):
     @full_precision
     @thread_independent
     def point(self, c: Tensor) -> Tensor:
-        """Matrices with these :meth:`coordinates`, shape (..., k, k).
+        """Inverse of :meth:`coordinates`.
 
-        Where the geometry ends somewhere (Euclidean, Bures-Wasserstein), I + c |θ| has to be positive definite, else
-        this raises :class:`~gbwatt.errors.DomainError`; it is so for sums of coordinates with weights that are not
-        negative and sum to one.
+        Parameters
+        ----------
+        c : Tensor, shape (..., k, k)
+            Symmetric matrices.
+
+        Returns
+        -------
+        Tensor, shape (..., k, k)
+            Positive definite matrices.
+
+        Raises
+        ------
+        DomainError
+            If I + c |θ| is not positive definite, for metrics that are not geodesically complete (Euclidean,
+            Bures-Wasserstein).  Convex combinations of coordinates are always valid.
         """
         c = symmetric_part("c", c, 1.0)
         if not torch.compiler.is_compiling():
@@ -211,24 +323,49 @@ class Metric(ABC):
         return self._in_range("point(c)", self._point(c))
 
     def _point(self, c: Tensor) -> Tensor:
-        """:meth:`point` for what is known to be coordinates."""
+        """:meth:`point` without the check of the domain."""
         return in_range("point(c)", self.chart.inverse(self.space.point(c / self.scale**0.5)))
 
     def mean(self, points: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Weighted Fréchet mean: points (..., m, k, k) and weights (..., q, m) -> (..., q, k, k).
+        """Weighted Fréchet mean, the ``value`` of :func:`~gbwatt.geometry.barycenter` with its default options.
 
-        :func:`~gbwatt.geometry.means` with its defaults, which see.
+        Parameters
+        ----------
+        points : Tensor, shape (..., m, k, k)
+            Positive definite matrices to average, shared by all queries.
+        weights : Tensor, shape (..., q, m) or (m,), optional
+            Non-negative weights that sum to one over the last axis.  For a single row (m,), or None for equal
+            weights, the result has no query axis.
+
+        Returns
+        -------
+        Tensor, shape (..., q, k, k) or (..., k, k)
+            Positive definite matrices.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the iteration does not converge.
         """
         return barycenter(self, points, weights).value
 
 
 @final
 class PullBack(Metric):
-    r"""The metric that makes ``chart`` an isometry, up to ``scale``, onto ``space``: any pair of your own.
+    r"""The metric that makes ``chart`` an isometry onto ``space``, up to ``scale``.
+
+    Parameters
+    ----------
+    space : Space
+        The geometry that is pulled back, from :mod:`gbwatt.geometry.spaces`.
+    chart : Chart
+        The map into the space, from :mod:`gbwatt.geometry.charts` or a subclass of your own.
+    scale : float or Tensor of shape ()
+        Factor of the squared distance.
 
     Examples
     --------
-    The metric in which X ↦ X⁻¹ is flat, by a chart of five lines:
+    The metric in which X ↦ X⁻¹ is an isometry onto a flat space:
 
     >>> from gbwatt.geometry import powm
     >>> from gbwatt.geometry.charts import Chart
@@ -262,7 +399,7 @@ class PullBack(Metric):
 
     @property
     def chart(self) -> Chart:
-        """The map into it."""
+        """The map from SPD matrices into the space."""
         return self._chart
 
     @property
@@ -274,7 +411,7 @@ class PullBack(Metric):
 @final
 @dataclass(frozen=True)
 class Euclidean(Metric):
-    """The Frobenius inner product.
+    r"""Euclidean metric, :math:`d(X, Y) = ‖X - Y‖_F`.
 
     Examples
     --------
@@ -336,7 +473,7 @@ class BuresWasserstein(Metric):
     .. math:: d²(X, Y) = \mathrm{tr} X + \mathrm{tr} Y - 2\, \mathrm{tr} (X^{1/2} Y X^{1/2})^{1/2}
                        = \min_Q ‖A - B Q‖_F^2, \qquad X = A A^⊤, \; Y = B B^⊤,
 
-    computed in the second form, in which nothing cancels.  Singular matrices are accepted.
+    computed in the second form, which is free of cancellation.  Singular matrices are accepted.
 
     References
     ----------
@@ -387,7 +524,7 @@ class GeneralizedBuresWasserstein(Metric):
 
     M: Tensor
     theta: Tensor | float = 1.0
-    root: Tensor | None = field(default=None, init=False)  # of M, by Cholesky, where it is kept: see rooted()
+    root: Tensor | None = field(default=None, init=False)  # Cholesky factor of M, see with_cached_root()
     space = Factors()
 
     def __post_init__(self) -> None:
@@ -395,7 +532,7 @@ class GeneralizedBuresWasserstein(Metric):
         if self.M.ndim != 2:
             raise ShapeError(f"'M' {tuple(self.M.shape)} must be a single matrix (k, k).")
         if isinstance(self.theta, Tensor) and not self.theta.is_floating_point():
-            raise MismatchError(f"'theta' has dtype {self.theta.dtype}; a floating number is needed.")
+            raise MismatchError(f"'theta' has dtype {self.theta.dtype}; a floating-point number is required.")
         if isinstance(self.theta, Tensor) and self.theta.ndim != 0:
             raise ShapeError(f"'theta' {tuple(self.theta.shape)} must be a number or a tensor of shape ().")
         theta = float(self.theta.detach() if isinstance(self.theta, Tensor) else self.theta)
@@ -414,14 +551,25 @@ class GeneralizedBuresWasserstein(Metric):
         """Factor of ψ(X)."""
         return DeformedRoot(self.M, self.theta, self.root)
 
-    def rooted(self) -> GeneralizedBuresWasserstein:
-        """The metric, with what all its functions need of M computed once.
+    def with_cached_root(self) -> GeneralizedBuresWasserstein:
+        """Copy of the metric that computes the Cholesky factor of M once instead of in every method.
 
-        For functions that are differentiated together, as in one forward pass: what they share has one graph.
+        Use it for results that are differentiated together, as in one forward pass: they share the graph of the
+        factor.
+
+        Returns
+        -------
+        GeneralizedBuresWasserstein
+
+        Examples
+        --------
+        >>> metric = GeneralizedBuresWasserstein(2 * torch.eye(2)).with_cached_root()
+        >>> metric.sqdist(torch.eye(2), 4 * torch.eye(2))
+        tensor(1.)
         """
-        rooted = copy(self)
-        object.__setattr__(rooted, "root", factor(self.M, "M", "definite"))
-        return rooted
+        metric = copy(self)
+        object.__setattr__(metric, "root", factor(self.M, "M", "definite"))
+        return metric
 
     @property
     def scale(self) -> Tensor | float:

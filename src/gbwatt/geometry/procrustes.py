@@ -1,4 +1,4 @@
-"""Orthogonal alignment: the polar factor, and the Procrustes distance that the Bures-Wasserstein metric is."""
+"""Orthogonal alignment: polar factors, and the Procrustes distance behind the Bures-Wasserstein metric."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from gbwatt.geometry import _native
-from gbwatt.geometry._autograd import apply, differentiable_once
-from gbwatt.geometry._threads import thread_independent
+from gbwatt.geometry._context import apply, differentiable_once, thread_independent
 from gbwatt.geometry.linalg import SVD, svd
 
 
@@ -33,14 +32,14 @@ class _Polar(torch.autograd.Function):
 def polar(f: Tensor, frame: SVD | None = None) -> Tensor:
     r"""Orthogonal matrix closest to ``f``: :math:`U V^⊤` for :math:`F = U S V^⊤`, shape (..., k, k).
 
-    Its derivative divides by sums of singular values, never by differences.  ``frame`` is the decomposition of ``f``,
-    if it is at hand.
+    The derivative divides by sums of singular values, never by differences.  ``frame`` is the decomposition of ``f``,
+    if it is already known.
     """
     return apply(_Polar, f, svd(f) if frame is None else frame)
 
 
 class _Procrustes(torch.autograd.Function):
-    """The distance is stationary in Q: its gradient does not see how Q moves."""
+    """Squared distance, whose gradient needs no derivative of Q because the distance is stationary in Q."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
@@ -61,7 +60,7 @@ def _weighted_sum(w: Tensor, x: Tensor, shape: torch.Size) -> Tensor:
     shared = [axis - len(shape) for axis, size in enumerate(shape) if size == 1 and x.shape[axis - len(shape)] > 1]
     if len(shared) != 1 or x.ndim != len(shape):
         return (w * x).sum_to_size(shape)
-    parts = zip(w.unbind(shared[0]), x.unbind(shared[0]), strict=True)  # no array as large as x
+    parts = zip(w.unbind(shared[0]), x.unbind(shared[0]), strict=True)  # without an array as large as x
     one, two = next(parts)
     total = one * two
     for one, two in parts:
@@ -70,7 +69,7 @@ def _weighted_sum(w: Tensor, x: Tensor, shape: torch.Size) -> Tensor:
 
 
 def _procrustes(a: Tensor, b: Tensor, derive: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Squared distance, and half its derivatives in ``a`` and ``b`` before they are summed over broadcast axes."""
+    """Squared distance, and half its derivatives in ``a`` and ``b``, not yet summed over broadcast axes."""
     if not _native.supports(a):
         return _by_lapack(a, b)
     square, in_a, in_b, failed = _native.procrustes(a, b, derive)
@@ -91,11 +90,15 @@ def _by_lapack(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def procrustes(a: Tensor, b: Tensor) -> Tensor:
     r"""Squared Procrustes distance :math:`\min_Q ‖A - B Q‖_F^2` over orthogonal Q, shape (...).
 
-    The norm of a difference: nothing cancels.  The gradient, :math:`2 (A - B Q)` in A, needs no inverse.
+    As the norm of a difference it is free of cancellation.  The gradient, :math:`2 (A - B Q)` in A, needs no inverse.
 
     Parameters
     ----------
     a, b : Tensor, shape (..., k, k)
         Batch axes broadcast.
+
+    Returns
+    -------
+    Tensor, shape (...)
     """
     return apply(_Procrustes, a, b)

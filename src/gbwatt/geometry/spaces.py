@@ -1,9 +1,9 @@
-"""Spaces: the geometries that metrics are pulled back from.
+"""Spaces: the geometries from which metrics are pulled back.
 
-A space measures points ``a``, ``b`` and ambient tangent vectors ``w`` that a :mod:`chart <gbwatt.geometry.charts>`
-made.  :class:`Symmetric` and :class:`Cone` are flat and their points are matrices; the points of :class:`Factors` and
-:class:`Invariant` are factors ``a`` of ``Y = a aᵀ``, unique up to an orthogonal matrix on the right, and their
-tangent vectors are changes of Y.
+A :mod:`chart <gbwatt.geometry.charts>` maps matrices to points ``a``, ``b`` of a space and tangent vectors to ambient
+tangent vectors ``w``.  :class:`Symmetric` and :class:`Cone` are flat, and their points are matrices.  The points of
+:class:`Factors` and :class:`Invariant` are factors ``a`` of ``Y = a aᵀ``, unique up to an orthogonal matrix on the
+right, and their tangent vectors are changes of Y.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch import Tensor
 
 from gbwatt._validation import broadcast_shape, describe_index, first_index
 from gbwatt.errors import DomainError
-from gbwatt.geometry._fixed_point import BuresFlow, KarcherFlow
-from gbwatt.geometry._threads import single_threaded
+from gbwatt.geometry._context import single_threaded
+from gbwatt.geometry._fixed_point import BURES, KARCHER, MeanEquation
 from gbwatt.geometry.linalg import (
     EXP,
     LOG,
@@ -30,10 +30,8 @@ from gbwatt.geometry.linalg import (
     lyapunov,
     solve,
     spectral,
-    weighted_sums,
     whiten,
 )
-from gbwatt.geometry.means import Barycenter, Solver, fixed_point
 from gbwatt.geometry.procrustes import polar, procrustes
 from gbwatt.geometry.symmetric import sym
 
@@ -49,15 +47,18 @@ def _eye(a: Tensor) -> Tensor:
 
 
 class Space(ABC):
-    """A geometry in the verbs of :class:`~gbwatt.geometry.Metric`, on points and tangent vectors of a chart.
+    """A geometry with the methods of :class:`~gbwatt.geometry.Metric`, for points and tangent vectors of a chart.
 
     Attributes
     ----------
     ends : "nowhere", "definite" or "semidefinite"
-        The c that are coordinates: all symmetric ones, or those for which I + c is so.
+        Which symmetric matrices c are coordinates: all of them, or those for which I + c is definite or semidefinite.
+    mean_equation : MeanEquation or None
+        The equation of the Fréchet mean; None if the mean is the weighted sum of the points.
     """
 
     ends: ClassVar[Literal["nowhere", "definite", "semidefinite"]] = "nowhere"
+    mean_equation: ClassVar[MeanEquation | None] = None
 
     @abstractmethod
     def sqdist(self, a: Tensor, b: Tensor) -> Tensor:
@@ -65,11 +66,11 @@ class Space(ABC):
 
     @abstractmethod
     def resolution(self, a: Tensor, b: Tensor) -> Tensor:
-        """Distance that rounding makes of equal points, shape (...)."""
+        """Distance of equal points due to rounding, shape (...)."""
 
     @abstractmethod
     def log(self, a: Tensor, b: Tensor) -> Tensor:
-        """Tangent vector at ``a`` that leads to ``b``."""
+        """Tangent vector at ``a`` whose geodesic reaches ``b`` at time 1."""
 
     @abstractmethod
     def exp(self, a: Tensor, w: Tensor) -> Tensor:
@@ -88,16 +89,12 @@ class Space(ABC):
         """Open interval of times on which the geodesic from ``a`` along ``w`` exists, shapes (...)."""
 
     @abstractmethod
-    def barycenter(self, points: Tensor, weights: Tensor, solver: Solver) -> Barycenter:
-        """Weighted Fréchet mean: (..., m, k, k) and (..., q, m) -> (..., q, k, k)."""
-
-    @abstractmethod
     def coordinates(self, a: Tensor) -> Tensor:
-        """Logarithm at the origin, as a symmetric matrix whose Frobenius norm is the distance from there."""
+        """Logarithm at the origin, as a symmetric matrix whose Frobenius norm is the distance from the origin."""
 
     @abstractmethod
     def point(self, c: Tensor) -> Tensor:
-        """Point with these coordinates."""
+        """Point with the given coordinates."""
 
 
 def _everywhere(a: Tensor) -> Interval:
@@ -141,11 +138,6 @@ class Symmetric(Space):
     def interval(self, a: Tensor, w: Tensor) -> Interval:
         return _everywhere(a + w)
 
-    def barycenter(self, points: Tensor, weights: Tensor, solver: Solver) -> Barycenter:
-        value = weighted_sums(weights, points)
-        zero = torch.zeros(value.shape[:-2], dtype=value.dtype, device=value.device)
-        return Barycenter(sym(value), zero.long(), zero, zero == 0)
-
     def coordinates(self, a: Tensor) -> Tensor:
         return a
 
@@ -155,7 +147,7 @@ class Symmetric(Space):
 
 @dataclass(frozen=True)
 class Cone(Symmetric):
-    """Positive definite matrices with the Frobenius inner product: flat, but straight lines leave it."""
+    """Positive definite matrices with the Frobenius inner product: flat, but not geodesically complete."""
 
     ends = "definite"
 
@@ -183,6 +175,7 @@ class Factors(Space):
     """
 
     ends = "semidefinite"
+    mean_equation = BURES
 
     def sqdist(self, a: Tensor, b: Tensor) -> Tensor:
         return procrustes(a, b)
@@ -209,9 +202,6 @@ class Factors(Space):
     def interval(self, a: Tensor, w: Tensor) -> Interval:
         return _reach(self._speed(a, w))
 
-    def barycenter(self, points: Tensor, weights: Tensor, solver: Solver) -> Barycenter:
-        return fixed_point(BuresFlow(), points, weights, solver)
-
     def coordinates(self, a: Tensor) -> Tensor:
         return spectral(a, SQRT, gram=True) - _eye(a)
 
@@ -221,7 +211,9 @@ class Factors(Space):
 
 @dataclass(frozen=True)
 class Invariant(Space):
-    r"""Factors with the affine-invariant distance :math:`‖\log(a^{-1} b b^⊤ a^{-⊤})‖_F` of what they are factors of."""
+    r"""Factors with the affine-invariant distance :math:`‖\log(a^{-1} b b^⊤ a^{-⊤})‖_F` of ``a aᵀ`` and ``b bᵀ``."""
+
+    mean_equation = KARCHER
 
     def _relative_log(self, a: Tensor, b: Tensor) -> Tensor:
         return spectral(solve(a, b), LOG, gram=True)
@@ -249,9 +241,6 @@ class Invariant(Space):
     def interval(self, a: Tensor, w: Tensor) -> Interval:
         return _everywhere(a + w)
 
-    def barycenter(self, points: Tensor, weights: Tensor, solver: Solver) -> Barycenter:
-        return fixed_point(KarcherFlow(), points, weights, solver)
-
     def coordinates(self, a: Tensor) -> Tensor:
         return spectral(a, LOG, gram=True)
 
@@ -260,18 +249,18 @@ class Invariant(Space):
 
 
 def require_coordinates(space: Space, c: Tensor) -> None:
-    """Raise DomainError if no point of a space has these coordinates."""
+    """Raise DomainError if no point of the space has the coordinates ``c``."""
     if space.ends == "nowhere":
         return
     with single_threaded(c), converging(c):
         values = torch.linalg.eigvalsh(c + _eye(c))
-    least = 0.0 if space.ends == "definite" else -8 * c.shape[-1] * torch.finfo(c.dtype).eps  # of rounding
+    least = 0.0 if space.ends == "definite" else -8 * c.shape[-1] * torch.finfo(c.dtype).eps  # rounding
     bad = ~(values[..., 0] > least * values[..., -1].abs())
     if bool(bad.any()):
         at = first_index(bad)
         raise DomainError(
-            f"'c' {tuple(c.shape)} are no coordinates: I + c has to be positive definite, but its smallest eigenvalue "
-            f"is {float(values[at][0]):.1e}{describe_index(at)}. Take a smaller c."
+            f"'c' {tuple(c.shape)} are not coordinates: I + c must be positive definite, but its smallest eigenvalue "
+            f"is {float(values[at][0]):.1e}{describe_index(at)}. Use a smaller c."
         )
 
 
@@ -285,5 +274,5 @@ def outside(times: Tensor, interval: Interval, what: str) -> None:
         raise DomainError(
             f"{what} leaves the positive definite matrices: t = {float(times):.6g} is not in the interval "
             f"({float(low):.6g}, {float(high):.6g}) on which the geodesic exists{describe_index(at)}. "
-            "Take a smaller step; metric.interval(base, v) gives the limits."
+            "Use a smaller step; metric.interval(base, v) returns the limits."
         )

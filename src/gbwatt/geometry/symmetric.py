@@ -1,4 +1,4 @@
-"""Symmetric matrices: checks, symmetric parts, and vectors of their upper triangles."""
+"""Symmetric matrices: validation, symmetric parts, and vectorisation of upper triangles."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from torch import Tensor
 from gbwatt._validation import check_alike, check_same_kind, check_square, check_symmetric
 from gbwatt.errors import ShapeError
 from gbwatt.geometry import _native
-from gbwatt.geometry._autograd import apply
+from gbwatt.geometry._context import apply
 
 
 def require_symmetric(**matrices: Tensor) -> None:
-    """Require finite matrices (..., k, k) that are symmetric up to rounding, all of one kind and size."""
+    """Require finite matrices (..., k, k) of one dtype, device and size that are symmetric up to rounding."""
     check_alike(**matrices)
     for name, x in matrices.items():
         _require(name, x)
 
 
 def _require(name: str, x: Tensor, reference: Tensor | float = 0.0) -> bool:
-    """Require symmetric matrices; whether they are so to the last bit is returned."""
-    if torch.compiler.is_compiling():  # what follows looks at values
+    """Require symmetric matrices; return whether they are exactly symmetric."""
+    if torch.compiler.is_compiling():  # a traced graph cannot depend on values
         return False
     exactly = _exactly(x)
     if not exactly:
@@ -33,19 +33,19 @@ def _require(name: str, x: Tensor, reference: Tensor | float = 0.0) -> bool:
 
 
 def symmetric_part(name: str, x: Tensor, reference: float = 0.0) -> Tensor:
-    """Symmetric parts of matrices (..., k, k) that have to be finite, and symmetric up to rounding.
+    """Symmetric parts of matrices (..., k, k), which must be finite and symmetric up to rounding.
 
-    Rounding is relative to the largest entry, or to ``reference`` where that is larger.
+    Rounding is relative to the largest entry, or to ``reference`` if that is larger.
     """
     check_alike(**{name: x})
     return x if _require(name, x, reference) else sym(x)
 
 
 def tangent_vectors(base: Tensor, **vectors: Tensor) -> list[Tensor]:
-    """Symmetric parts of tangent vectors (..., k, k) at a base point, all of one kind and size.
+    """Symmetric parts of tangent vectors (..., k, k) at a base point, all of one dtype, device and size.
 
-    They have to be symmetric up to rounding, which is relative to the largest entry of the base point where that is
-    larger: a short vector is usually the difference of points of that size.
+    They must be symmetric up to rounding, which is relative to the largest entry of the vector or of the base point:
+    short vectors are usually differences of points of that size.
     """
     check_alike(base=base, **vectors)
     _require("base", base)
@@ -54,7 +54,7 @@ def tangent_vectors(base: Tensor, **vectors: Tensor) -> list[Tensor]:
 
 
 def _exactly(x: Tensor) -> bool:
-    """Whether the kernel says that they are finite, and symmetric to the last bit: in a fraction of torch's time."""
+    """Whether matrices are finite and exactly symmetric, by the compiled kernel; False without it."""
     return _native.supports(x) and _native.symmetric(x.detach())
 
 
@@ -64,14 +64,23 @@ def sym(x: Tensor) -> Tensor:
 
 
 def symmetrised(x: Tensor) -> Tensor:
-    """:func:`sym` for functions whose derivative is symmetric: what is symmetric to the last bit stays as it is."""
+    """:func:`sym` for functions whose derivative is symmetric: exactly symmetric matrices are returned unchanged."""
     return x if _exactly(x) else sym(x)
 
 
 def vech(x: Tensor) -> Tensor:
-    """Upper triangle of symmetric matrices, row by row: (..., k, k) -> (..., k (k + 1) / 2).
+    """Half-vectorisation: the upper triangle of symmetric matrices, row by row.
 
-    Plain entries, no factor √2 off the diagonal; :func:`unvech` is the inverse.
+    Off-diagonal entries have no factor √2.  :func:`unvech` is the inverse.
+
+    Parameters
+    ----------
+    x : Tensor, shape (..., k, k)
+        Symmetric matrices.
+
+    Returns
+    -------
+    Tensor, shape (..., k (k + 1) / 2)
 
     Examples
     --------
@@ -86,7 +95,7 @@ def vech(x: Tensor) -> Tensor:
 
 
 class _Vech(torch.autograd.Function):
-    """Gathers both ways: to scatter is slow."""
+    """Half-vectorisation by gather in both directions, which is faster than scatter."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -103,9 +112,9 @@ class _Vech(torch.autograd.Function):
 
 @lru_cache(maxsize=64)
 def _indices(k: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], ...]:
-    """Positions of the upper triangle in a flat matrix (k k), and where in it each entry of a symmetric matrix is.
+    """Positions of the upper triangle in a flat matrix (k k), and positions of the entries of a matrix in the triangle.
 
-    Arrays, not tensors: a tensor made while a graph is traced, or in inference mode, is of no use afterwards.
+    These are arrays, because tensors created during tracing or in inference mode cannot be reused afterwards.
     """
     row, column = np.triu_indices(k)
     place = np.empty((k, k), dtype=np.int64)
@@ -122,7 +131,20 @@ def _place(k: int, device: torch.device) -> Tensor:
 
 
 def unvech(v: Tensor) -> Tensor:
-    """Symmetric matrices from their upper triangle: (..., k (k + 1) / 2) -> (..., k, k).
+    """Symmetric matrices from their upper triangles, the inverse of :func:`vech`.
+
+    Parameters
+    ----------
+    v : Tensor, shape (..., k (k + 1) / 2)
+
+    Returns
+    -------
+    Tensor, shape (..., k, k)
+
+    Raises
+    ------
+    ShapeError
+        If the length of the last axis is not k (k + 1) / 2 for some k.
 
     Examples
     --------
@@ -135,6 +157,6 @@ def unvech(v: Tensor) -> Tensor:
     k = int((8 * length + 1) ** 0.5 - 1) // 2
     if length == 0 or k * (k + 1) // 2 != length:
         raise ShapeError(
-            f"'v' {tuple(v.shape)} is not a stack of half vectors; the last axis must be k (k + 1) / 2 long."
+            f"'v' {tuple(v.shape)} does not contain upper triangles; the last axis must have length k (k + 1) / 2."
         )
     return v[..., _place(k, v.device)]

@@ -1,4 +1,4 @@
-"""Models for epochs (batch, n_chans, n_times), by class or by name."""
+"""Models of epochs (batch, n_chans, n_times), by class or by name."""
 
 from gbwatt.models import braindecode as braindecode  # registers its models
 from gbwatt.models.convnets import MBEEGSE, TCNetFusion

@@ -1,7 +1,7 @@
-"""Models of braindecode: EEGNet, ShallowConvNet, SCCNet and FBCNet.
+"""Adapters for models of braindecode: EEGNet, ShallowConvNet, SCCNet and FBCNet.
 
-braindecode is imported when one of them is built, not before.  It needs torchaudio; ``python -m
-gbwatt.models.torchaudio_repair`` repairs one that was built for CUDA and does not load beside a torch without it.
+braindecode is imported only when one of them is built.  It requires torchaudio; ``python -m
+gbwatt.models.torchaudio_repair`` repairs an installation built for CUDA that does not load with a torch without CUDA.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from gbwatt.models.registry import register
 from gbwatt.models.signal import Signal, as_epochs
 
 REPAIR = "python -m gbwatt.models.torchaudio_repair"
-_LONGEST_AS_MATRIX = 512  # samples; beyond them Fourier transforms are as fast
+_LONGEST_AS_MATRIX = 512  # samples; Fourier transforms are as fast for longer epochs
 
 
 def braindecode_models() -> Any:
-    """The module ``braindecode.models``, or an error that says what to install or to repair."""
+    """Import ``braindecode.models``; raise PackageError, which names the remedy, if that fails."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Montage name .* is deprecated")  # braindecode's, not the user's
@@ -38,22 +38,23 @@ def braindecode_models() -> Any:
         if "torchaudio" not in str(error).lower() and ".so" not in str(error):
             raise
         raise PackageError(
-            f"braindecode needs torchaudio, which cannot load its compiled libraries: {error}. Most likely torchaudio "
-            "was built for CUDA and torch was not. Install a torchaudio of the same build as torch; or set those "
-            f"libraries aside, which braindecode does without: {REPAIR}"
+            f"braindecode requires torchaudio, which cannot load its compiled libraries: {error}. Most likely it was "
+            "built for CUDA and torch was not. Install a torchaudio of the same build as torch, or disable these "
+            f"libraries, which braindecode does not need: {REPAIR}"
         ) from error
 
 
 class BraindecodeModel(nn.Module):
-    """A network of braindecode with the input of the models here, (batch, n_chans, n_times) -> (batch, n_outputs).
+    """A network of braindecode with the interface of this package: (batch, n_chans, n_times) -> (batch, n_outputs).
 
     Parameters
     ----------
     network : nn.Module
+        The network of braindecode.
     signal : Signal
-        What it was built for.
+        Input for which it was built.
     options : mapping
-        What else it was built with; part of ``config``.
+        Further arguments with which it was built; part of ``config``.
     """
 
     def __init__(self, network: nn.Module, signal: Signal, options: Mapping[str, Any]) -> None:
@@ -63,7 +64,7 @@ class BraindecodeModel(nn.Module):
 
     @property
     def final_layer(self) -> nn.Module:
-        """The classifier, a linear layer or what holds one."""
+        """The classifier: a linear layer, or a module that contains one."""
         return self.network.get_submodule("final_layer")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -73,14 +74,14 @@ class BraindecodeModel(nn.Module):
 
 
 class FilterMatrix(nn.Module):
-    """Filters that are not learnt, as the one matrix that they are.
+    """Fixed linear filters, computed as a product with one matrix.
 
     (batch, n_chans, n_times) -> (batch, n_bands, n_chans, n_times).
 
     Parameters
     ----------
     filters : nn.Module
-        Linear filters of each channel, with the same shapes.
+        Linear filters of each channel, with the same input and output shapes.
     n_chans, n_times : int
     """
 
@@ -100,31 +101,31 @@ class FilterMatrix(nn.Module):
 
 
 def _build(name: str, signal: Signal, presets: Mapping[str, Any], options: Mapping[str, Any]) -> BraindecodeModel:
-    """Class ``name`` of braindecode with the presets of this module and the options of the caller."""
+    """Build class ``name`` of braindecode with the given presets, which options of the caller override."""
     network_class = getattr(braindecode_models(), name)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Time dimension .* not divisible")  # FBCNet says that it pads
+        warnings.filterwarnings("ignore", message="Time dimension .* not divisible")  # FBCNet warns that it pads
         try:
             network = network_class(**asdict(signal), **{**presets, **options})
         except (ValueError, RuntimeError, ZeroDivisionError) as error:
             raise ParameterError(
                 f"braindecode's {name} cannot be built for n_chans={signal.n_chans}, n_times={signal.n_times}, "
                 f"sfreq={signal.sfreq} and {dict(options)}; epochs may be too short for its kernels and pools. "
-                f"It says: {error}"
+                f"Its error: {error}"
             ) from error
     return BraindecodeModel(network, signal, options)
 
 
 def _sfreq(signal: Signal, name: str) -> float:
     if signal.sfreq is None:
-        raise ParameterError(f"{name} has filters in seconds or Hz: give sfreq, the sampling rate in Hz.")
+        raise ParameterError(f"{name} has filters defined in seconds or Hz: give sfreq, the sampling rate in Hz.")
     return signal.sfreq
 
 
-#: EEGNet is not done learning after 180 epochs at 1e-3: 5e-3 had 70 instead of 58 % of the validation trials
-#: of three subjects of MAMEM-SSVEP-II.
+#: EEGNet has not converged after 180 epochs with a learning rate of 1e-3: with 5e-3 its accuracy on the validation
+#: trials of three subjects of MAMEM-SSVEP-II is 70 % instead of 58 %.
 _EEGNET = {**CONVOLUTIONAL, "ssvep": replace(CONVOLUTIONAL["ssvep"], lr=5e-3)}
-#: ShallowConvNet and SCCNet have no such trouble with the paper's weight decay: 50 and 46 instead of 43 and 43 % of the
+#: ShallowConvNet and SCCNet benefit from the paper's weight decay: 50 % and 46 % instead of 43 % and 43 % on the
 #: validation trials of all subjects of MAMEM-SSVEP-II.
 _SHALLOW = {**CONVOLUTIONAL, "ssvep": replace(CONVOLUTIONAL["ssvep"], weight_decay=0.1)}
 
@@ -136,7 +137,7 @@ def _eegnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
 
 @register("shallowconvnet", "ShallowConvNet (Schirrmeister et al. 2017)", training=_SHALLOW, extra="braindecode")
 def _shallow(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
-    # for 125 Hz: half the lengths that were made for 250 Hz
+    # half the original lengths, which are for 250 Hz: the data are sampled at 125 Hz
     lengths = {"filter_time_length": 13, "pool_time_length": 35, "pool_time_stride": 7}
     return _build("ShallowFBCSPNet", signal, lengths, options)
 
@@ -160,14 +161,14 @@ def _sccnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
 )
 def _fbcnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
     model = _build("FBCNet", signal, {"n_bands": filter_bands(_sfreq(signal, "fbcnet"))}, options)
-    if signal.n_times <= _LONGEST_AS_MATRIX:  # a Fourier transform for each band takes half of every step otherwise
+    if signal.n_times <= _LONGEST_AS_MATRIX:  # otherwise the Fourier transforms of all bands take half of every step
         filters = model.network.get_submodule("spectral_filtering")
         model.network.spectral_filtering = FilterMatrix(filters, signal.n_chans, signal.n_times)
     return model
 
 
 def filter_bands(sfreq: float) -> list[tuple[float, float]]:
-    """Bands of 4 Hz from 4 to 40 Hz, those below half the sampling rate.
+    """Bands of 4 Hz from 4 to 40 Hz, limited to frequencies below half the sampling rate.
 
     Examples
     --------
@@ -176,5 +177,5 @@ def filter_bands(sfreq: float) -> list[tuple[float, float]]:
     """
     bands = [(float(low), low + 4.0) for low in range(4, 40, 4) if low + 4 < sfreq / 2]
     if not bands:
-        raise ParameterError(f"sfreq={sfreq} leaves no band for fbcnet; more than 16 Hz is needed.")
+        raise ParameterError(f"sfreq={sfreq} is too low for fbcnet; more than 16 Hz is required.")
     return bands

@@ -1,4 +1,4 @@
-"""Convolutional networks that GBWAtt is compared with: TCNet-Fusion and MBEEGSE, both built on EEGNet's block."""
+"""Convolutional baselines: TCNet-Fusion and MBEEGSE, both based on the block of EEGNet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gbwatt.models.presets import CONVOLUTIONAL, Task
 from gbwatt.models.registry import register
 from gbwatt.models.signal import Signal, as_epochs
 
-_DEPTH = 2  # spatial filters for each temporal one
+_DEPTH = 2  # spatial filters per temporal filter
 _SEPARABLE = 16  # length of the second temporal filters
 _SPATIAL_MAX_NORM = 1.0
 _NORM_EPS = 1e-3  # of batch normalisation in the framework of the original networks
@@ -25,16 +25,16 @@ _NORM_EPS = 1e-3  # of batch normalisation in the framework of the original netw
 
 
 def _capped(weight: Tensor, max_norm: float) -> Tensor:
-    """The filters ``weight[i]``, those longer than ``max_norm`` scaled down to it."""
+    """Scale filters ``weight[i]`` whose norm exceeds ``max_norm`` down to it."""
     norm: Tensor = torch.linalg.vector_norm(weight, dim=tuple(range(1, weight.ndim)), keepdim=True)
     return weight * (max_norm / norm.clamp_min(max_norm))
 
 
 class MaxNormLinear(nn.Linear):
-    """Linear layer whose rows act with a norm of at most ``max_norm``.
+    """Linear layer whose rows have a norm of at most ``max_norm``.
 
-    The cap is part of the forward pass, where others project the weights after a step of the optimiser: the same set
-    of functions, without a state beside the parameters.
+    The limit is part of the forward pass; other implementations project the weights after each step of the optimiser.
+    Both represent the same functions.
     """
 
     def __init__(self, in_features: int, out_features: int, max_norm: float) -> None:
@@ -47,7 +47,7 @@ class MaxNormLinear(nn.Linear):
 
 
 class MaxNormSpatial(nn.Conv2d):
-    """Depthwise filters over all channels, (batch, f, n_chans, t) -> (batch, 2 f, 1, t), of a norm of at most 1."""
+    """Depthwise spatial filters with a norm of at most 1, (batch, f, n_chans, t) -> (batch, 2 f, 1, t)."""
 
     def __init__(self, n_filters: int, n_chans: int) -> None:
         super().__init__(n_filters, _DEPTH * n_filters, (n_chans, 1), groups=n_filters, bias=False)
@@ -62,7 +62,7 @@ class MaxNormSpatial(nn.Conv2d):
 
 
 def _temporal(n_in: int, n_out: int, kernel: int, groups: int = 1) -> nn.Sequential:
-    """Filters along time that keep its length, without a bias."""
+    """Temporal filters without bias that preserve the number of samples."""
     same = nn.ZeroPad2d(((kernel - 1) // 2, kernel // 2, 0, 0))
     return nn.Sequential(same, nn.Conv2d(n_in, n_out, (1, kernel), groups=groups, bias=False))
 
@@ -72,9 +72,14 @@ class EEGNetBlock(nn.Sequential):
 
     Parameters
     ----------
-    n_chans, n_filters, kernel, pool : int
-        Channels; temporal filters f and their length; length of each of the two average pools.
+    n_chans : int
+        Number of channels.
+    n_filters, kernel : int
+        Number of temporal filters f, and their length.
+    pool : int
+        Length of each of the two average pools.
     dropout : float
+        Dropout probability.
 
     References
     ----------
@@ -102,7 +107,7 @@ class EEGNetBlock(nn.Sequential):
 
 
 class SqueezeExcite(nn.Module):
-    """Features scaled by gates that see their means, (batch, f, 1, t) -> (batch, f, 1, t) [1]_.
+    """Features scaled by gates that depend on their means, (batch, f, 1, t) -> (batch, f, 1, t) [1]_.
 
     References
     ----------
@@ -121,7 +126,7 @@ class SqueezeExcite(nn.Module):
 
 
 class CausalBlock(nn.Module):
-    """Two dilated convolutions that do not look ahead, and a skip connection, (batch, n_in, t) -> (batch, n_out, t)."""
+    """Two dilated causal convolutions with a skip connection, (batch, n_in, t) -> (batch, n_out, t)."""
 
     def __init__(self, n_in: int, n_out: int, kernel: int, dilation: int, dropout: float) -> None:
         super().__init__()
@@ -151,23 +156,25 @@ class CausalBlock(nn.Module):
 
 
 class TCNetFusion(nn.Module):
-    """TCNet-Fusion: EEGNet's features, a temporal convolutional network on them, and both again side by side [1]_.
+    """TCNet-Fusion: features of EEGNet, concatenated with those of a temporal convolutional network [1]_.
 
     (batch, n_chans, n_times) -> logits (batch, n_outputs).
 
     Parameters
     ----------
     n_chans, n_outputs, n_times : int
+        Numbers of channels, classes and samples.
     n_filters, kernel : int
-        Temporal filters of EEGNet's block and their length.
+        Number of temporal filters of EEGNet's block, and their length.
     n_causal, causal_kernel, causal_blocks : int
-        Filters of the temporal convolutional network, their length, and its blocks, each with twice the dilation of
-        the one before.
+        Number of filters of the temporal convolutional network, their length, and number of its blocks, each with twice
+        the dilation of the previous one.
     pool : int
-        Length of each of the two pools; epochs must have ``pool ** 2`` samples.
+        Length of each of the two pools; epochs must have at least ``pool ** 2`` samples.
     dropout : float
+        Dropout probability.
     max_norm : float
-        Of the classifier.
+        Largest norm of the rows of the classifier.
 
     References
     ----------
@@ -231,7 +238,7 @@ class TCNetFusion(nn.Module):
 
 
 class Branch(NamedTuple):
-    """One EEGNet block of :class:`MBEEGSE`: its filters, and the ratio by which squeeze-and-excitation narrows them."""
+    """An EEGNet block of :class:`MBEEGSE`; ``ratio`` is the reduction ratio of squeeze-and-excitation."""
 
     n_filters: int
     kernel: int
@@ -243,19 +250,20 @@ BRANCHES = (Branch(4, 16, 0.0, 4), Branch(8, 32, 0.1, 4), Branch(16, 64, 0.2, 2)
 
 
 class MBEEGSE(nn.Module):
-    """MBEEGSE: EEGNet blocks of three time scales side by side, each with squeeze-and-excitation [1]_.
+    """MBEEGSE: parallel EEGNet blocks of three time scales, each with squeeze-and-excitation [1]_.
 
     (batch, n_chans, n_times) -> logits (batch, n_outputs).
 
     Parameters
     ----------
     n_chans, n_outputs, n_times : int
+        Numbers of channels, classes and samples.
     branches : sequence of (n_filters, kernel, dropout, ratio)
-        The blocks, see :class:`Branch`.
+        The blocks (see :class:`Branch`).
     pool : int
-        Length of each of the two pools; epochs must have ``pool ** 2`` samples.
+        Length of each of the two pools; epochs must have at least ``pool ** 2`` samples.
     max_norm : float
-        Of the classifier.
+        Largest norm of the rows of the classifier.
 
     References
     ----------
@@ -323,12 +331,12 @@ def _branch(index: int, values: Sequence[float]) -> Branch:
 
 
 def _pooled(n_times: int, pool: int) -> int:
-    """Samples that are left after both pools."""
+    """Number of samples after both pools."""
     check_at_least("pool", pool, 1)
     left = n_times // pool // pool
     if left < 1:
         raise ParameterError(
-            f"n_times={n_times} is too short for two pools of {pool} samples: give epochs of {pool * pool} samples or "
+            f"n_times={n_times} is too short for two pools of {pool} samples: use epochs of {pool * pool} samples or "
             f"more, or pool={math.isqrt(n_times)} or less."
         )
     return left

@@ -1,4 +1,4 @@
-"""BWAtt and GBWAtt, and all their ablations, as one model."""
+"""GBWAtt, BWAtt and their ablations as one configurable model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from gbwatt._validation import check_at_least, check_one_of
 from gbwatt.errors import ModelFileError, ParameterError, ScaleWarning
 from gbwatt.geometry import Metric
-from gbwatt.geometry._autograd import full_precision
+from gbwatt.geometry._context import full_precision
 from gbwatt.models import serialization
 from gbwatt.models.presets import Architecture, Split, Task, Training, architecture_for, find_task
 from gbwatt.models.registry import register
@@ -28,7 +28,7 @@ from gbwatt.nn.features import SpatioTemporalFeatures
 Recipe = Literal["paper", "best"]
 Attention = Literal["spd", "euclidean", "none"]
 
-#: What a recipe says where the caller does not.
+#: Arguments that a recipe sets unless the caller gives them.
 RECIPES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "paper": MappingProxyType({"aggregation": "frechet", "shrinkage": 0.0}),
@@ -38,7 +38,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 class Details(NamedTuple):
-    """What a forward pass saw on its way."""
+    """Logits and intermediate results of a forward pass."""
 
     logits: Tensor  # (batch, n_outputs)
     covariances: Tensor  # (batch, m, n, n): the sequence before attention
@@ -46,7 +46,17 @@ class Details(NamedTuple):
     attended: Tensor  # (batch, m, k, k): the sequence after attention, before the embedding
 
     def condition_numbers(self) -> tuple[Tensor, Tensor]:
-        """Condition numbers (batch, m) of the matrices before attention and after it."""
+        """Condition numbers of the matrices before and after attention.
+
+        Returns
+        -------
+        before, after : Tensor, shape (batch, m)
+
+        Raises
+        ------
+        ParameterError
+            If the network has no attention of SPD matrices.
+        """
         if self.covariances.ndim != 4 or self.covariances.shape[-1] != self.covariances.shape[-2]:
             raise ParameterError("a network without attention of SPD matrices has no condition numbers.")
         before, after = (torch.linalg.eigvalsh(x.detach().double()) for x in (self.covariances, self.attended))
@@ -63,40 +73,48 @@ class _RawChannels(nn.Module):
 class GBWAtt(nn.Module):
     r"""Riemannian self-attention for EEG under the (power-deformed, generalised) Bures-Wasserstein metric.
 
-    (batch, n_chans, n_times) -> logits (batch, n_outputs).  Spatial and temporal filters (SFEM) make features, whose
-    covariances in m windows or branches are a sequence of SPD matrices (SPDM); each attends to all (SSAM); the
-    logarithms of what they see, as vectors (MEEM), are classified.
+    (batch, n_chans, n_times) -> logits (batch, n_outputs).  Spatial and temporal filters (SFEM) extract features.
+    Their covariances in m windows or branches form a sequence of SPD matrices (SPDM), to which self-attention is
+    applied (SSAM).  The logarithms of its results, as vectors (MEEM), are classified.
 
     Parameters
     ----------
     n_chans, n_outputs, n_times : int
-        Channels, classes and samples.
-    sfreq, chs_info, input_window_seconds
-        As in braindecode: sampling rate, channel descriptions and duration, from which the first three are inferred
-        where they are not given.
-    n_spatial, n_temporal, kernel, split, n_segments, k
-        Sizes of the architecture (:class:`~gbwatt.models.presets.Architecture`).  What is not given follows from the
+        Numbers of channels, classes and samples.
+    sfreq : float, optional
+        Sampling rate in Hz.
+    chs_info : sequence, optional
+        Channel descriptions as in braindecode, from which ``n_chans`` is inferred.
+    input_window_seconds : float, optional
+        Duration of an epoch, from which ``n_times`` is inferred.
+    n_spatial, n_temporal, kernel, split, n_segments, k : optional
+        Sizes of the architecture (:class:`~gbwatt.models.presets.Architecture`); by default, they follow from the
         input (:func:`~gbwatt.models.presets.architecture_for`).
     metric, theta, learn_metric, learn_theta, score, aggregation, formulation
-        Of the attention (:class:`~gbwatt.nn.SPDSelfAttention`).  ``metric="bures-wasserstein"`` is BWAtt.
+        Options of the attention (:class:`~gbwatt.nn.SPDSelfAttention`).  ``metric="bures-wasserstein"`` is BWAtt.
     eps, shrinkage
-        Of the covariances (:class:`~gbwatt.nn.SegmentCovariance`).
+        Regularisation of the covariances (:class:`~gbwatt.nn.SegmentCovariance`).
     reeig : float
-        Threshold of the rectification of eigenvalues.
+        Threshold of the eigenvalue rectification.
     features : bool
-        False leaves out SFEM: covariances of the raw channels.
+        If False, SFEM is left out, and the covariances are those of the raw channels.
     attention : "spd", "euclidean" or "none"
-        "euclidean" and "none" leave out the matrices: dot-product attention of the features, or just the features.
+        "euclidean" replaces the SPD matrices by dot-product attention of the features; "none" classifies the features.
     embedding : bool
-        False leaves out the rectification and the logarithm.
+        If False, the rectification and the logarithm are left out.
     recipe : "paper" or "best"
-        The mean of the attention and the regularisation of the covariances, where they are not given: the Fréchet mean
-        and none, as in the paper, or what validation data preferred.
+        Defaults of ``aggregation`` and ``shrinkage``.  "paper": Fréchet mean, no shrinkage.  "best": tangent mean and
+        ``shrinkage=0.3``, selected on validation data.
 
     Attributes
     ----------
     config : dict
-        All arguments as they were resolved; ``GBWAtt(**config)`` builds the same model.
+        All arguments, including inferred ones; ``GBWAtt(**config)`` builds the same architecture.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of range, or the size of the input cannot be inferred.
 
     References
     ----------
@@ -173,22 +191,24 @@ class GBWAtt(nn.Module):
             "embedding": embedding,
             "recipe": recipe,
         }
-        plan = _Plan(signal, sizes, features)
-        self.features = plan.features()
+        derived = _Sizes(signal, sizes, features)
+        self.features = derived.features()
         self.covariances: nn.Module
         self.attention: nn.Module
         self.embedding: nn.Module
         if attention == "spd":
-            self.covariances = SegmentCovariance(plan.windows, eps, shrinkage)
-            self.attention = SPDSelfAttention(plan.n, sizes.k, **of_attention)
+            self.covariances = SegmentCovariance(derived.windows, eps, shrinkage)
+            self.attention = SPDSelfAttention(derived.n, sizes.k, **of_attention)
             self.embedding = Embedding(embedding, reeig)
         elif attention == "euclidean":
-            self.covariances = Segments(plan.windows)
-            self.attention = EuclideanSelfAttention(plan.n * (plan.times // plan.windows), plan.width)
+            self.covariances = Segments(derived.windows)
+            self.attention = EuclideanSelfAttention(derived.n * (derived.times // derived.windows), derived.width)
             self.embedding = nn.Flatten()
         else:
             self.covariances, self.attention, self.embedding = nn.Identity(), NoAttention(), nn.Flatten()
-        inputs = plan.branches * plan.n * plan.times if attention == "none" else sizes.n_segments * plan.width
+        inputs = (
+            derived.branches * derived.n * derived.times if attention == "none" else sizes.n_segments * derived.width
+        )
         self.final_layer = nn.Linear(inputs, signal.n_outputs)
 
     @overload
@@ -196,7 +216,19 @@ class GBWAtt(nn.Module):
     @overload
     def forward(self, x: Tensor, *, details: Literal[True]) -> Details: ...
     def forward(self, x: Tensor, *, details: bool = False) -> Tensor | Details:
-        """Logits of epochs (batch, n_chans, n_times) or (batch, 1, n_chans, n_times); ``details`` for all there was."""
+        """Classify epochs.
+
+        Parameters
+        ----------
+        x : Tensor, shape (batch, n_chans, n_times) or (batch, 1, n_chans, n_times)
+        details : bool
+            Also return intermediate results.
+
+        Returns
+        -------
+        Tensor, shape (batch, n_outputs), or Details
+            Logits, or logits with intermediate results.
+        """
         x = as_epochs(x, self.config["n_chans"], self.config["n_times"], self)
         x = self.features(x)  # SFEM: (batch, branches, n, times)
         covariances = self.covariances(x)  # SPDM: (batch, m, n, n)
@@ -211,7 +243,18 @@ class GBWAtt(nn.Module):
 
     @classmethod
     def for_task(cls, name: str, **changes: Any) -> Self:
-        """The model that the paper uses for "mi", "ssvep" or "ern", with other arguments where they are given.
+        """Build the model that the paper uses for a task.
+
+        Parameters
+        ----------
+        name : "mi", "ssvep" or "ern"
+            Motor imagery, steady-state visually evoked potentials, or error-related negativity.
+        **changes
+            Arguments of :class:`GBWAtt` that replace those of the paper.
+
+        Returns
+        -------
+        GBWAtt
 
         Examples
         --------
@@ -221,21 +264,45 @@ class GBWAtt(nn.Module):
         return cls(**preset(find_task(name), changes))
 
     def save_pretrained(self, folder: str | Path, **metadata: Any) -> None:
-        """Write the model into a folder; see :func:`gbwatt.models.serialization.save_pretrained`."""
+        """Save the model to a folder.
+
+        Parameters
+        ----------
+        folder : path
+            Created if it does not exist.
+        **metadata
+            Further arguments of :func:`gbwatt.models.serialization.save_pretrained`, such as ``class_names``.
+        """
         serialization.save_pretrained(self, folder, **metadata)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> Self:
-        """Read a model that :meth:`save_pretrained` wrote.
+        """Load a model saved by :meth:`save_pretrained`, or the network of a saved estimator.
 
-        The network alone: if an estimator was saved that multiplies its epochs by a factor, a
-        :class:`~gbwatt.errors.ScaleWarning` says so.
+        Parameters
+        ----------
+        folder : path
+
+        Returns
+        -------
+        GBWAtt
+            In evaluation mode.
+
+        Raises
+        ------
+        ModelFileError
+            If the folder does not contain a valid model of this class.
+
+        Warns
+        -----
+        ScaleWarning
+            If the folder contains an estimator that multiplies epochs by a factor, which the network does not.
         """
-        found = serialization.load_pretrained(folder)
-        if not isinstance(found.model, cls):
-            raise ModelFileError(f"{folder} has a {type(found.model).__name__}, not a {cls.__name__}.")
-        _warn_of_scale(folder, found.extra)
-        return found.model
+        loaded = serialization.load_pretrained(folder)
+        if not isinstance(loaded.model, cls):
+            raise ModelFileError(f"{folder} contains a {type(loaded.model).__name__}, not a {cls.__name__}.")
+        _warn_of_scale(folder, loaded.extra)
+        return loaded.model
 
 
 def _warn_of_scale(folder: str | Path, extra: Mapping[str, Any]) -> None:
@@ -245,15 +312,15 @@ def _warn_of_scale(folder: str | Path, extra: Mapping[str, Any]) -> None:
         return
     name = (estimator.get("class") if isinstance(estimator, Mapping) else None) or "GBWAttClassifier"
     warnings.warn(
-        f"{folder} has a network that was trained on epochs multiplied by {scale:.6g}, and the network alone does not "
-        f"do that: multiply epochs by this factor before you call it, or use {name}.from_pretrained, which does.",
+        f"the network in {folder} was trained on epochs multiplied by {scale:.6g}, and does not apply this factor "
+        f"itself: multiply epochs by it, or use {name}.from_pretrained, which does.",
         ScaleWarning,
         stacklevel=3,
     )
 
 
 def preset(task: Task, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Constructor arguments for a task, with changes."""
+    """Constructor arguments for a task, with the given changes."""
     sizes = asdict(task.architecture_for(changes.get("split"), changes.get("features", True)))
     signal = asdict(task.signal)
     if "chs_info" in changes:
@@ -270,7 +337,7 @@ def _complete(
     n_segments: int | None,
     k: int | None,
 ) -> Architecture:
-    """The rule's sizes where none are given."""
+    """Replace sizes of the rule by those that are given."""
     given: dict[str, Any] = {
         "n_spatial": n_spatial,
         "n_temporal": n_temporal,
@@ -288,8 +355,8 @@ def _complete(
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """Sizes that follow from the architecture."""
+class _Sizes:
+    """Sizes of layers, derived from the architecture."""
 
     signal: Signal
     sizes: Architecture
@@ -324,16 +391,16 @@ class _Plan:
             )
         if self.branches > 1:
             raise ParameterError(
-                f"features=False leaves the raw channels, which have no branches: split={sizes.split!r} must be 'time'."
+                f"features=False uses the raw channels, which have no branches: split={sizes.split!r} must be 'time'."
             )
         return _RawChannels()
 
 
 # ----------------------------------------------------------------------------------------------------------- registry
 
-#: Learning rate, batch size, epochs and weight decay of MAtt's released programs.  The optimiser is not theirs: they
-#: apply Adam, element by element, to the Euclidean gradient of the bilinear maps and orthonormalise the result by QR;
-#: gbwatt has Riemannian Adam.
+#: Learning rate, batch size, epochs and weight decay of the code released with MAtt.  The optimiser differs: that code
+#: applies element-wise Adam to the Euclidean gradient of the bilinear maps and orthonormalises the result by QR; gbwatt
+#: uses Riemannian Adam.
 _MATT_TRAINING = {
     "mi": Training(5e-4, 128, 350, 1e-1),
     "ssvep": Training(5e-3, 64, 180, 1e-1),

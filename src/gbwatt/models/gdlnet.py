@@ -1,4 +1,4 @@
-"""GDLNet: self-attention of subspaces, on the Grassmann manifold."""
+"""GDLNet: self-attention of subspaces on the Grassmann manifold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gbwatt._validation import check_one_of, check_same_kind
 from gbwatt.errors import ParameterError, ShapeError
-from gbwatt.geometry._autograd import full_precision
+from gbwatt.geometry._context import full_precision
 from gbwatt.geometry.grassmann import leading_subspace, orthonormalise, projection_distance
 from gbwatt.geometry.symmetric import sym
 from gbwatt.models.presets import Architecture, Split, Task, Training, architecture_for
@@ -22,9 +22,9 @@ from gbwatt.nn.features import ActivatedFeatures, SpatioTemporalFeatures
 from gbwatt.nn.manifolds import stiefel
 from gbwatt.nn.spd_layers import Embedding
 
-#: Filters for the tasks of the paper; k is the size after the full-rank map.  Those for SSVEP and ERN are GDLNet's own,
-#: three groups of temporal filters on common spatial ones.  It has none for MI: there the filters are GBWAtt's, in
-#: three groups likewise, and the map takes away two dimensions, as it does for the others.
+#: Filters for the tasks of the paper; k is the size after the full-rank map.  Those for SSVEP and ERN are from GDLNet's
+#: authors: three groups of temporal filters after common spatial filters.  For MI they published none; here the filters
+#: of GBWAtt are used in three groups, and the map removes two dimensions, as for the other tasks.
 ARCHITECTURES = MappingProxyType(
     {
         "mi": Architecture(22, 20, 12, "shared", 3, 18),
@@ -35,15 +35,15 @@ ARCHITECTURES = MappingProxyType(
 
 Variant = Literal["original", "linear"]
 
-#: Learning rate, batch size, epochs and weight decay of the released programs.  The optimiser is not theirs: they have
-#: RAdam with gradients clipped to ±10 element by element, gbwatt has Riemannian Adam without clipping.
+#: Learning rate, batch size, epochs and weight decay of the released code.  The optimiser differs: that code uses RAdam
+#: with gradients clipped element-wise to ±10, gbwatt uses Riemannian Adam without clipping.
 TRAINING = MappingProxyType({"ssvep": Training(5e-3, 64, 150, 5e-2), "ern": Training(4e-2, 30, 130, 1e-2)})
 
 
 class FullRankMap(nn.Module):
-    r"""Subspaces mapped by a full-rank matrix, :math:`U ↦ \mathrm{qf}(W^⊤ U)`, (..., n, p) -> (..., n_out, p) [1]_.
+    r"""Map of subspaces by a full-rank matrix, :math:`U ↦ \mathrm{qf}(W^⊤ U)`, (..., n, p) -> (..., n_out, p) [1]_.
 
-    W (n, n_out) has orthonormal columns, which keeps its rank; qf is the orthonormal factor of the QR decomposition.
+    W (n, n_out) has orthonormal columns and therefore full rank; qf is the orthonormal factor of the QR decomposition.
 
     References
     ----------
@@ -66,9 +66,9 @@ class FullRankMap(nn.Module):
 class GrassmannSelfAttention(nn.Module):
     r"""Self-attention of a sequence of subspaces, (batch, m, n, p) -> (batch, m, n_out, n_out).
 
-    With queries, keys and values by :class:`FullRankMap`, the score of a query and a key is
-    :math:`1 / (1 + \log(1 + d))`, d their projection distance, and what a query sees is :math:`\sum_j a_j V_j V_j^⊤`
-    with the softmax a of its scores: the mean of the projectors, of which the mean subspace is the leading one.
+    Queries, keys and values are computed by :class:`FullRankMap`.  The score of a query and a key at projection
+    distance d is :math:`1 / (1 + \log(1 + d))`.  The result for a query is the mean projector
+    :math:`\sum_j a_j V_j V_j^⊤`, where a is the softmax of its scores; its leading subspace is the mean subspace.
     """
 
     def __init__(self, n: int, n_out: int) -> None:
@@ -91,32 +91,33 @@ class GDLNet(nn.Module):
     Parameters
     ----------
     n_chans, n_outputs, n_times : int
+        Numbers of channels, classes and samples.
     sfreq : float, optional
-        Sets the length of the kernel where it is not given.
-    n_spatial, n_temporal, kernel, split, n_segments
-        Filters and what makes the sequence (:class:`~gbwatt.models.presets.Architecture`); by default three groups of
-        temporal filters on common spatial ones, of the sizes of the rule for any epochs.
+        Sampling rate in Hz; determines the default of ``kernel``.
+    n_spatial, n_temporal, kernel, split, n_segments : optional
+        Filters, and source of the sequence (:class:`~gbwatt.models.presets.Architecture`); by default three groups of
+        temporal filters after common spatial filters, with sizes that follow from the input
+        (:func:`~gbwatt.models.presets.architecture_for`).
     n_out : int, optional
-        Dimension after the full-rank map; two less than ``n_temporal`` by default.
+        Dimension after the full-rank map; by default ``n_temporal - 2``.
     p : int, optional
-        Dimension of the subspaces, below ``n_out``; half of it by default.  A hyper-parameter to choose on validation
-        data; the released programs have a value for each subject, 7 to 11 for SSVEP and 3 to 8 for ERN.
+        Dimension of the subspaces, below ``n_out``; by default half of it.  This hyper-parameter should be selected on
+        validation data; the released code has a value for each subject, 7 to 11 for SSVEP and 3 to 8 for ERN.
     variant : {"original", "linear"}
         "original" is the authors' network: an exponential linear unit after each batch normalisation, temporal filters
-        without padding, and all entries of the mean projectors in the final layer; it has their number of parameters,
-        512 181 for SSVEP and 45 828 for ERN.  "linear" is what gbwatt had before this option: the linear, padded
-        filters of :class:`~gbwatt.nn.SpatioTemporalFeatures`, and one half of each symmetric matrix in the final
-        layer.  Configurations and results without ``variant`` are of the latter.
+        without padding, and all entries of the mean projectors in the final layer.  It has their number of parameters,
+        512 181 for SSVEP and 45 828 for ERN.  "linear" is the network of gbwatt before this option existed: the linear,
+        padded filters of :class:`~gbwatt.nn.SpatioTemporalFeatures`, and the upper triangle of each symmetric matrix in
+        the final layer.  Configurations and results without ``variant`` refer to "linear".
 
     Notes
     -----
-    The covariances need no regularisation: a multiple of the identity, or shrinkage towards one, moves all eigenvalues
-    alike and leaves the leading subspace where it is.
+    The covariances need no regularisation: adding a multiple of the identity, or shrinkage towards one, does not change
+    the leading subspace.
 
-    With the same weights the original variant and the released programs have the same logits and gradients.
-    Their training differs.  Here the full-rank maps are points on the Stiefel manifold, trained with Riemannian Adam.
-    In the released programs they are unconstrained, orthonormalised in each forward pass, and trained with RAdam and
-    clipped gradients.
+    With the same weights the original variant and the released code have the same logits and gradients.  Their training
+    differs.  Here the full-rank maps are points on the Stiefel manifold, trained with Riemannian Adam.  In the released
+    code they are unconstrained, orthonormalised in each forward pass, and trained with RAdam and clipped gradients.
 
     References
     ----------
@@ -202,7 +203,7 @@ class GDLNet(nn.Module):
 def _dimensions(n: int, n_out: int | None, p: int | None) -> tuple[int, int]:
     """Dimensions after the map and of the subspaces: 1 ≤ p < n_out ≤ n."""
     if n < 2:
-        raise ParameterError(f"n_temporal={n} must be 2 or more: a line has no subspaces to tell apart.")
+        raise ParameterError(f"n_temporal={n} must be at least 2: in one dimension all subspaces are the same.")
     n_out = max(2, n - 2) if n_out is None else n_out
     if not 2 <= n_out <= n:
         raise ParameterError(f"n_out={n_out} must be between 2 and n_temporal={n}.")
@@ -215,11 +216,11 @@ def _dimensions(n: int, n_out: int | None, p: int | None) -> tuple[int, int]:
 
 
 def _require_samples(n_times: int, kernel: int) -> None:
-    """Two samples at least must be left by filters without padding: one has no covariance."""
+    """Require at least two samples after filters without padding: a covariance needs two."""
     if n_times - kernel + 1 < 2:
         raise ParameterError(
             f"kernel={kernel} must be shorter than the epochs, n_times={n_times}: the filters of variant='original' do "
-            "not pad. Lower kernel, or take variant='linear'."
+            "not pad. Use a shorter kernel, or variant='linear'."
         )
 
 

@@ -1,4 +1,4 @@
-"""The three tasks of the paper, and the rule for recordings that are none of them: each number in one place."""
+"""Architectures and training parameters of the paper's tasks, and defaults for other recordings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ Split = Literal["time", "grouped", "shared"]
 
 @dataclass(frozen=True)
 class Training:
-    """How a model is trained."""
+    """Training parameters of a model.
+
+    Attributes
+    ----------
+    lr : float
+        Learning rate.
+    batch_size : int
+    max_epochs : int
+    weight_decay : float
+    """
 
     lr: float
     batch_size: int
@@ -27,12 +36,25 @@ class Training:
 class Architecture:
     """Sizes of the filters and of the sequence of matrices.
 
-    ``split`` says where the m matrices come from: windows in time, or parallel branches of filters, with spatial
-    filters of their own ("grouped") or common ones ("shared").
+    Attributes
+    ----------
+    n_spatial : int
+        Spatial filters of each branch.
+    n_temporal : int
+        Temporal filters of each branch; the size of the covariances.
+    kernel : int
+        Length of the temporal filters in samples.
+    split : "time", "grouped" or "shared"
+        Source of the sequence: windows in time, or parallel branches of filters, with separate ("grouped") or common
+        ("shared") spatial filters.
+    n_segments : int
+        Length m of the sequence.
+    k : int
+        Size of the matrices after the bilinear maps.
     """
 
-    n_spatial: int  # in each branch
-    n_temporal: int  # in each branch; the size of the covariances
+    n_spatial: int
+    n_temporal: int
     kernel: int
     split: Split
     n_segments: int
@@ -41,7 +63,7 @@ class Architecture:
 
 @dataclass(frozen=True)
 class Task:
-    """One data set of the paper: the input, the architecture for it (Table 1), and the training."""
+    """A task of the paper: its input, architecture (Table 1) and training parameters."""
 
     name: str
     signal: Signal
@@ -51,7 +73,7 @@ class Task:
     variants: Mapping[str, int] = field(default_factory=dict)  # n_spatial for other splits
 
     def architecture_for(self, split: Split | None, features: bool = True) -> Architecture:
-        """The architecture, for another split if one is given, or for raw channels."""
+        """Architecture for a given split, or for raw channels if ``features`` is False."""
         own = self.architecture
         if not features:
             return replace(own, split="time" if split is None else split, k=self.raw_k)
@@ -87,11 +109,11 @@ TASKS = MappingProxyType(
     }
 )
 
-#: For recordings that are none of the paper's.
+#: Training parameters for other recordings than the paper's.
 OWN_DATA = Training(1e-3, 32, 150, 1e-2)
 
-#: How convolutional networks are trained, by task or for "own" recordings.  The paper does not say; its weight decay
-#: leaves EEGNet near chance, and their authors have none.
+#: Training parameters of convolutional networks, by task or for "own" recordings.  The paper does not state them.  With
+#: the paper's weight decay EEGNet stays near chance; the authors of these networks use none.
 CONVOLUTIONAL: Mapping[str, Training] = MappingProxyType(
     {
         "mi": Training(2.5e-3, 128, 350, 0.0),
@@ -103,11 +125,20 @@ CONVOLUTIONAL: Mapping[str, Training] = MappingProxyType(
 
 
 def architecture_for(signal: Signal) -> Architecture:
-    """Sizes for any epochs.
+    """Default architecture for an input.
 
-    As many spatial filters as channels, but between 16 and 64; 16 temporal filters of a quarter of a second (an eighth
-    of the epoch, if the sampling rate is not known), fewer and shorter for epochs below 64 samples; windows with two
-    samples or more for each filter, at most 7; k three quarters of the filters.
+    There are as many spatial filters as channels, but between 16 and 64, and 16 temporal filters of a quarter of a
+    second (an eighth of the epoch if the sampling rate is unknown), fewer and shorter ones for epochs below 64 samples.
+    Windows have at least two samples per temporal filter, and there are at most 7.  k is three quarters of the number
+    of temporal filters.
+
+    Parameters
+    ----------
+    signal : Signal
+
+    Returns
+    -------
+    Architecture
 
     Examples
     --------
@@ -127,6 +158,6 @@ def architecture_for(signal: Signal) -> Architecture:
 
 
 def find_task(name: str) -> Task:
-    """A task by its name; an error lists the names."""
+    """Look up a task by its name; raise ParameterError, which lists the names, if it is unknown."""
     check_one_of("task", name, tuple(TASKS))
     return TASKS[name]

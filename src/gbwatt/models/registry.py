@@ -1,4 +1,4 @@
-"""All models by their names."""
+"""Registry of models by name."""
 
 from __future__ import annotations
 
@@ -27,23 +27,40 @@ class UnknownArgumentError(ParameterError, TypeError):
 
 @dataclass(frozen=True)
 class Entry:
-    """A model: how it is built, ``build(signal, task or None, **options)``, and how it is trained on each task."""
+    """A registered model.
+
+    Attributes
+    ----------
+    name : str
+    build : callable
+        ``build(signal, task or None, **options)`` returns the model.
+    summary : str
+        One line for lists of models.
+    training : mapping
+        Training parameters by task, where they differ from those of the task, and "own" for other recordings.
+    extra : str or None
+        Optional dependencies that it requires: ``pip install 'gbwatt[extra]'``.
+    options : tuple of str or None
+        Names of its options, for models that cannot be built for the tasks of the paper; None for all others.
+    added_options : mapping
+        See :func:`register`.
+    """
 
     name: str
     build: Build
     summary: str
-    training: Mapping[str, Training] = field(default_factory=dict)  # by task, where not the task's; "own" for no task
-    extra: str | None = None  # what has to be installed for it: gbwatt[extra]
-    options: tuple[str, ...] | None = None  # that it has, if it is not for tasks, so that none can be built to be asked
-    added_options: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)  # see register
+    training: Mapping[str, Training] = field(default_factory=dict)
+    extra: str | None = None
+    options: tuple[str, ...] | None = None
+    added_options: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
     @property
     def for_tasks(self) -> bool:
-        """Whether it can be built for the tasks of the paper; others are for corpora."""
+        """Whether the model can be built for the tasks of the paper; others are for clinical corpora."""
         return self.options is None
 
     def training_for(self, name: str | None) -> Training:
-        """How to train on a task, or on data of one's own."""
+        """Training parameters for a task, or for other recordings if ``name`` is None."""
         if name is None:
             return self.training.get("own", OWN_DATA)
         return self.training.get(name, TASKS[name].training)
@@ -61,16 +78,39 @@ def register(
     options: tuple[str, ...] | None = None,
     added_options: Mapping[str, tuple[Any, Any]] | None = None,
 ) -> Callable[[Build], Build]:
-    """Decorate a function ``build(signal, task, **options)`` that makes a model.
+    """Register the decorated function ``build(signal, task, **options)`` as a model.
 
-    ``added_options`` has the options that were added after models had been saved, and whose default changes the
-    network.  Each has a pair: the value that gives the earlier network, which a saved configuration or run without the
-    option means, and the default.
+    Parameters
+    ----------
+    name : str
+        Name for :func:`create`.
+    summary : str
+        One line for lists of models.
+    training : mapping, optional
+        Training parameters by task, where they differ from those of the task, and "own" for other recordings.
+    extra : str, optional
+        Optional dependencies that it requires.
+    options : tuple of str, optional
+        Names of its options, for models that cannot be built for the tasks of the paper.
+    added_options : mapping, optional
+        Options that were added after models had been saved, and whose default changes the network: for each the value
+        that gives the earlier network, and the default.  Saved configurations and runs without the option use the
+        earlier value.
+
+    Returns
+    -------
+    callable
+        The decorator.
+
+    Raises
+    ------
+    ParameterError
+        If the name is already registered.
     """
 
     def decorate(build: Build) -> Build:
         if name in _MODELS:
-            raise ParameterError(f"a model named {name!r} is registered already: {_MODELS[name].summary}.")
+            raise ParameterError(f"a model named {name!r} is already registered: {_MODELS[name].summary}.")
         _MODELS[name] = Entry(name, build, summary, dict(training or {}), extra, options, dict(added_options or {}))
         return build
 
@@ -78,7 +118,11 @@ def register(
 
 
 def list_models() -> tuple[str, ...]:
-    """Return the names of all models, those of plugins included, sorted.
+    """Names of all registered models, those of plugins included, sorted.
+
+    Returns
+    -------
+    tuple of str
 
     Examples
     --------
@@ -92,33 +136,54 @@ def list_models() -> tuple[str, ...]:
 
 
 def entry(name: str) -> Entry:
-    """What is registered under a name; an error suggests the closest."""
+    """Registry entry of a model.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`list_models`.
+
+    Returns
+    -------
+    Entry
+
+    Raises
+    ------
+    ParameterError
+        If no model has this name; the message suggests the closest one.
+
+    Examples
+    --------
+    >>> from gbwatt.models import entry
+    >>> entry("gbwatt").training_for("ssvep")
+    Training(lr=0.001, batch_size=64, max_epochs=180, weight_decay=0.1)
+    """
     if name not in _MODELS:
         check_one_of("model", name, list_models())
     return _MODELS[name]
 
 
 def to_record(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as runs and checkpoints record them.
+    """Options as they are recorded in runs and checkpoints.
 
-    The same network has the same record before and after one of the entry's ``added_options`` was introduced.
+    A network has the same record before and after one of the entry's ``added_options`` was introduced.
 
     Examples
     --------
     >>> to_record("gdlnet", {})
     {'variant': 'original'}
-    >>> to_record("gdlnet", {"variant": "linear"})  # as it was recorded before there was the option
+    >>> to_record("gdlnet", {"variant": "linear"})  # recorded without the option, as before it existed
     {}
     """
     added = entry(name).added_options
-    given = {**{option: default for option, (_, default) in added.items()}, **options}
-    return {option: value for option, value in given.items() if option not in added or value != added[option][0]}
+    complete = {**{option: default for option, (_, default) in added.items()}, **options}
+    return {option: value for option, value in complete.items() if option not in added or value != added[option][0]}
 
 
 def from_record(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a record, or of a saved configuration, that build its network today.
+    """Options that build the network of a record or a saved configuration.
 
-    One of the entry's ``added_options`` that a record lacks gets the value of the earlier network.
+    ``added_options`` of the entry that are missing in the record get the value of the earlier network.
 
     Examples
     --------
@@ -185,12 +250,30 @@ def create(
     ----------
     name : str
         One of :func:`list_models`.
-    n_chans, n_outputs, n_times, sfreq, chs_info, input_window_seconds
-        The input, as in braindecode.  What a task says need not be given.
+    n_chans, n_outputs, n_times : int, optional
+        Numbers of channels, classes and samples; by default those of the task.
+    sfreq : float, optional
+        Sampling rate in Hz.
+    chs_info : sequence, optional
+        Channel descriptions as in braindecode, from which ``n_chans`` is inferred.
+    input_window_seconds : float, optional
+        Duration of an epoch, from which ``n_times`` is inferred.
     task : "mi", "ssvep" or "ern", optional
-        Take the architecture that the paper uses for it.
+        Use the paper's architecture for this task.
     **options
         Further arguments of the model.
+
+    Returns
+    -------
+    nn.Module
+        A model that maps epochs to logits (batch, n_outputs).
+
+    Raises
+    ------
+    ParameterError
+        If the name or an option is unknown, or the size of the input cannot be inferred.
+    PackageError
+        If the model requires a package that is not installed.
 
     Examples
     --------
@@ -199,7 +282,7 @@ def create(
     >>> sum(p.numel() for p in model.parameters())
     9026
     """
-    found = entry(name)
+    model = entry(name)
     preset = None if task is None else find_task(task)
     if preset is not None:
         n_outputs = preset.signal.n_outputs if n_outputs is None else n_outputs
@@ -215,12 +298,12 @@ def create(
             raise _unknown(name, mistaken[0], ()) from None
         raise
     try:
-        return found.build(signal, preset, **options)
+        return model.build(signal, preset, **options)
     except TypeError as error:
         mistaken = [option for option in options if f"unexpected keyword argument '{option}'" in str(error)]
         if not mistaken:
             raise
-        known = tuple(getattr(found.build(signal, preset), "config", ()))
+        known = tuple(getattr(model.build(signal, preset), "config", ()))
         raise _unknown(name, mistaken[0], known) from error
 
 

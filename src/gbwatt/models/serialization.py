@@ -1,4 +1,4 @@
-"""Trained models as folders: config.json, model.safetensors and a model card.  No code in them is executed."""
+"""Save and load models as folders with config.json, model.safetensors and a model card; loading executes no code."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from gbwatt._io import plain, to_json, write_atomically
 from gbwatt.errors import ModelFileError
 from gbwatt.models import registry
 
-#: Largest result of a single operation on tensors: some networks measure their layers by trying them on an epoch.
+#: Largest result in bytes of a single operation; some networks determine sizes of layers by applying them to an epoch.
 MAX_RESULT = 4 << 30
-#: Operations until a network is built: about 70 for GBWAtt, 2 000 for LaBraM.
+#: Maximal number of operations to build a network: GBWAtt takes about 70, LaBraM 2 000.
 MAX_OPERATIONS = 50_000
 
 
 class TooLargeError(Exception):
-    """The construction of a model went beyond its limit."""
+    """The construction of a model exceeds its limits."""
 
 
 class MemoryLimit(TorchDispatchMode):
-    """Context in which torch refuses to create more than ``n_bytes`` of new tensors, before it allocates them.
+    """Context that raises TooLargeError before more than ``n_bytes`` of new tensors are allocated.
 
-    Operations on tensors may have results of up to :data:`MAX_RESULT` bytes.
+    Operations on existing tensors may have results of up to :data:`MAX_RESULT` bytes.
 
     Examples
     --------
@@ -73,10 +73,10 @@ class MemoryLimit(TorchDispatchMode):
 
 
 def _size_of_result(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
-    """Bytes of what an operation would give, by trying it on tensors without memory; 0 if that cannot be done."""
+    """Bytes of the result of an operation, determined on the meta device; 0 if that is not possible."""
     try:
         result = func(*tree_map(_without_memory, args), **tree_map(_without_memory, dict(kwargs)))
-    except Exception:  # such operations fail themselves, or have small results
+    except Exception:  # these operations fail themselves or have small results
         return 0
     return sum(x.untyped_storage().nbytes() for x in tree_flatten(result)[0] if isinstance(x, Tensor))
 
@@ -85,22 +85,36 @@ def _without_memory(x: Any) -> Any:
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") if isinstance(x, Tensor) else x
 
 
-#: Version of ``config.json``; since 2 it has a checksum of itself.
+#: Version of ``config.json``; since version 2 it contains a checksum of itself.
 FORMAT = 2
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
-_PENDING = CONFIG + ".new"  # a configuration whose weights may be in place already
-#: Kinds of numbers that a floating-point parameter or buffer can be read from.
+_PENDING = CONFIG + ".new"  # a configuration whose weights may already be in place
+#: Dtypes from which a floating-point parameter or buffer can be loaded.
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _KEYS = ("format", "model", "arguments", "class_names", "preprocessing", "extra", "weights_sha256")
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A model as it was loaded, in evaluation mode, and what was saved beside it."""
+    """A loaded model with its metadata.
+
+    Attributes
+    ----------
+    model : nn.Module
+        In evaluation mode.
+    name : str
+        Name in the registry.
+    arguments : mapping
+        Arguments with which it was built.
+    class_names : tuple or None
+        Names of the classes, in the order of the outputs.
+    preprocessing, extra
+        Metadata that were given to :func:`save_pretrained`.
+    """
 
     model: nn.Module
-    name: str  # in the registry
-    arguments: Mapping[str, Any]  # that it was built with
+    name: str
+    arguments: Mapping[str, Any]
     class_names: tuple[Any, ...] | None
     preprocessing: Any
     extra: Mapping[str, Any]
@@ -119,30 +133,48 @@ def save_pretrained(
     name: str | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a model into a folder, from which :func:`load_pretrained` builds it again.
+    """Save a model to a folder, from which :func:`load_pretrained` loads it.
 
-    A file is replaced only when its successor is complete, and a save that is interrupted leaves either the old model
-    or the new one.  A model that could not be loaded again is refused here.
+    Files are replaced atomically: an interrupted save leaves either the old model or the new one.  A model that could
+    not be loaded again raises an error.
 
     Parameters
     ----------
     model : nn.Module
-        A model of the registry.
+        A registered model.
     folder : path
-        Made if it does not exist; other files in it are left alone.
-    class_names : sequence of str, int, ..., optional
-        In the order of the outputs.
-    preprocessing, extra : optional
-        What else belongs to the model, as JSON.
-    name, arguments : optional
-        How :func:`~gbwatt.models.create` builds the model.  Needed if its class is not named as in the registry, or
-        has no attribute ``config``.
+        Created if it does not exist; other files in it are not changed.
+    class_names : sequence, optional
+        Names or labels of the classes, in the order of the outputs.
+    preprocessing : optional
+        Description of the preprocessing, serialisable as JSON.
+    extra : mapping, optional
+        Further metadata, serialisable as JSON.
+    name : str, optional
+        Name in the registry; by default the name of the class in lower case.
+    arguments : mapping, optional
+        Arguments of :func:`~gbwatt.models.create`; by default the attribute ``config`` of the model.
+
+    Raises
+    ------
+    ModelFileError
+        If the model is not registered, or the arguments do not build it.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from gbwatt.models import create
+    >>> with TemporaryDirectory() as folder:
+    ...     save_pretrained(create("spdnet", n_chans=4, n_outputs=2, n_times=64), folder, class_names=["left", "right"])
+    ...     loaded = load_pretrained(folder)
+    >>> loaded.name, loaded.class_names
+    ('spdnet', ('left', 'right'))
     """
     name = _registered_name(model) if name is None else name
     arguments = getattr(model, "config", None) if arguments is None else arguments
     if arguments is None:
         raise ModelFileError(
-            f"{type(model).__name__} has no attribute 'config' that says how it was built; give arguments={{...}}."
+            f"{type(model).__name__} has no attribute 'config' with its arguments; give arguments={{...}}."
         )
     if class_names is not None:
         class_names = [plain(x) for x in class_names]
@@ -166,7 +198,7 @@ def save_pretrained(
 def _write(folder: Path, config: dict[str, Any], weights: bytes) -> None:
     text = to_json(_io.sealed(to_json(config))).encode()
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / _PENDING, text)  # found beside the new weights should the next lines not be reached
+    write_atomically(folder / _PENDING, text)  # used with the new weights if the next lines are not reached
     write_atomically(folder / WEIGHTS, weights)
     (folder / _PENDING).replace(folder / CONFIG)
     write_atomically(folder / CARD, model_card(config).encode())
@@ -180,7 +212,7 @@ def _registered_name(model: nn.Module) -> str:
 
 
 def plain_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies on the CPU, contiguous, none of a subclass and none sharing memory: what safetensors takes."""
+    """Contiguous copies on the CPU, without subclasses and shared memory, which safetensors requires."""
     return {
         name: x.detach().as_subclass(Tensor).to("cpu", copy=True, memory_format=torch.contiguous_format)
         for name, x in tensors.items()
@@ -191,20 +223,35 @@ def plain_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def load_pretrained(folder: str | Path) -> Pretrained:
-    """Read what :func:`save_pretrained` wrote; all of it, or a :class:`ModelFileError` that says what is wrong."""
+    """Load a model saved by :func:`save_pretrained`.
+
+    Parameters
+    ----------
+    folder : path
+
+    Returns
+    -------
+    Pretrained
+        The model in evaluation mode, and its metadata.
+
+    Raises
+    ------
+    ModelFileError
+        If a file is missing, damaged, changed or inconsistent, or was written by a newer version.
+    """
     folder = Path(folder)
     content = _read(folder / WEIGHTS)
     tensors = parse_safetensors(folder / WEIGHTS, content)
     config, match = _matching_config(folder, hashlib.sha256(content).hexdigest())
-    # weights in half precision are read into a larger model; initial values need some memory of their own
+    # weights in half precision are loaded into a larger model; initial values need additional memory
     limit = (64 << 20) + 8 * len(content)
     model = _build(config["model"], config["arguments"], str(folder / CONFIG), limit)
-    hint = "" if match else f" The file is not the one that {CONFIG} was written with."
+    hint = "" if match else f" The file was not saved together with {CONFIG}."
     _check_tensors(model, tensors, f"{folder / WEIGHTS}", hint)
     if not match:
         raise ModelFileError(
-            f"{folder / WEIGHTS} was changed since {CONFIG} was written: its SHA-256 differs from 'weights_sha256'. "
-            "Copy both files anew, or save the model again."
+            f"{folder / WEIGHTS} was changed after {CONFIG} was written: its SHA-256 differs from 'weights_sha256'. "
+            "Copy both files again, or save the model again."
         )
     _copy_into(model, tensors)
     names = config["class_names"]
@@ -220,36 +267,37 @@ def load_pretrained(folder: str | Path) -> Pretrained:
 
 def _read(path: Path) -> bytes:
     if path.exists() and not path.is_file():
-        raise ModelFileError(f"{path} is not a regular file; save the model anew.")
+        raise ModelFileError(f"{path} is not a regular file; save the model again.")
     try:
         return path.read_bytes()
     except FileNotFoundError:
         raise ModelFileError(
-            f"there is no model in {path.parent}: it has no {path.name}; a folder with {CONFIG} and {WEIGHTS}, as "
-            "save_pretrained writes it, is needed."
+            f"{path.parent} does not contain a model: {path.name} does not exist. A folder with {CONFIG} and "
+            f"{WEIGHTS}, saved by save_pretrained, is required."
         ) from None
     except OSError as error:
         raise ModelFileError(
-            f"{path} cannot be read ({error.strerror}); a folder with {CONFIG} and {WEIGHTS}, as save_pretrained "
-            "writes it, is needed."
+            f"{path} cannot be read ({error.strerror}); a folder with {CONFIG} and {WEIGHTS}, saved by "
+            "save_pretrained, is required."
         ) from None
 
 
 def parse_safetensors(path: Path, content: bytes) -> dict[str, Tensor]:
-    """The tensors of a safetensors file."""
+    """Tensors of a safetensors file; raise ModelFileError if it is damaged."""
     try:
         tensors: dict[str, Tensor] = load(content)
     except (SafetensorError, ValueError, KeyError, RuntimeError, TypeError, OverflowError, AttributeError) as error:
         raise ModelFileError(
-            f"{path} ({len(content)} bytes) is truncated or no safetensors file ({error}); copy it again, or save anew."
+            f"{path} ({len(content)} bytes) is truncated or not a safetensors file ({error}); copy it again, or "
+            "save the model again."
         ) from None
     return tensors
 
 
 def _matching_config(folder: Path, digest: str) -> tuple[dict[str, Any], bool]:
-    """The configuration that belongs to the weights, and whether it does.
+    """The configuration of the weights, and whether its checksum matches theirs.
 
-    The pending one does if a save was interrupted between its two files.
+    The pending configuration matches if saving was interrupted between the two files.
     """
     if (folder / _PENDING).exists():
         config = read_config(folder / _PENDING)
@@ -260,16 +308,16 @@ def _matching_config(folder: Path, digest: str) -> tuple[dict[str, Any], bool]:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The content of a ``config.json``, checked for version and completeness."""
+    """Read a ``config.json``, and check its version and completeness."""
     try:
         config = json.loads(_read(path))
     except ModelFileError:
         raise
-    except (ValueError, RecursionError) as error:  # also bytes that are no text
-        raise ModelFileError(f"{path} is damaged: {error}. Copy it again, or save the model anew.") from None
+    except (ValueError, RecursionError) as error:  # also for bytes that are not text
+        raise ModelFileError(f"{path} is damaged: {error}. Copy it again, or save the model again.") from None
     if not isinstance(config, dict) or type(config.get("format")) is not int or config["format"] < 1:
         raise ModelFileError(
-            f"{path} is no configuration of a gbwatt model: 'format' must be a whole number of at least 1."
+            f"{path} is not a configuration of a gbwatt model: 'format' must be an integer of at least 1."
         )
     if config["format"] > FORMAT:
         raise ModelFileError(
@@ -280,24 +328,26 @@ def read_config(path: Path) -> dict[str, Any]:
     kinds = {"model": str, "arguments": dict, "class_names": list | None, "extra": dict, "weights_sha256": str}
     wrong = [key for key, kind in kinds.items() if key in config and not isinstance(config[key], kind)]
     if missing or wrong:
-        raise ModelFileError(f"{path} lacks {missing} and has values of a wrong type for {wrong}; save the model anew.")
+        raise ModelFileError(
+            f"{path} lacks {missing} and has values of a wrong type for {wrong}; save the model again."
+        )
     if (config["format"] > 1 or _io.KEY in config) and not _io.is_intact(config):
         raise ModelFileError(
-            f"{path} is damaged or was changed since it was saved: its content does not match {_io.KEY!r}. Copy "
-            f"it again, or save the model anew; to accept a change, set 'format' to 1 and remove {_io.KEY!r}."
+            f"{path} is damaged or was changed after it was saved: its content does not match {_io.KEY!r}. Copy "
+            f"it again, or save the model again; to accept a change, set 'format' to 1 and remove {_io.KEY!r}."
         )
     return config
 
 
 def _build(name: str, arguments: Mapping[str, Any], source: str, limit: int | None = None) -> nn.Module:
-    """A new model, of at most ``limit`` bytes; the caller's random numbers are unchanged."""
+    """Build a model of at most ``limit`` bytes, without changing the state of the random number generator."""
     if name not in registry.list_models():
         raise ModelFileError(
             f"{source} names the model {name!r}, but gbwatt {gbwatt.__version__} has "
             f"{', '.join(registry.list_models())}. Install the version that wrote it, or register the model first."
         )
     if limit is not None and {"weights"} & arguments.keys() & {*(registry.entry(name).options or ())}:
-        arguments = {**arguments, "weights": "later"}  # a folder names no file outside of it
+        arguments = {**arguments, "weights": "later"}  # a saved folder must not refer to files outside of it
     try:
         with torch.random.fork_rng(devices=[]), nullcontext() if limit is None else MemoryLimit(limit):
             return registry.create(name, **registry.from_record(name, arguments))
@@ -306,25 +356,25 @@ def _build(name: str, arguments: Mapping[str, Any], source: str, limit: int | No
             (f"{k}={v!s:.40}" for k, v in arguments.items() if isinstance(v, int | float) and v > 100), key=len
         )
         raise ModelFileError(
-            f"{source} describes a model that is too large for the weights beside it: {error}, but at most {limit} are "
-            f"expected; see {', '.join(largest[-5:]) or 'its arguments'}. Copy the folder again, or save anew."
+            f"{source} describes a model that is too large for its weights: {error}, but at most {limit} are expected; "
+            f"see {', '.join(largest[-5:]) or 'its arguments'}. Copy the folder again, or save the model again."
         ) from None
-    except ImportError:  # says what to install
+    except ImportError:  # its message names the package to install
         raise
-    except Exception as error:  # the arguments come from a file and reach code of any kind
+    except Exception as error:  # arguments from a file may fail anywhere
         first_line = str(error).strip().partition("\n")[0][:300].rstrip(". ")
         raise ModelFileError(
-            f"{source} has arguments that {name!r} of gbwatt {gbwatt.__version__} does not take ({first_line}). "
+            f"{source} has arguments that {name!r} of gbwatt {gbwatt.__version__} does not accept ({first_line}). "
             "Install the version that wrote it."
         ) from error
 
 
 def _check_tensors(model: nn.Module, tensors: Mapping[str, Tensor], source: str, hint: str = "") -> None:
-    """Require exactly the names, shapes and kinds of numbers that the model has."""
+    """Require exactly the names, shapes and dtypes of the model."""
     wanted = model.state_dict()
     faults = [f"{name!r} is missing" for name in wanted if name not in tensors]
-    faults += [f"{name!r} is not of this model" for name in tensors if name not in wanted]
-    for name in (name for name in wanted if name in tensors):  # in the model's order, not a set's
+    faults += [f"{name!r} is not part of this model" for name in tensors if name not in wanted]
+    for name in (name for name in wanted if name in tensors):  # in the order of the model
         got, want = tensors[name], wanted[name]
         same_kind = got.dtype in FLOATS if want.is_floating_point() else got.dtype == want.dtype
         if got.shape != want.shape or not same_kind:
@@ -336,7 +386,7 @@ def _check_tensors(model: nn.Module, tensors: Mapping[str, Tensor], source: str,
 
 @torch.no_grad()
 def _copy_into(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Set all parameters and buffers, in the precision in which they were saved."""
+    """Set all parameters and buffers, in the dtype in which they were saved."""
     for name, x in model.state_dict(keep_vars=True).items():
         x.data = x.data.to(tensors[name].dtype)
         x.copy_(tensors[name])
@@ -373,7 +423,7 @@ def model_card(config: Mapping[str, Any]) -> str:
 
 
 def _estimator_code(estimator: Any) -> list[str]:
-    """How the estimator is read, if the folder has one of this package."""
+    """Code that loads the estimator, if the folder contains one of this package."""
     name = estimator.get("class") if isinstance(estimator, Mapping) else None
     if name not in gbwatt.__all__:
         return []
@@ -391,7 +441,7 @@ def _estimator_code(estimator: Any) -> list[str]:
 
 
 def _input(config: Mapping[str, Any]) -> str:
-    """What the model is called with; what a training multiplied its epochs by belongs to it."""
+    """Argument of the model in the example, with the factor by which training multiplied the epochs."""
     scale = config["extra"].get("multiply epochs by")
     return "epochs" if scale is None else f"{scale!r} * epochs"
 

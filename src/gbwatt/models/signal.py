@@ -1,4 +1,4 @@
-"""The input of a model: its shape in braindecode's vocabulary, and checks of epochs."""
+"""Input of a model: its sizes in the terms of braindecode, and checks of epochs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gbwatt.errors import MismatchError, ParameterError, ShapeError
 
 @dataclass(frozen=True)
 class Signal:
-    """Shape of epochs (n, n_chans, n_times), the number of classes, and the sampling rate in Hz if it is known."""
+    """Shape of epochs (n, n_chans, n_times), number of classes, and sampling rate in Hz if it is known."""
 
     n_chans: int
     n_outputs: int
@@ -31,7 +31,7 @@ class Signal:
         chs_info: Sequence[Any] | None = None,
         input_window_seconds: float | None = None,
     ) -> Signal:
-        """Fill in what follows from the rest: channels from ``chs_info``, samples from duration and sampling rate.
+        """Infer missing sizes: channels from ``chs_info``, samples from duration and sampling rate.
 
         Examples
         --------
@@ -50,8 +50,8 @@ class Signal:
         ]
         if missing or n_chans is None or n_outputs is None or n_times is None:
             raise ParameterError(
-                f"{' and '.join(missing)} cannot be inferred; give the numbers, or chs_info for the channels and "
-                "sfreq with input_window_seconds for the samples."
+                f"{' and '.join(missing)} cannot be inferred; give them, or chs_info for the channels and sfreq with "
+                "input_window_seconds for the samples."
             )
         for name, value, least in (("n_chans", n_chans, 1), ("n_outputs", n_outputs, 2), ("n_times", n_times, 2)):
             if value < least:
@@ -62,22 +62,33 @@ class Signal:
 
 
 def _agree(name: str, given: int | None, source: str, inferred: int | None) -> int | None:
-    """The one that is known; an error if both are and they differ."""
+    """The known value of the two; raise ParameterError if both are known and differ."""
     if given is not None and inferred is not None and given != inferred:
         raise ParameterError(f"{name}={given} contradicts {source}={inferred}; leave one of them out.")
     return inferred if given is None else given
 
 
 def as_epochs(x: Tensor, n_chans: int, n_times: int, model: nn.Module | None = None) -> Tensor:
-    """Epochs (batch, n_chans, n_times) from these or from (batch, 1, n_chans, n_times); any other shape is an error.
+    """Check epochs (batch, n_chans, n_times) or (batch, 1, n_chans, n_times), and return them in the former shape.
 
     Parameters
     ----------
     x : Tensor
-        Real floating numbers.  Half precision is accepted under ``torch.autocast``, and converted.
+        Real floating-point numbers.  Half precision is accepted and converted under ``torch.autocast``.
     n_chans, n_times : int
     model : nn.Module, optional
-        If given, ``x`` must have the dtype and the device of its parameters.
+        If given, ``x`` must have the dtype and device of its parameters.
+
+    Returns
+    -------
+    Tensor, shape (batch, n_chans, n_times)
+
+    Raises
+    ------
+    MismatchError
+        If ``x`` is not a real floating-point tensor of the dtype and device of the model.
+    ShapeError
+        If ``x`` has another shape.
 
     Examples
     --------
@@ -92,8 +103,8 @@ def as_epochs(x: Tensor, n_chans: int, n_times: int, model: nn.Module | None = N
         )
     if not x.is_floating_point():
         raise MismatchError(
-            f"'x' {tuple(x.shape)} has dtype {x.dtype}, but real floating numbers are required: "
-            + ("take a real part or a magnitude, x.abs()." if x.is_complex() else "x.float().")
+            f"'x' {tuple(x.shape)} has dtype {x.dtype}, but real floating-point numbers are required: "
+            + ("use the real part or the magnitude, x.abs()." if x.is_complex() else "x.float().")
         )
     if model is not None:
         x = _of_one_kind(x, model)
@@ -102,13 +113,13 @@ def as_epochs(x: Tensor, n_chans: int, n_times: int, model: nn.Module | None = N
     if x.ndim != 3 or x.shape[1:] != (n_chans, n_times):
         raise ShapeError(
             f"'x' {tuple(x.shape)} does not fit a model for epochs (batch, {n_chans}, {n_times}): "
-            "channels and samples are fixed when it is built."
+            "the numbers of channels and samples are fixed when a model is built."
         )
     return x
 
 
 def _of_one_kind(x: Tensor, model: nn.Module) -> Tensor:
-    """Epochs of the dtype and the device of a model's parameters."""
+    """Epochs in the dtype of a model's parameters, converted from half precision under autocast."""
     weight = next((p for p in model.parameters() if p.is_floating_point()), None)
     if weight is None:
         return x

@@ -1,4 +1,4 @@
-"""SPDNet and SPDNetBN: one covariance, no attention."""
+"""SPDNet and SPDNetBN: networks of one covariance without attention."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gbwatt.geometry._autograd import full_precision
+from gbwatt.geometry._context import full_precision
 from gbwatt.models.presets import Task, architecture_for
 from gbwatt.models.registry import register
 from gbwatt.models.signal import Signal, as_epochs
@@ -17,30 +17,39 @@ from gbwatt.nn.features import SpatioTemporalFeatures
 
 
 class SPDNet(nn.Module):
-    """Filters, one covariance, a bilinear map and its logarithm: (batch, n_chans, n_times) -> (batch, n_outputs) [1]_.
+    """SPDNet [1]_: one covariance, a bilinear map and a logarithm, (batch, n_chans, n_times) -> (batch, n_outputs).
 
-    The filters are those of :class:`~gbwatt.models.GBWAtt`, so that what follows them is compared.
+    The filters before it are those of :class:`~gbwatt.models.GBWAtt`, so that comparisons concern the later layers.
 
     Parameters
     ----------
     n_chans, n_outputs, n_times : int
+        Numbers of channels, classes and samples.
     sfreq : float, optional
+        Sampling rate in Hz.
     n_spatial, n_temporal, kernel, k : int, optional
-        Filters and the size after the bilinear map; by default those of the rule for any epochs.
+        Filters, and size after the bilinear map; by default, they follow from the input
+        (:func:`~gbwatt.models.presets.architecture_for`).
     batchnorm : bool
-        Riemannian batch normalisation after the map [2]_, by the converged mean of the batch
+        Whether Riemannian batch normalisation follows the map [2]_, with the converged mean of the batch
         (:class:`~gbwatt.nn.SPDBatchNorm`); the original takes one step towards it.
     momentum : float
-        Of the batch normalisation.
+        Momentum of the batch normalisation.
     eps, shrinkage
-        Of the covariance (:class:`~gbwatt.nn.SegmentCovariance`).
+        Regularisation of the covariance (:class:`~gbwatt.nn.SegmentCovariance`).
     reeig : float
-        Threshold of the rectification of eigenvalues.
+        Threshold of the eigenvalue rectification.
 
     References
     ----------
     .. [1] Z. Huang, L. Van Gool, "A Riemannian network for SPD matrix learning", AAAI 2017.
     .. [2] D. Brooks et al., "Riemannian batch normalization for SPD neural networks", NeurIPS 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> SPDNet(n_chans=8, n_outputs=5, n_times=125)(torch.randn(4, 8, 125)).shape
+    torch.Size([4, 5])
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Libraries of torchaudio that cannot be loaded, set aside and put back.
+"""Disable compiled libraries of torchaudio that cannot be loaded, and restore them.
 
-torchaudio refuses to be imported when its compiled libraries are there and do not load, as those built for CUDA beside
-a torch without it; when they are absent it works, but for functions that braindecode does not use.
+torchaudio cannot be imported if its compiled libraries exist but do not load, for example if they are built for CUDA
+and torch is not.  Without the libraries it can be imported, and only lacks functions that braindecode does not use.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-# Its libraries must be in the process before those of torchaudio can be tried.
+# The libraries of torchaudio can be loaded only after those of torch.
 import torch  # noqa: F401
 
 ASIDE = ".aside"
 
 
 def package_folder(name: str = "torchaudio") -> Path | None:
-    """Where a package is installed, without importing it; None if it is not."""
+    """Folder of an installed package, without importing it; None if it is not installed."""
     spec = find_spec(name)
-    places = None if spec is None else spec.submodule_search_locations
-    return Path(next(iter(places))) if places else None
+    locations = None if spec is None else spec.submodule_search_locations
+    return Path(next(iter(locations))) if locations else None
 
 
 def imports(name: str = "torchaudio") -> bool:
@@ -33,7 +33,7 @@ def imports(name: str = "torchaudio") -> bool:
 
 
 def loads(library: Path) -> bool:
-    """Whether a shared library can be loaded beside torch."""
+    """Whether a shared library can be loaded together with torch."""
     try:
         ctypes.CDLL(str(library))
     except OSError:
@@ -42,20 +42,20 @@ def loads(library: Path) -> bool:
 
 
 def set_aside(folder: Path) -> list[Path]:
-    """Rename the libraries below a folder that do not load to ``*.so.aside``; the new paths."""
+    """Rename the libraries below a folder that do not load to ``*.so.aside``, and return the new paths."""
     broken = [library for library in sorted(folder.rglob("*.so")) if not loads(library)]
     return [library.rename(library.with_name(library.name + ASIDE)) for library in broken]
 
 
 def put_back(folder: Path) -> list[Path]:
-    """Undo :func:`set_aside`; the old paths again."""
+    """Undo :func:`set_aside`, and return the original paths."""
     return [path.rename(path.with_name(path.name.removesuffix(ASIDE))) for path in sorted(folder.rglob("*.so" + ASIDE))]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Set aside the libraries of torchaudio that do not load, or put them back; 0 if all is well."""
+    """Disable libraries of torchaudio that do not load, or restore them; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m gbwatt.models.torchaudio_repair", description=__doc__)
-    parser.add_argument("--restore", action="store_true", help="put back what was set aside")
+    parser.add_argument("--restore", action="store_true", help="restore the libraries that were disabled")
     lines, good = _restore() if parser.parse_args(arguments).restore else _repair()
     sys.stdout.write("\n".join(lines) + "\n")
     return 0 if good else 1
@@ -67,12 +67,12 @@ def _repair() -> tuple[list[str], bool]:
         return ["torchaudio is not installed: nothing to do."], True
     if imports():
         return ["torchaudio can be imported: nothing to do."], True
-    lines = [f"set aside: {path}" for path in set_aside(folder)]
+    lines = [f"disabled: {path}" for path in set_aside(folder)]
     if imports():
-        return [*lines, "torchaudio can be imported now; --restore undoes this."], True
+        return [*lines, "torchaudio can be imported now; undo this with --restore."], True
     return [
         *lines,
-        f"{sys.executable} -c 'import torchaudio' still fails, for another reason than libraries that do not load: "
+        f"{sys.executable} -c 'import torchaudio' still fails for another reason: "
         "reinstall torchaudio for the installed torch.",
     ], False
 
@@ -80,7 +80,7 @@ def _repair() -> tuple[list[str], bool]:
 def _restore() -> tuple[list[str], bool]:
     folder = package_folder()
     restored = [] if folder is None else put_back(folder)
-    return [f"put back: {path}" for path in restored] or ["nothing was set aside."], True
+    return [f"restored: {path}" for path in restored] or ["no library is disabled."], True
 
 
 if __name__ == "__main__":

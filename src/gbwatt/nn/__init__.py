@@ -1,4 +1,4 @@
-"""Layers of SPD networks; every forward calls :mod:`gbwatt.geometry`."""
+"""Layers of SPD networks, based on :mod:`gbwatt.geometry`."""
 
 from gbwatt.nn.attention import (
     Aggregation,

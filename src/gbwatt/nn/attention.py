@@ -1,4 +1,4 @@
-"""Self-attention of SPD matrices (SSAM): metrics, scores, aggregations, and the layer made of them."""
+"""Self-attention of SPD matrices (SSAM): metric layers, scores, aggregations and the attention layer."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from gbwatt.geometry import (
     LogEuclidean,
     Metric,
 )
-from gbwatt.geometry._autograd import full_precision
+from gbwatt.geometry._context import full_precision
 from gbwatt.geometry.linalg import congruence, powm, sqrtm, weighted_sums
 from gbwatt.geometry.symmetric import sym
 from gbwatt.nn.manifolds import positive_definite
 from gbwatt.nn.spd_layers import BiMap
 
-#: Metrics without parameters, by name; "gbw" has some.
+#: Metrics without parameters, by name; "gbw" has parameters.
 FIXED: dict[str, Metric] = {
     "affine-invariant": AffineInvariant(),
     "bures-wasserstein": BuresWasserstein(),
@@ -37,38 +37,47 @@ METRICS = ("gbw", *FIXED)
 
 
 class MetricLayer(nn.Module, ABC):
-    """Gives a metric when it is called; subclasses may own its parameters."""
+    """A layer that returns a metric; subclasses may own its parameters."""
 
     @abstractmethod
     def forward(self) -> Metric:
-        """The metric as it is now."""
+        """Return the metric for the current parameters."""
 
 
 class FixedMetric(MetricLayer):
-    """A metric without parameters."""
+    """A metric without parameters.
+
+    Parameters
+    ----------
+    metric : Metric
+    """
 
     def __init__(self, metric: Metric) -> None:
         super().__init__()
         self.fixed = metric
 
     def extra_repr(self) -> str:
-        """What repr shows."""
+        """Describe the options for repr."""
         return repr(self.fixed)
 
     def forward(self) -> Metric:
-        """The metric."""
+        """Return the metric."""
         return self.fixed
 
 
 class LearnableMetric(MetricLayer):
-    r"""θ-GBW for matrices (k, k), with M on the manifold of SPD matrices, from the identity on.
+    r"""The θ-GBW metric with trainable M and θ.
+
+    M is a parameter (k, k) on the manifold of SPD matrices, initially the identity.
 
     Parameters
     ----------
     k : int
+        Size of the matrices.
     theta : float
-        Not 0.  If it is learnt, it keeps its sign: :math:`θ = ± e^t`.
+        Initial power, not 0.  A trained power keeps its sign: :math:`θ = ± e^t`.
     learn_metric, learn_theta : bool
+        Whether M and θ are trained.
     """
 
     undecayed = ("log_theta",)
@@ -86,24 +95,24 @@ class LearnableMetric(MetricLayer):
             self.log_theta = nn.Parameter(torch.tensor(math.log(abs(theta))))
 
     def extra_repr(self) -> str:
-        """What repr shows."""
+        """Describe the options for repr."""
         theta = float(torch.as_tensor(self.theta).detach())
         return f"k={self.M.shape[-1]}, theta={theta:g}, learn_metric={self.M.requires_grad}"
 
     @property
     def theta(self) -> Tensor | float:
-        """The power, as it is now."""
+        """The current power."""
         return self.sign * self.log_theta.exp() if self.fixed_theta is None else self.fixed_theta
 
     def forward(self) -> Metric:
-        """The metric for M and theta as they are now."""
-        return GeneralizedBuresWasserstein(self.M, self.theta).rooted()
+        """Return the metric for the current M and theta."""
+        return GeneralizedBuresWasserstein(self.M, self.theta).with_cached_root()
 
 
 def find_metric(
     metric: str | Metric | MetricLayer, k: int, theta: float, learn_metric: bool, learn_theta: bool
 ) -> MetricLayer:
-    """A layer for a name, a metric or a layer."""
+    """Metric layer from a name, a metric or a layer."""
     if isinstance(metric, MetricLayer):
         return metric
     if isinstance(metric, Metric):
@@ -115,7 +124,7 @@ def find_metric(
 
 
 class Score(ABC):
-    """A function of a metric, queries and keys."""
+    """Score of queries and keys under a metric."""
 
     @abstractmethod
     def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
@@ -128,7 +137,7 @@ def _pairs(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class InverseLog(Score):
-    """``1 / (1 + log(1 + d))`` (Eq. 14 of the paper), or with the squared distance, as MAtt has it."""
+    """``1 / (1 + log(1 + d))`` (Eq. 14 of the paper), or the same with the squared distance, as in MAtt."""
 
     squared: bool = False
 
@@ -173,7 +182,7 @@ SCORES: dict[str, Score] = {
 
 
 def find_score(score: str | Score) -> Score:
-    """A score by its name, or as it is."""
+    """Score from a name or a score."""
     if isinstance(score, Score):
         return score
     check_one_of("score", score, tuple(SCORES))
@@ -186,7 +195,7 @@ def _sum(weights: Tensor, x: Tensor) -> Tensor:
 
 
 class Aggregation(ABC):
-    """A weighted mean under a metric."""
+    """Weighted mean under a metric."""
 
     @abstractmethod
     def __call__(self, metric: Metric, v: Tensor, weights: Tensor) -> Tensor:
@@ -206,12 +215,12 @@ class Tangent(Aggregation):
     """The mean in the tangent space at the origin of the metric: for Bures-Wasserstein ``(Σ w V^½)²``."""
 
     def __call__(self, metric: Metric, v: Tensor, weights: Tensor) -> Tensor:
-        return metric._point(_sum(weights, metric.coordinates(v)))  # weighted means of coordinates are coordinates
+        return metric._point(_sum(weights, metric.coordinates(v)))  # convex combinations of coordinates are coordinates
 
 
 @dataclass(frozen=True)
 class Arithmetic(Aggregation):
-    """``Σ w V``, whatever the metric."""
+    """``Σ w V``, independent of the metric."""
 
     def __call__(self, metric: Metric, v: Tensor, weights: Tensor) -> Tensor:
         return _sum(weights, v)
@@ -221,7 +230,7 @@ AGGREGATIONS: dict[str, Aggregation] = {"frechet": Frechet(), "tangent": Tangent
 
 
 def find_aggregation(aggregation: str | Aggregation) -> Aggregation:
-    """An aggregation by its name, or as it is."""
+    """Aggregation from a name or an aggregation."""
     if isinstance(aggregation, Aggregation):
         return aggregation
     check_one_of("aggregation", aggregation, tuple(AGGREGATIONS))
@@ -232,7 +241,7 @@ Formulation = Literal["isometric", "paper"]
 
 
 class Attended(NamedTuple):
-    """What attention gives: a sequence of matrices, and the weights (batch, m, m), a row for each query."""
+    """Results of attention: a sequence of matrices, and weights (batch, m, m) with one row per query."""
 
     value: Tensor
     weights: Tensor
@@ -241,16 +250,16 @@ class Attended(NamedTuple):
 class SPDSelfAttention(nn.Module):
     r"""Self-attention of a sequence of SPD matrices, (batch, m, n, n) -> (batch, m, k, k) (Algorithms 1 and 2).
 
-    Queries, keys and values are bilinear maps of the sequence; the score of a query and a key falls with their
-    geodesic distance; what a query sees is the Fréchet mean of the values, weighted by the softmax of its scores.
+    Queries, keys and values are bilinear maps of the sequence.  The score of a query and a key decreases with their
+    geodesic distance.  The result for a query is the Fréchet mean of the values, weighted by the softmax of its scores.
 
     Parameters
     ----------
     n, k : int
-        Sizes of the matrices that come and go.
+        Sizes of the input and output matrices.
     metric : str, Metric or MetricLayer
-        "gbw", "bures-wasserstein", "affine-invariant", "log-euclidean", "euclidean"; a metric of one's own; or a
-        layer that owns one.
+        "gbw", "bures-wasserstein", "affine-invariant", "log-euclidean" or "euclidean"; a metric; or a layer that
+        returns a metric.
     theta : float
         Power of "gbw".
     learn_metric, learn_theta : bool
@@ -260,8 +269,15 @@ class SPDSelfAttention(nn.Module):
     aggregation : str or Aggregation
         "frechet", "tangent" or "euclidean".
     formulation : "isometric" or "paper"
-        The deformation of "gbw" inside distance and mean, with M (k, k); or, to the letter of Algorithm 2, as a map
-        of the input, with a second M (n, n), and once more of the output.
+        "isometric": the deformation of "gbw" is part of distance and mean, with M (k, k).  "paper": the deformation is
+        applied to the input, with a second M (n, n), and again to the output, exactly as in Algorithm 2.
+
+    Examples
+    --------
+    >>> layer = SPDSelfAttention(n=4, k=3)
+    >>> out = layer(torch.eye(4).expand(2, 5, 4, 4))
+    >>> out.value.shape, out.weights.shape
+    (torch.Size([2, 5, 3, 3]), torch.Size([2, 5, 5]))
     """
 
     def __init__(
@@ -286,36 +302,45 @@ class SPDSelfAttention(nn.Module):
         if formulation == "paper":
             if not isinstance(self.metric, LearnableMetric):
                 raise ParameterError(
-                    f"formulation='paper' deforms by M and theta, which metric={metric!r} does not have; take 'gbw'."
+                    f"formulation='paper' requires M and theta, which metric={metric!r} lacks; use metric='gbw'."
                 )
             self.lift = positive_definite(n)
             self.lift.requires_grad_(learn_metric)
 
     def extra_repr(self) -> str:
-        """What repr shows."""
+        """Describe the options for repr."""
         return f"score={self.score}, aggregation={self.aggregation}, formulation={self.formulation!r}"
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     @full_precision
     def forward(self, x: Tensor) -> Attended:
-        """Attend to sequences (batch, m, n, n)."""
+        """Apply attention.
+
+        Parameters
+        ----------
+        x : Tensor, shape (batch, m, n, n)
+            Sequences of SPD matrices.
+
+        Returns
+        -------
+        Attended
+            Matrices (batch, m, k, k) and weights (batch, m, m).
+        """
         check_same_kind(weight=self.query.weight, x=x)
         if x.ndim < 3 or x.shape[-3] == 0:
-            raise ShapeError(
-                f"'x' {tuple(x.shape)} does not hold sequences of matrices; (batch, m, n, n) with m > 0 is required."
-            )
-        metric = self.metric()  # M and theta as they are now
+            raise ShapeError(f"'x' {tuple(x.shape)} must be sequences of matrices (batch, m, n, n) with m > 0.")
+        metric = self.metric()  # for the current M and theta
         x = self._deform(x)
         q, k, v = self.query(x), self.key(x), self.value(x)
         weights = self.score(metric, q, k).softmax(dim=-1)
         return Attended(self._aggregate(metric, v, weights), weights)
 
     def _deform(self, x: Tensor) -> Tensor:
-        """The first step of Algorithm 2; nothing in the isometric formulation."""
+        """First step of Algorithm 2; the identity in the isometric formulation."""
         return x if self.formulation == "isometric" else self._power(self.lift, x)
 
     def _aggregate(self, metric: Metric, v: Tensor, weights: Tensor) -> Tensor:
-        """The last step: the mean under the metric, or the undeformed mean, deformed."""
+        """Last step: the mean under the metric, or the deformed Bures-Wasserstein mean of Algorithm 2."""
         if self.formulation == "isometric":
             return self.aggregation(metric, v, weights)
         assert isinstance(self.metric, LearnableMetric)
@@ -343,8 +368,8 @@ class Segments(nn.Module):
         check_same_kind(x=x)
         if x.ndim != 4 or x.shape[-1] < self.n_segments:
             raise ShapeError(
-                f"'x' {tuple(x.shape)} does not hold features (batch, branches, n, times) of {self.n_segments} samples "
-                "or more, one for each window."
+                f"'x' {tuple(x.shape)} must be features (batch, branches, n, times) with at least "
+                f"{self.n_segments} samples, one for each window."
             )
         length = x.shape[-1] // self.n_segments
         windows = x[..., : length * self.n_segments].unflatten(-1, (self.n_segments, length))
@@ -355,7 +380,7 @@ class Segments(nn.Module):
 class EuclideanSelfAttention(nn.Module):
     r"""Scaled dot-product attention, (batch, m, size) -> (batch, m, width).
 
-    :math:`\mathrm{softmax}(Q K^⊤ / \sqrt{d}) V`, queries, keys and values linear in the input.
+    :math:`\mathrm{softmax}(Q K^⊤ / \sqrt{d}) V`, with queries, keys and values linear in the input.
     """
 
     def __init__(self, size: int, width: int) -> None:
@@ -363,15 +388,15 @@ class EuclideanSelfAttention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(size, width, bias=False) for _ in range(3))
 
     def forward(self, x: Tensor) -> Attended:
-        """Attend to sequences (batch, m, size)."""
+        """Apply attention to sequences (batch, m, size)."""
         q, k, v = self.query(x), self.key(x), self.value(x)
         weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1)
         return Attended(weights @ v, weights)
 
 
 class NoAttention(nn.Module):
-    """Everything as it is; there are no weights to speak of."""
+    """The identity, with empty weights."""
 
     def forward(self, x: Tensor) -> Attended:
-        """The input, and weights of no element."""
+        """Return the input and weights of shape (batch, 0, 0)."""
         return Attended(x, x.new_empty(x.shape[0], 0, 0))

@@ -1,4 +1,4 @@
-"""Sequences of covariance matrices of epochs (SPDM), and of the tokens of a backbone."""
+"""Sequences of covariance matrices of features (SPDM) and of tokens."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from torch import Tensor, nn
 
 from gbwatt._validation import check_at_least, check_one_of, check_same_kind
 from gbwatt.errors import ParameterError, ShapeError
-from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
+from gbwatt.geometry._context import apply, differentiable_once, full_precision
 from gbwatt.geometry.symmetric import sym
 from gbwatt.nn import _native
 
 Shrinkage = float | Literal["oas", "learnt"]
-START = 0.1  # of a learnt shrinkage
+START = 0.1  # initial value of trained shrinkage
 
 
 class _CentredProduct(torch.autograd.Function):
-    r"""With :math:`y = x - \bar x`, :math:`y y^⊤`, whose derivative :math:`(G + G^⊤) y` is centred as it is."""
+    r""":math:`y y^⊤` for :math:`y = x - \bar x`; its derivative :math:`(G + G^⊤) y` is already centred."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def _tiny(x: Tensor) -> float:
 
 
 def _in_range(product: Tensor) -> bool:
-    """Whether sums of squares are far from the ends of what the precision holds."""
+    """Whether sums of squares are far from underflow and overflow."""
     trace = product.diagonal(dim1=-2, dim2=-1).sum(-1)
     return bool(((trace > 1e6 * _tiny(product)) & (trace < torch.finfo(product.dtype).max / 1e6)).all())
 
@@ -71,24 +71,29 @@ def _in_range(product: Tensor) -> bool:
 class SegmentCovariance(nn.Module):
     r"""Trace-one covariances of consecutive windows, (batch, branches, n, times) -> (batch, branches * m, n, n).
 
-    Each window is centred, :math:`Σ = \mathrm{cov} / \mathrm{tr}\, \mathrm{cov}`, shrunk to
-    :math:`(1 - ρ) Σ + ρ I / n`, and lifted by :math:`ε I`.  The first windows are one sample longer where the times
-    cannot be divided by their number.
+    Each window is centred.  Its covariance :math:`Σ = \mathrm{cov} / \mathrm{tr}\, \mathrm{cov}` is regularised to
+    :math:`(1 - ρ) Σ + ρ I / n + ε I`.  The first windows are one sample longer if the number of samples is not a
+    multiple of the number of windows.
 
     Parameters
     ----------
     n_segments : int
-        Windows m in each branch.
+        Number of windows m in each branch.
     eps : float
-        Added to the diagonal of the trace-one matrix.
+        Multiple ε of the identity that is added to the trace-one matrix.
     shrinkage : float in [0, 1), "oas" or "learnt"
-        ρ: a number; the estimate for Gaussian samples [1]_, for large n as in scikit-learn; or a parameter that is
-        trained with the rest, the same for all windows.
+        ρ: a number; "oas", the estimate for Gaussian samples [1]_ in the form for large n, as in scikit-learn; or
+        "learnt", a trained parameter common to all windows.
 
     References
     ----------
     .. [1] Y. Chen, A. Wiesel, Y. C. Eldar, A. O. Hero, "Shrinkage algorithms for MMSE covariance estimation", IEEE
        Trans. Signal Process. 58(10), 2010.
+
+    Examples
+    --------
+    >>> SegmentCovariance(n_segments=3)(torch.randn(2, 1, 4, 60)).shape
+    torch.Size([2, 3, 4, 4])
     """
 
     undecayed = ("shrinkage_logit",)
@@ -97,32 +102,42 @@ class SegmentCovariance(nn.Module):
         super().__init__()
         check_at_least("n_segments", n_segments, 1)
         if not (math.isfinite(eps) and eps >= 0):
-            raise ParameterError(f"eps={eps} must be a number, 0 or more.")
+            raise ParameterError(f"eps={eps} must be a finite number of at least 0.")
         if isinstance(shrinkage, str):
             check_one_of("shrinkage", shrinkage, ("oas", "learnt"))
         elif not 0 <= shrinkage < 1:
-            raise ParameterError(f"shrinkage={shrinkage} must be in [0, 1), or 'oas', or 'learnt'.")
+            raise ParameterError(f"shrinkage={shrinkage} must be in [0, 1), 'oas' or 'learnt'.")
         self.n_segments, self.eps, self.shrinkage = n_segments, eps, shrinkage
         if shrinkage == "learnt":
             self.shrinkage_logit = nn.Parameter(torch.tensor(math.log(START / (1 - START))))
 
     def extra_repr(self) -> str:
-        """What repr shows."""
+        """Describe the options for repr."""
         return f"n_segments={self.n_segments}, eps={self.eps:g}, shrinkage={self.shrinkage!r}"
 
     @full_precision
     def forward(self, x: Tensor) -> Tensor:
-        """Covariances of features (batch, branches, n, times)."""
+        """Compute covariances.
+
+        Parameters
+        ----------
+        x : Tensor, shape (batch, branches, n, times)
+            Features.
+
+        Returns
+        -------
+        Tensor, shape (batch, branches * m, n, n)
+        """
         check_same_kind(x=x)
         if x.ndim != 4 or x.shape[2] == 0:
             raise ShapeError(
-                f"'x' {tuple(x.shape)} does not hold features (batch, branches, n, times); one branch is x[:, None]."
+                f"'x' {tuple(x.shape)} must be features (batch, branches, n, times); use x[:, None] for one branch."
             )
         length, longer = divmod(x.shape[-1], self.n_segments)
         if length < 2:
             raise ShapeError(
-                f"{x.shape[-1]} samples make {self.n_segments} windows of {length}; a covariance needs 2 samples or "
-                "more: lower n_segments or give longer epochs."
+                f"{x.shape[-1]} samples give {self.n_segments} windows of {length}, but a covariance needs at least 2 "
+                "samples: use fewer windows (n_segments) or longer epochs."
             )
         if isinstance(self.shrinkage, str):
             cov = self._trace_one(x)
@@ -133,7 +148,7 @@ class SegmentCovariance(nn.Module):
         return self._shrink(self._trace_one(x), self.shrinkage)
 
     def _shrink(self, cov: Tensor, rho: Tensor | float) -> Tensor:
-        """Shrunk and lifted."""
+        """``(1 - ρ) Σ + (ρ / n + ε) I``."""
         n = cov.shape[-1]
         eye = torch.eye(n, dtype=cov.dtype, device=cov.device)
         return (1 - rho) * cov + (rho / n + self.eps) * eye
@@ -145,7 +160,7 @@ class SegmentCovariance(nn.Module):
         return torch.cat([_trace_one(part) for part in self._windows(x)], dim=2).flatten(1, 2)
 
     def _windows(self, x: Tensor) -> list[Tensor]:
-        """Windows (batch, branches, windows, n, length): the longer ones, if any, and the rest."""
+        """Windows (batch, branches, windows, n, length): the longer ones, if any, and the others."""
         length, longer = divmod(x.shape[-1], self.n_segments)
         cut = longer * (length + 1)
         parts = [x[..., cut:].unflatten(-1, (-1, length))]
@@ -154,7 +169,7 @@ class SegmentCovariance(nn.Module):
         return [part.transpose(-3, -2) for part in parts]
 
     def _rho(self, cov: Tensor, length: int, longer: int) -> Tensor:
-        """What is learnt, or the estimate for each window: the first ``longer`` ones have a sample more than length."""
+        """Trained ρ, or its estimate for each window; the first ``longer`` windows have ``length + 1`` samples."""
         if self.shrinkage == "learnt":
             return self.shrinkage_logit.sigmoid()
         n, square = cov.shape[-1], cov.square().sum((-2, -1), keepdim=True)  # tr Σ², for trace one
@@ -168,32 +183,32 @@ def _trace_one(x: Tensor) -> Tensor:
     """Products of centred rows of windows, divided by their traces."""
     product = centred_product(x)
     if torch.compiler.is_compiling() or not _in_range(product.detach()):
-        # to unit size first: amplitudes may be anything, and squares may leave the range of float32
+        # scale to unit amplitude first: squares may overflow or underflow in float32
         product = centred_product(x / x.detach().abs().amax((-2, -1), keepdim=True).clamp_min(_tiny(x)))
     trace = product.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
-    return product / trace.clamp_min(_tiny(x))  # a silent window gives 0, and then eps I
+    return product / trace.clamp_min(_tiny(x))  # 0 for a constant window, and eps I after regularisation
 
 
 class TokenMoments(nn.Module):
     r"""Second moments of tokens with their mean, (batch, channels, segments, width) -> (batch, m, n, n).
 
-    n is channels + 1.  The features of a token are divided into m groups of neighbours.  Every feature of every segment
-    in a group is a sample :math:`x` of the channels; divided by their root mean square and with a one appended, its
-    second moment is
+    n is channels + 1.  The features of a token are divided into m groups of consecutive features.  Every feature of
+    every segment in a group is one sample :math:`x` of the channels.  The samples are divided by their root mean
+    square, and a one is appended.  Their second moment is
 
     .. math:: \frac{1}{n} \begin{pmatrix} Σ + μ μ^⊤ & μ \\ μ^⊤ & 1 \end{pmatrix},
 
-    a matrix of trace one that holds mean and covariance of the group and is positive definite where Σ is.  It is shrunk
-    to :math:`(1 - ρ) P + ρ I / n` and lifted by :math:`ε I`.
+    a matrix P of trace one that contains mean and covariance of the group and is positive definite if Σ is.  It is
+    regularised to :math:`(1 - ρ) P + ρ I / n + ε I`.
 
     Parameters
     ----------
     n_groups : int
-        m, a divisor of the width.
+        Number m of groups, a divisor of the width.
     eps : float
-        Added to the diagonal.
+        Multiple ε of the identity that is added.
     shrinkage : float in [0, 1)
-        ρ.
+        Shrinkage ρ.
     """
 
     def __init__(self, n_groups: int, eps: float = 1e-5, shrinkage: float = 0.0) -> None:
@@ -206,7 +221,7 @@ class TokenMoments(nn.Module):
         self.n_groups, self.eps, self.shrinkage = n_groups, eps, shrinkage
 
     def extra_repr(self) -> str:
-        """What repr shows."""
+        """Describe the options for repr."""
         return f"n_groups={self.n_groups}, eps={self.eps:g}, shrinkage={self.shrinkage:g}"
 
     @full_precision

@@ -1,4 +1,4 @@
-"""Spatial and temporal filters (SFEM), computed as one correlation."""
+"""Spatial and temporal filters (SFEM), computed as a single correlation."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor, nn
 
 from gbwatt._validation import check_at_least, check_same_kind
 from gbwatt.errors import ShapeError
-from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
+from gbwatt.geometry._context import apply, differentiable_once, full_precision
 from gbwatt.nn import _native
 
-#: What an operation of a Fourier transform costs in operations of a convolution, as measured on the CPU.
+#: Cost of an operation of a Fourier transform relative to one of a convolution, measured on the CPU.
 _TRANSFORM = 3.0
 
 
 def correlate(x: Tensor, kernel: Tensor, padding: int, bias: Tensor | None = None) -> Tensor:
     """``y[b, o, t] = bias[o] + Σ_i,s kernel[o, i, s] x[b, i, t + s - padding]``, with zeros around the epochs.
 
-    (batch, n_in, times), (n_out, n_in, length) -> (batch, n_out, times + 2 padding - length + 1), as by ``conv1d``.
-    A kernel with one input more than x has the constant 1, between the same zeros, for it; only such a one has a bias.
-    The result is the same to rounding whether it comes from the compiled filters, from spectra or from ``conv1d``.
+    (batch, n_in, times), (n_out, n_in, length) -> (batch, n_out, times + 2 padding - length + 1), as ``conv1d``.
+    If the kernel has one input more than x, this input is the constant 1, between the same zeros; a bias requires it.
+    The compiled filters, Fourier transforms and ``conv1d`` give the same result up to rounding.
     """
     if _native.supports_filters(x, kernel, padding):
         return apply(_Correlation, x, kernel, bias, padding)
@@ -34,12 +34,12 @@ def correlate(x: Tensor, kernel: Tensor, padding: int, bias: Tensor | None = Non
 
 
 def normalised_correlation(x: Tensor, kernel: Tensor, padding: int, bias: Tensor, norm: nn.BatchNorm1d) -> Tensor:
-    """``norm(correlate(x, kernel, padding, bias))``, for a kernel with a constant input; updates what norm tracks."""
+    """``norm(correlate(x, kernel, padding, bias))`` for a kernel with a constant input; updates running statistics."""
     if not (_native.supports_filters(x, kernel, padding) and _is_plain(norm, x)):
         out: Tensor = norm(correlate(x, kernel, padding, bias))
         return out
     if not norm.training:
-        assert norm.running_mean is not None  # in a plain normalisation; said for the type checker
+        assert norm.running_mean is not None  # true if _is_plain; for the type checker
         assert norm.running_var is not None
         scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
         return correlate(x, kernel * scale[:, None, None], padding, scale * (bias - norm.running_mean) + norm.bias)
@@ -52,8 +52,8 @@ def normalised_correlation(x: Tensor, kernel: Tensor, padding: int, bias: Tensor
 
 
 def update(norm: nn.BatchNorm1d, mean: Tensor, var: Tensor, samples: int) -> None:
-    """Let running statistics see those of a batch, as ``norm`` itself would."""
-    # all there in a plain normalisation; said for the type checker
+    """Update the running statistics with those of a batch, as ``norm`` itself does."""
+    # true if _is_plain; for the type checker
     assert norm.running_mean is not None
     assert norm.running_var is not None
     assert norm.num_batches_tracked is not None
@@ -65,10 +65,10 @@ def update(norm: nn.BatchNorm1d, mean: Tensor, var: Tensor, samples: int) -> Non
 
 
 def _is_plain(norm: nn.BatchNorm1d, x: Tensor) -> bool:
-    """Whether norm does what its class says, in the precision of x, with no one watching; a variance needs samples."""
-    watched = norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks or norm._backward_pre_hooks
+    """Whether norm is a standard BatchNorm1d without hooks, in the dtype of x, and there is more than one sample."""
+    hooks = norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks or norm._backward_pre_hooks
     usual = norm.affine and norm.track_running_stats and norm.momentum is not None and norm.weight.dtype == x.dtype
-    return type(norm) is nn.BatchNorm1d and usual and not watched and x.shape[0] * x.shape[2] > 1
+    return type(norm) is nn.BatchNorm1d and usual and not hooks and x.shape[0] * x.shape[2] > 1
 
 
 class _Correlation(torch.autograd.Function):
@@ -95,7 +95,7 @@ class _Correlation(torch.autograd.Function):
 
 
 class _NormalisedCorrelation(torch.autograd.Function):
-    """The batch normalisation of :func:`correlate`, and the means and variances (n_out, 2) that it is by."""
+    """Batch normalisation of :func:`correlate`, and its means and variances (n_out, 2)."""
 
     @staticmethod
     def forward(
@@ -121,7 +121,7 @@ class _NormalisedCorrelation(torch.autograd.Function):
         in_kernel = None
         if ctx.needs_input_grad[1]:
             in_kernel = _native.filter_gradient(x, grad, kernel, ctx.padding, y, coefficients)
-        # what the bias adds is taken out again
+        # the normalisation removes the bias
         return in_x, in_kernel, torch.zeros_like(bias), in_weight, in_shift, None, None
 
 
@@ -132,12 +132,12 @@ def _in_epochs(grad: Tensor, x: Tensor, kernel: Tensor, padding: int) -> Tensor:
 
 
 def _correlate_channels(x: Tensor, kernel: Tensor, padding: int) -> Tensor:
-    """The correlation by torch: where that takes fewer operations the sum over s becomes a product of spectra."""
+    """Correlation by torch, with Fourier transforms if that takes fewer operations."""
     if padding >= kernel.shape[-1] or not _fourier_is_faster(x, kernel):
         return nn.functional.conv1d(x, kernel, padding=padding)
     times, length = x.shape[-1], kernel.shape[-1]
     size = _smooth(times + length - 1)
-    # contiguous: a product of many small complex matrices would copy each by itself
+    # contiguous: otherwise the product of many small complex matrices copies each of them
     spectrum = torch.fft.rfft(x, size).permute(2, 0, 1).contiguous()  # (frequencies, batch, n_in)
     response = torch.fft.rfft(kernel.flip(-1), size).permute(2, 1, 0).contiguous()  # (frequencies, n_in, n_out)
     full: Tensor = torch.fft.irfft((spectrum @ response).permute(1, 2, 0), size)
@@ -146,8 +146,8 @@ def _correlate_channels(x: Tensor, kernel: Tensor, padding: int) -> Tensor:
 
 
 def _fourier_is_faster(x: Tensor, kernel: Tensor) -> bool:
-    """Whether operations are saved, on a device and in a precision where they are what counts."""
-    if torch.compiler.is_compiling():  # one graph for every size of a batch
+    """Whether Fourier transforms take fewer operations, on devices and dtypes where this determines the speed."""
+    if torch.compiler.is_compiling():  # the graph must not depend on the batch size
         return False
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
         return False
@@ -159,7 +159,7 @@ def _fourier_is_faster(x: Tensor, kernel: Tensor) -> bool:
 
 
 def _smooth(least: int) -> int:
-    """The smallest number from ``least`` on without prime factors above 5: transforms of such lengths are fast."""
+    """Smallest number from ``least`` on without prime factors above 5, for which transforms are fast."""
     size = least
     while not _is_smooth(size):
         size += 1
@@ -174,7 +174,7 @@ def _is_smooth(number: int) -> bool:
 
 
 class _Filters(nn.Module):
-    """The parameters of filters over channels, then over time, and of the normalisation after each."""
+    """Parameters of spatial filters, temporal filters, and the batch normalisation after each."""
 
     def __init__(
         self, n_chans: int, n_spatial: int, n_temporal: int, kernel: int, branches: int, shared: bool, padded: bool
@@ -197,40 +197,48 @@ class _Filters(nn.Module):
         self.temporal_norm = nn.BatchNorm1d(branches * n_temporal)
 
     def _require(self, x: Tensor) -> None:
-        """Check epochs (batch, n_chans, n_times): filters that do not pad need as many samples as the kernel has."""
+        """Check epochs (batch, n_chans, n_times); without padding they must be at least as long as the kernel."""
         check_same_kind(weight=self.spatial.weight, x=x)
         if x.ndim != 3 or x.shape[1] != self.spatial.in_channels or x.shape[2] == 0:
-            raise ShapeError(f"'x' {tuple(x.shape)} does not hold epochs (batch, {self.spatial.in_channels}, n_times).")
+            raise ShapeError(
+                f"'x' {tuple(x.shape)} does not contain epochs (batch, {self.spatial.in_channels}, n_times)."
+            )
         kernel = self.temporal.kernel_size[0]
         if self.temporal.padding[0] == 0 and x.shape[2] < kernel:
             raise ShapeError(
                 f"'x' {tuple(x.shape)} has epochs of {x.shape[2]} samples, but filters of {kernel} samples without "
-                f"padding require at least {kernel}; give longer epochs, or lower kernel."
+                f"padding require at least {kernel}; use longer epochs or a shorter kernel."
             )
 
 
 class SpatioTemporalFeatures(_Filters):
-    """Linear filters over channels, then over time, each followed by batch normalisation.
-
-    All but the last normalisation is computed as one correlation of the epochs.  ``torch.autocast`` has no influence:
-    covariances need features in full precision.
+    """Spatial filters, then temporal filters, each followed by batch normalisation.
 
     (batch, n_chans, n_times) -> (batch, branches, n_temporal, times), where times is n_times, plus one if the kernel
-    is even: there is half a kernel of zeros at either end.
+    is even: epochs are padded with half a kernel of zeros at either end.
+
+    Everything except the last normalisation is computed as one correlation of the epochs.  ``torch.autocast`` has no
+    effect, because covariances need features in full precision.
 
     Parameters
     ----------
     n_chans : int
+        Number of channels.
     n_spatial : int
-        Spatial filters, of each branch unless ``shared``.
+        Number of spatial filters: of each branch, or of all branches together if ``shared``.
     n_temporal : int
-        Temporal filters of each branch.
+        Number of temporal filters of each branch.
     kernel : int
-        Length of the temporal filters, in samples.
+        Length of the temporal filters in samples.
     branches : int
-        Parallel sets of filters.
+        Number of parallel sets of filters.
     shared : bool
-        Whether all branches start from the same spatial filters.
+        Whether all branches use the same spatial filters.
+
+    Examples
+    --------
+    >>> SpatioTemporalFeatures(n_chans=8, n_spatial=16, n_temporal=10, kernel=25)(torch.randn(4, 8, 125)).shape
+    torch.Size([4, 1, 10, 125])
     """
 
     def __init__(
@@ -242,26 +250,26 @@ class SpatioTemporalFeatures(_Filters):
     def forward(self, x: Tensor) -> Tensor:
         """Filter epochs (batch, n_chans, n_times)."""
         bias, padding = self.temporal.bias, self.temporal.kernel_size[0] // 2
-        assert bias is not None  # by construction; said for the type checker
+        assert bias is not None  # by construction; for the type checker
         self._require(x)
         kernel = self._kernel(self._spatial_affine(x))
         y: Tensor = normalised_correlation(x, kernel, padding, bias, self.temporal_norm)
         return y.unflatten(1, (self.branches, -1))  # type: ignore[no-any-return]
 
     def _kernel(self, affine: Tensor) -> Tensor:
-        """The temporal filters of the normalised spatial ones as one kernel (outputs, n_chans + 1, length).
+        """Spatial and temporal filters combined into one kernel (outputs, n_chans + 1, length).
 
-        Nothing between the two convolutions is non-linear, so the product of the filters acts on the channels, and on
-        a constant, which makes the offsets of the spatial filters and stops at either end of the epochs.
+        The two convolutions are linear, so that the product of the filters can be applied to the channels and to a
+        constant, which represents the offsets of the spatial filters and is zero outside of the epochs.
         """
         weight, groups = self.temporal.weight, self.temporal.groups
         spatial = affine.view(groups, 1, -1, affine.shape[1])
         return (spatial.mT @ weight.reshape(groups, -1, *weight.shape[1:])).flatten(0, 1)
 
     def _spatial_affine(self, x: Tensor) -> Tensor:
-        """The normalised spatial filters (groups * n_spatial, n_chans + 1), with their offsets in the last column."""
+        """Normalised spatial filters (groups * n_spatial, n_chans + 1), with offsets in the last column."""
         weight, bias, norm = self.spatial.weight[..., 0], self.spatial.bias, self.spatial_norm
-        assert bias is not None  # all there by construction; said for the type checker
+        assert bias is not None  # by construction; for the type checker
         assert norm.running_mean is not None
         assert norm.running_var is not None
         mean, var = norm.running_mean, norm.running_var
@@ -273,15 +281,15 @@ class SpatioTemporalFeatures(_Filters):
 
 
 class ActivatedFeatures(_Filters):
-    """Filters over channels, then over time, each followed by batch normalisation and an exponential linear unit.
+    """Spatial filters, then temporal filters, each followed by batch normalisation and an exponential linear unit.
 
-    (batch, n_chans, n_times) -> (batch, branches, n_temporal, n_times - kernel + 1): the epochs are not padded.
-    ``torch.autocast`` has no influence.
+    (batch, n_chans, n_times) -> (batch, branches, n_temporal, n_times - kernel + 1): epochs are not padded.
+    ``torch.autocast`` has no effect.
 
     Parameters
     ----------
     n_chans, n_spatial, n_temporal, kernel, branches, shared
-        As in :class:`SpatioTemporalFeatures`; the parameters have the same names and shapes.
+        As in :class:`SpatioTemporalFeatures`; weights have the same names and shapes.
     """
 
     def __init__(
@@ -298,18 +306,18 @@ class ActivatedFeatures(_Filters):
         return x.unflatten(1, (self.branches, -1))  # type: ignore[no-any-return]
 
     def _filtered(self, x: Tensor) -> Tensor:
-        """The temporal filters; one group of them by :func:`correlate`, several times as fast on a CPU."""
+        """Apply the temporal filters; a single group by :func:`correlate`, which is faster on a CPU."""
         if self.temporal.groups > 1:
             y: Tensor = self.temporal(x)
             return y
-        assert self.temporal.bias is not None  # by construction; said for the type checker
+        assert self.temporal.bias is not None  # by construction; for the type checker
         return correlate(x, self.temporal.weight, 0) + self.temporal.bias[:, None]
 
 
 def _statistics(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of ``weight x + bias`` over batch and time.
 
-    They follow from the covariance of the channels, in float64: a filter may take out most of what the channels share.
+    They are computed from the covariance of the channels in float64, because filters may cancel most of the variance.
     """
     w, moments = weight.double(), _moments(x)
     covariance, centre = moments[:, :-1], moments[:, -1]
@@ -319,7 +327,7 @@ def _statistics(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor
 
 
 def _moments(x: Tensor) -> Tensor:
-    """Means over batch and time of products of channels, and of channels in the last column, in float64.
+    """Means over batch and time of products of channels, and of the channels in the last column, in float64.
 
     (batch, n, times) -> (n, n + 1)
     """

@@ -1,14 +1,16 @@
-"""The optimiser: Riemannian Adam, with weight decay where it has a meaning."""
+"""Optimisers: Riemannian Adam, and the groups of parameters with their learning rates and weight decay."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim.adam import adam
 
-from gbwatt.nn.manifolds import RiemannianAdam, on_manifold
+from gbwatt.errors import ParameterError
+from gbwatt.nn.manifolds import Geometry, geometry_of, geoopt, on_manifold
 
 __all__ = ["RiemannianAdam", "make_optimizer", "parameter_groups"]
 
@@ -22,49 +24,228 @@ def parameter_groups(
     lr: float | None = None,
     decay_vectors: bool = True,
 ) -> list[dict[str, Any]]:
-    """Trainable parameters in groups, by stage and by whether weight decay applies.
+    """Group the trainable parameters of a model by stage, and within a stage by weight decay.
 
-    Weight decay does not apply to parameters on a manifold, where zero is not a point, and to those that a module names
-    in its attribute ``undecayed``.
+    Weight decay does not apply to parameters on a manifold, where zero has no special meaning, nor to parameters that
+    their module names in its attribute ``undecayed``.
 
     Parameters
     ----------
     model : nn.Module
     weight_decay : float
     stages : sequence of sequences of parameters, optional
-        Parameters from input to output; by default all parameters form one stage.
+        Parameters from input to output, in stages of equal depth.  Parameters in no stage are left out.  By default,
+        all parameters of the model are one stage.
     stage_decay : float
-        Ratio of the learning rate of a stage to that of the next one.
+        Factor from the learning rate of a stage to that of the stage before it (layer-wise learning-rate decay);
+        requires ``lr``.
     lr : float, optional
-        Learning rate of the last stage; without it, groups have no learning rate of their own.
+        Learning rate of the last stage.
     decay_vectors : bool
-        Whether weight decay applies to parameters with fewer than two dimensions.
+        Whether weight decay applies to parameters with fewer than two axes, such as biases.
 
     Returns
     -------
     list of dict
-        Groups for an optimiser, in the order of the stages; within a stage, the group with weight decay comes first.
+        Groups for an optimiser with the keys "params" and "weight_decay" and, if ``lr`` is given, "lr" and "scale",
+        the ratio of "lr" to ``lr``.  The groups are in the order of the stages, with weight decay before without; empty
+        groups are left out.  Saved optimiser states depend on this order.
+
+    Raises
+    ------
+    ParameterError
+        If ``stage_decay`` is given without ``lr``.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    >>> stages = [list(layer.parameters()) for layer in model]
+    >>> groups = parameter_groups(model, 0.1, stages=stages, stage_decay=0.5, lr=1e-2, decay_vectors=False)
+    >>> for group in groups:
+    ...     print([tuple(p.shape) for p in group["params"]], group["weight_decay"], group["lr"])
+    [(3, 2)] 0.1 0.005
+    [(3,)] 0.0 0.005
+    [(1, 3)] 0.1 0.01
+    [(1,)] 0.0 0.01
     """
-    undecayed = {id(getattr(m, name, None)) for m in model.modules() for name in getattr(m, "undecayed", ())}
-    stages = [list(model.parameters())] if stages is None else stages
-    groups = []
-    for distance, stage in zip(range(len(stages) - 1, -1, -1), stages, strict=True):
-        split: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+    if lr is None and stage_decay != 1:
+        raise ParameterError(f"stage_decay={stage_decay} requires lr, the learning rate of the last stage.")
+    if stages is None:
+        stages = [list(model.parameters())]
+    undecayed = {id(getattr(module, name, None)) for module in model.modules() for name in _undecayed_names(module)}
+    groups: list[dict[str, Any]] = []
+    seen: set[int] = set()
+    for depth, stage in enumerate(stages):
+        scale = stage_decay ** (len(stages) - 1 - depth)
+        rate = {} if lr is None else {"lr": lr * scale, "scale": scale}
+        decayed: list[nn.Parameter] = []
+        free: list[nn.Parameter] = []
         for p in stage:
-            if p.requires_grad:
-                decays = (decay_vectors or p.ndim > 1) and not on_manifold(p) and id(p) not in undecayed
-                split[decays].append(p)
-        rate = {} if lr is None else {"lr": lr * stage_decay**distance}
-        for decays, parameters in split.items():
-            groups.append({"params": parameters, "weight_decay": weight_decay if decays else 0.0, **rate})
+            if p.requires_grad and id(p) not in seen:
+                seen.add(id(p))
+                exempt = on_manifold(p) or id(p) in undecayed or (p.ndim < 2 and not decay_vectors)
+                (free if exempt else decayed).append(p)
+        groups += [
+            {"params": decayed, "weight_decay": weight_decay, **rate},
+            {"params": free, "weight_decay": 0.0, **rate},
+        ]
     return [group for group in groups if group["params"]]
 
 
-def make_optimizer(model: nn.Module, lr: float, weight_decay: float) -> torch.optim.Optimizer:
-    """Riemannian Adam for a model.
+def _undecayed_names(module: nn.Module) -> Sequence[str]:
+    names: Sequence[str] = getattr(module, "undecayed", ())
+    return names
+
+
+def make_optimizer(model: nn.Module, lr: float, weight_decay: float) -> RiemannianAdam:
+    """Create the optimiser of a model: Riemannian Adam with the groups of :func:`parameter_groups`.
+
+    Parameters
+    ----------
+    model : nn.Module
+    lr, weight_decay : float
+
+    Returns
+    -------
+    RiemannianAdam
+
+    Examples
+    --------
+    >>> from gbwatt.nn import BiMap
+    >>> [group["weight_decay"] for group in make_optimizer(BiMap(4, 2), lr=1e-3, weight_decay=0.1).param_groups]
+    [0.0]
+    """
+    return RiemannianAdam(parameter_groups(model, weight_decay), lr=lr)
+
+
+class RiemannianAdam(geoopt.optim.RiemannianAdam):  # type: ignore[misc]
+    """Riemannian Adam [1]_, with the arguments, state and results of geoopt's, but fewer operations.
+
+    All Euclidean parameters are updated together by torch's fused Adam, and so are all parameters of the same shape on
+    the same manifold.  Gradients are not changed.
 
     References
     ----------
     .. [1] G. Bécigneul and O.-E. Ganea, "Riemannian adaptive optimization methods", ICLR 2019.
     """
-    return RiemannianAdam(parameter_groups(model, weight_decay), lr=lr)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update all parameters that have a gradient.
+
+        Parameters
+        ----------
+        closure : callable, optional
+            Evaluates the model, and returns the loss.
+
+        Returns
+        -------
+        The result of ``closure``, or None.
+        """
+        loss = None if closure is None else closure()
+        with torch.no_grad():
+            for group in self.param_groups:
+                self._step(group)
+        return loss
+
+    def _step(self, group: dict[str, Any]) -> None:
+        batches: dict[Any, list[_Update]] = {}
+        for p in group["params"]:
+            if p.grad is not None:
+                update = self._update(p, group["amsgrad"])
+                batches.setdefault(update.kind(), []).append(update)
+        for (geometry, *_), updates in batches.items():
+            _step_on_manifold(group, updates, geometry) if geometry else _step_euclidean(group, updates)
+        every = group["stabilize"]
+        if every is not None and any(u.state["step"] % every == 0 for updates in batches.values() for u in updates):
+            self.stabilize_group(group)
+
+    def _update(self, p: Tensor, amsgrad: bool) -> _Update:
+        """A parameter, its gradient and its state, which is created if needed; counts the step."""
+        grad, state = p.grad, self.state[p]
+        if grad is None or grad.is_sparse:
+            raise RuntimeError("RiemannianAdam does not support sparse gradients; build the layer with sparse=False.")
+        if not state:
+            names = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if amsgrad else ("exp_avg", "exp_avg_sq")
+            state.update({"step": 0, **{name: torch.zeros_like(p) for name in names}})
+        state["step"] = int(state["step"]) + 1  # a tensor if torch loaded the state
+        if grad.stride() != p.stride():  # the fused code requires equal layouts
+            grad = torch.empty_like(p).copy_(grad)
+        return _Update(p, grad, state)
+
+
+class _Update(NamedTuple):
+    """A parameter to be updated."""
+
+    point: Tensor
+    grad: Tensor
+    state: dict[str, Any]
+
+    def kind(self) -> tuple[Any, ...]:
+        """Properties that parameters which are updated together share: the geometry first."""
+        p, geometry = self.point, geometry_of(self.point)
+        return geometry, geometry and p.shape, p.dtype, p.device, self.state["step"]
+
+
+def _step_euclidean(group: dict[str, Any], updates: list[_Update]) -> None:
+    """Adam for Euclidean parameters of one dtype and device after the same number of steps."""
+    points, grads, states = map(list, zip(*updates, strict=True))
+    largest = [state["max_exp_avg_sq"] for state in states] if group["amsgrad"] else []
+    averages = [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states], largest
+    rates = {name: group[name] for name in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
+    rates["beta1"], rates["beta2"] = group["betas"]
+    steps = torch.tensor(float(states[0]["step"]), device=points[0].device)
+    if all(map(_fusable, points)):
+        torch._fused_adam_(points, grads, *averages, [steps] * len(points), **rates)
+    else:  # this function counts the step itself
+        adam(points, grads, *averages, [steps - 1 for _ in points], **rates)
+
+
+def _fusable(point: Tensor) -> bool:
+    return point.is_contiguous() and point.is_floating_point() and point.device.type in ("cpu", "cuda")
+
+
+def _step_on_manifold(group: dict[str, Any], updates: list[_Update], geometry: Geometry) -> None:
+    """Riemannian Adam for parameters of one shape on the same manifold after the same number of steps."""
+    points, grads, states = zip(*updates, strict=True)
+    x, grad = torch.stack(points), torch.stack(grads)
+    if group["maximize"]:
+        grad = -grad
+    if group["weight_decay"]:
+        grad = grad.add(x, alpha=group["weight_decay"])
+    gradient, square = geometry.gradient(x, grad)
+    average = _stacked(states, "exp_avg").lerp_(gradient, 1 - group["betas"][0])
+    root = _squares(group, states, square).sqrt()
+    first, second = (1 - beta ** states[0]["step"] for beta in group["betas"])  # the averages start at 0
+    u = average / root.add_(second**0.5 * group["eps"]) * (-(second**0.5) / first * group["lr"])
+    y, transported = geometry.move(x, u, average)
+    average.copy_(transported)
+    torch._foreach_copy_(points, y.unbind())
+
+
+def _squares(group: dict[str, Any], states: Sequence[dict[str, Any]], square: Tensor) -> Tensor:
+    """Average of squared norms, or the largest average so far with AMSGrad."""
+    beta = group["betas"][1]
+    squares = _stacked(states, "exp_avg_sq").mul_(beta).add_(square, alpha=1 - beta)
+    if not group["amsgrad"]:
+        return squares
+    largest = _stacked(states, "max_exp_avg_sq")
+    return torch.maximum(largest, squares, out=largest)
+
+
+def _stacked(states: Sequence[dict[str, Any]], name: str) -> Tensor:
+    """Entries of several states as one tensor; afterwards they are views of its slices."""
+    entries = [state[name] for state in states]
+    whole: Tensor | None = entries[0]._base
+    if whole is None or not _are_slices(entries, whole):
+        whole = torch.stack(entries)
+        for state, entry in zip(states, whole.unbind(), strict=True):
+            state[name] = entry
+    return whole
+
+
+def _are_slices(entries: Sequence[Tensor], whole: Tensor) -> bool:
+    """Whether the entries are exactly the slices of a tensor, in this order."""
+    size = entries[0].numel()
+    return whole.shape == (len(entries), *entries[0].shape) and all(
+        entry._base is whole and entry.storage_offset() == number * size for number, entry in enumerate(entries)
+    )

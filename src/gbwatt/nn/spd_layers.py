@@ -1,4 +1,4 @@
-"""Layers of SPD matrices: bilinear maps, batch normalisation, eigenvalue rectification, embedding (MEEM)."""
+"""Layers of SPD matrices: bilinear map, batch normalisation, eigenvalue rectification and embedding (MEEM)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from gbwatt._validation import check_at_least, check_same_kind, check_square
 from gbwatt.errors import ParameterError, ShapeError
 from gbwatt.geometry import AffineInvariant, _native
-from gbwatt.geometry._autograd import apply, differentiable_once, full_precision
+from gbwatt.geometry._context import apply, differentiable_once, full_precision
 from gbwatt.geometry.linalg import LOG, LOG_REEIG, REEIG, congruence, in_range, invsqrtm, spectral, sqrtm
 from gbwatt.geometry.symmetric import symmetric_part, vech
 from gbwatt.nn.manifolds import positive_definite, stiefel
 
 
 class _Map(torch.autograd.Function):
-    """``Wᵀ X W``, by the kernel."""
+    """``Wᵀ X W`` by the compiled kernel."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
@@ -33,11 +33,21 @@ class _Map(torch.autograd.Function):
 
 
 class BiMap(nn.Module):
-    r"""Reduction :math:`X ↦ W^⊤ X W`, (..., n, n) -> (..., k, k), with W (n, k) on the Stiefel manifold [1]_.
+    r"""Bilinear map :math:`X ↦ W^⊤ X W`, (..., n, n) -> (..., k, k), with W (n, k) on the Stiefel manifold [1]_.
+
+    Parameters
+    ----------
+    n, k : int
+        Sizes of the input and output matrices, k ≤ n.
 
     References
     ----------
     .. [1] Z. Huang, L. Van Gool, "A Riemannian network for SPD matrix learning", AAAI 2017.
+
+    Examples
+    --------
+    >>> BiMap(4, 2)(torch.eye(4).expand(3, 4, 4)).shape
+    torch.Size([3, 2, 2])
     """
 
     def __init__(self, n: int, k: int) -> None:
@@ -46,7 +56,7 @@ class BiMap(nn.Module):
         check_at_least("k", k, 1)
         if not 1 <= k <= n:
             raise ParameterError(
-                f"k={k} must be between 1 and n={n}: a map with orthonormal columns cannot raise the dimension."
+                f"k={k} must be between 1 and n={n}: a map with orthonormal columns cannot increase the dimension."
             )
         self.weight = stiefel(n, k)
 
@@ -57,7 +67,7 @@ class BiMap(nn.Module):
         x = symmetric_part("x", x)
         if x.shape[-1] != len(self.weight):
             raise ShapeError(
-                f"'x' {tuple(x.shape)} does not fit a map of {len(self.weight)}x{len(self.weight)} matrices; build "
+                f"'x' {tuple(x.shape)} does not fit a map of {len(self.weight)}x{len(self.weight)} matrices; use "
                 f"BiMap(n={x.shape[-1]}, k)."
             )
         if _native.supports(x):
@@ -68,18 +78,19 @@ class BiMap(nn.Module):
 class SPDBatchNorm(nn.Module):
     r"""Affine-invariant batch normalisation, (batch, ..., k, k) -> (batch, ..., k, k) [1]_.
 
-    Matrices are moved so that their mean G becomes the learnt B:
-    :math:`X ↦ B^{1/2} G^{-1/2} X G^{-1/2} B^{1/2}`.  In training G is the Karcher mean of the batch, treated as a
-    constant, and the running mean moves towards it along the geodesic; in evaluation G is the running mean.
+    Matrices are transported so that their mean G becomes a trained matrix B:
+    :math:`X ↦ B^{1/2} G^{-1/2} X G^{-1/2} B^{1/2}`.  In training, G is the Karcher mean of the batch, treated as a
+    constant, and the running mean moves towards it along the geodesic.  In evaluation, G is the running mean.
 
-    The Karcher mean is converged.  The authors' program takes one step of the Karcher flow from the arithmetic mean
-    instead, which is near the mean for matrices that are near each other, and not for others.
+    The Karcher mean is iterated to convergence.  The authors' code takes a single step of the Karcher flow from the
+    arithmetic mean, which is accurate only for matrices that are close to each other.
 
     Parameters
     ----------
     k : int
+        Size of the matrices.
     momentum : float in (0, 1]
-        How far the running mean moves in each step.
+        Fraction of the geodesic to the batch mean by which the running mean moves in each step.
 
     References
     ----------
@@ -119,7 +130,13 @@ def _threshold(eps: float) -> float:
 
 
 class ReEig(nn.Module):
-    r"""Rectification :math:`U \max(ε, Λ) U^⊤` of the eigenvalues, (..., k, k) -> (..., k, k)."""
+    r"""Eigenvalue rectification :math:`U \max(ε, Λ) U^⊤`, (..., k, k) -> (..., k, k).
+
+    Parameters
+    ----------
+    eps : float
+        Threshold ε.
+    """
 
     def __init__(self, eps: float = 1e-5) -> None:
         super().__init__()
@@ -141,14 +158,19 @@ class LogEig(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Upper triangles of a sequence in one vector, (batch, m, k, k) -> (batch, m * k * (k + 1) / 2).
+    """Upper triangles of a sequence as one vector, (batch, m, k, k) -> (batch, m * k * (k + 1) / 2).
 
     Parameters
     ----------
     logarithm : bool
-        Take :class:`ReEig` and :class:`LogEig` first, in one decomposition.
+        Whether to apply :class:`ReEig` and :class:`LogEig` first, in one decomposition.
     eps : float
         Threshold of the rectification.
+
+    Examples
+    --------
+    >>> Embedding()(torch.eye(3).expand(2, 5, 3, 3)).shape
+    torch.Size([2, 30])
     """
 
     def __init__(self, logarithm: bool = True, eps: float = 1e-5) -> None:
@@ -156,7 +178,7 @@ class Embedding(nn.Module):
         self.logarithm, self.eps = logarithm, _threshold(eps)
 
     def extra_repr(self) -> str:
-        """What repr shows."""
+        """Describe the options for repr."""
         return f"eps={self.eps:g}" if self.logarithm else "logarithm=False"
 
     @full_precision

@@ -1,14 +1,15 @@
-"""The compiled linear algebra of small matrices, where it could be built.
+"""Binding of the compiled linear algebra of small matrices.
 
-The extension ``_jacobi`` is plain C and optional: without a compiler the package installs all the same and the callers
-of these functions take their torch path, with the same results.
+The extension ``_jacobi`` is written in C and optional.  Without it, callers use torch instead, with the same results.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import warnings
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,28 +19,59 @@ from torch import Tensor
 from gbwatt._validation import broadcast_shape, check_one_of
 from gbwatt.errors import MismatchError, ParameterError, ShapeError
 
-_jacobi: Any
-try:
-    from gbwatt.geometry._native import _jacobi
-except ImportError:  # no compiler when the package was installed: torch does the work
-    _jacobi = None
-
-MAX_SIZE = 64  # about where LAPACK, which blocks larger matrices better, catches up
-BLOCK = 16  # matrices that the kernel works on at a time
+INTERFACE = 1  # of _jacobi, as in _jacobi.c; increase both when arguments or results of a function change
+MAX_SIZE = 64  # of matrices; LAPACK is as fast for larger ones
+BLOCK = 16  # matrices that the kernel computes together
 _REAL = (torch.float32, torch.float64)
 
-#: Environment variable that forces the instruction set of the kernels, and its values.
+#: Environment variable that selects the instruction set of the kernels, and its values.
 CAPABILITY = "GBWATT_CPU_CAPABILITY"
 LEVELS = ("default", "avx2")
 
 
+def load_kernel(module: str, interface: int) -> Any:
+    """Import a compiled kernel and select its instruction set.
+
+    Parameters
+    ----------
+    module : str
+        Name of the extension module.
+    interface : int
+        Number of the interface for which the binding is written.
+
+    Returns
+    -------
+    module or None
+        None if the kernel was not built, or if it was built from another version of the sources.
+
+    Warns
+    -----
+    RuntimeWarning
+        If the number of its interface differs: its functions would be called with wrong arguments.
+    """
+    try:
+        kernel = import_module(module)
+    except ImportError:
+        kernel = None
+    if kernel is not None and getattr(kernel, "INTERFACE", None) != interface:
+        warnings.warn(
+            f"{module}: the compiled kernels are from another version of gbwatt; run `pip install .` or `make` again. "
+            "Until then gbwatt uses torch instead, which is slower.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        kernel = None
+    force_level(kernel)
+    return kernel
+
+
 def force_level(kernel: Any) -> None:
-    """Let a kernel use the instruction set that ``GBWATT_CPU_CAPABILITY`` names; without it, it has chosen the best.
+    """Make a kernel use the instruction set named by ``GBWATT_CPU_CAPABILITY``; without it, the best one is used.
 
     Raises
     ------
     ParameterError
-        If the name is unknown, or the processor lacks these instructions.
+        If the name is unknown or the processor lacks these instructions.
     """
     level = os.environ.get(CAPABILITY)
     if not level:
@@ -55,16 +87,16 @@ def force_level(kernel: Any) -> None:
     kernel.set_level(level)
 
 
-force_level(_jacobi)
+_jacobi = load_kernel("gbwatt.geometry._native._jacobi", INTERFACE)
 
 
 def available() -> bool:
-    """Whether the compiled kernel was built with the package."""
+    """Whether the compiled kernel is used."""
     return _jacobi is not None
 
 
 def supports(f: Tensor) -> bool:
-    """Whether the compiled kernel takes these matrices: small, real, dense, on the CPU."""
+    """Whether the compiled kernel accepts these matrices: small, real, dense, on the CPU."""
     return (
         _jacobi is not None
         and f.is_cpu
@@ -74,21 +106,21 @@ def supports(f: Tensor) -> bool:
     )
 
 
-# --------------------------------------------------------------------------------------- the boundary of the kernels
+# --------------------------------------------------------------------------------------------- arguments of the kernels
 
 
 def arrays(*tensors: Tensor | None) -> list[tuple[int, int]]:
-    """Address and number of bytes of contiguous arrays, as the kernels take them; zeros for None."""
+    """Addresses and numbers of bytes of contiguous arrays, which the kernels expect; zeros for None."""
     try:
         return [(0, 0) if x is None else (x.data_ptr(), x.nbytes) for x in tensors]
     except RuntimeError as error:
         raise MismatchError(
-            "an array has no memory that a kernel could read; dense tensors on the CPU are required."
+            "an array has no memory that a kernel can read; dense tensors on the CPU are required."
         ) from error
 
 
 def dense(name: str, x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """``x``, contiguous, if it is on the CPU and has this shape and dtype; an error otherwise."""
+    """Return ``x``, contiguous; raise an error unless it is on the CPU and has this shape and dtype."""
     if x.shape != shape:
         raise ShapeError(f"'{name}' has shape {tuple(x.shape)}, but {tuple(shape)} is required.")
     if x.dtype is not dtype or not x.is_cpu:
@@ -106,7 +138,7 @@ def _contiguous(name: str, x: Tensor) -> Tensor:
 
 
 def _matrices(name: str, x: Tensor, ndim: int = 2) -> Tensor:
-    """``x`` (..., k, k), contiguous, if the kernel takes it; an error otherwise."""
+    """Return ``x`` (..., k, k), contiguous; raise an error unless the kernel accepts it."""
     shape = x.shape
     if len(shape) < ndim or not 0 < shape[-1] == shape[-2] <= MAX_SIZE:
         raise ShapeError(
@@ -119,7 +151,7 @@ def _matrices(name: str, x: Tensor, ndim: int = 2) -> Tensor:
 
 
 def _points(name: str, x: Tensor) -> Tensor:
-    """``x`` (..., m, k, k) with at least one point, contiguous."""
+    """Return ``x`` (..., m, k, k), contiguous; raise an error if m is 0."""
     x = _matrices(name, x, 3)
     if x.shape[-3] == 0:
         raise ShapeError(f"'{name}' has shape {tuple(x.shape)}, but at least one point is required.")
@@ -127,14 +159,14 @@ def _points(name: str, x: Tensor) -> Tensor:
 
 
 def _groups(name: str, x: Tensor) -> Tensor:
-    """``x`` (r, m, k, k) with at least one point, contiguous."""
+    """Return ``x`` (r, m, k, k), contiguous; raise an error if m is 0."""
     if x.ndim != 4:
         raise ShapeError(f"'{name}' has shape {tuple(x.shape)}, but (r, m, k, k) is required.")
     return _points(name, x)
 
 
 def _count(x: Tensor) -> int:
-    """How many matrices there are."""
+    """Number of matrices."""
     return math.prod(x.shape[:-2])
 
 
@@ -157,7 +189,7 @@ def svd(f: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     Returns
     -------
     u, s, v, failed : Tensors of shape (..., k, k), (..., k), (..., k, k), (...)
-        ``failed`` marks singular or non-finite matrices, whose vectors are not to be trusted; it is None if there are
+        ``failed`` is a mask of singular or non-finite matrices, whose vectors are not accurate; None if there are
         none.
     """
     f = _matrices("f", f)
@@ -168,12 +200,12 @@ def svd(f: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
 
 
 def eigh(x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Eigenvalues and vectors of positive definite matrices (..., k, k), of which the lower half is read.
+    """Eigenvalues and eigenvectors of positive definite matrices (..., k, k); only the lower triangle is read.
 
     Returns
     -------
     values, u, failed : Tensors of shape (..., k), (..., k, k), (...)
-        ``failed`` marks those that are not positive definite; it is None if all are.
+        ``failed`` is a mask of matrices that are not positive definite; None if there are none.
     """
     x = _matrices("x", x)
     values, u, failed = x.new_empty(x.shape[:-1]), torch.empty_like(x), torch.empty(x.shape[:-2], dtype=torch.bool)
@@ -182,7 +214,7 @@ def eigh(x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
 
 
 def symmetric(x: Tensor) -> bool:
-    """Whether all matrices (..., k, k) are finite, and symmetric to the last bit."""
+    """Whether all matrices (..., k, k) are finite and exactly symmetric."""
     x = _matrices("x", x)
     return not _jacobi.symmetric(*arrays(x), *_sizes(x))
 
@@ -202,8 +234,8 @@ def bimap_adjoint(x: Tensor, w: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     n, k = w.shape
     grad = dense("grad", grad, (*x.shape[:-2], k, k), x.dtype)
     out, sums = torch.empty_like(x), x.new_empty(-(-_count(x) // BLOCK), n, k)
-    given = arrays(x, w, grad, out, sums)
-    _jacobi.map_adjoint(*given, n, _count(x), k, x.element_size(), torch.get_num_threads())
+    memory = arrays(x, w, grad, out, sums)
+    _jacobi.map_adjoint(*memory, n, _count(x), k, x.element_size(), torch.get_num_threads())
     return out, sums.sum(0)
 
 
@@ -215,7 +247,7 @@ def _map(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def compose(u: Tensor, s: Tensor) -> Tensor:
-    """``u diag(s) uᵀ``, for u (..., k, k) and s (..., k): symmetric to the last bit."""
+    """``u diag(s) uᵀ`` for u (..., k, k) and s (..., k), exactly symmetric."""
     u = _matrices("u", u)
     s = dense("s", s, u.shape[:-1], u.dtype)
     out = torch.empty_like(u)
@@ -223,7 +255,7 @@ def compose(u: Tensor, s: Tensor) -> Tensor:
     return out
 
 
-#: Functions whose derivative the kernel knows: powers, and the logarithm of what is above the parameter.
+#: Functions whose derivative the kernel computes: powers a^p, and log(max(a, p)).
 POWER, LOGARITHM = 0, 1
 
 
@@ -237,7 +269,7 @@ def derive(u: Tensor, values: Tensor, grad: Tensor, function: int, parameter: fl
 
 
 class Deformed(NamedTuple):
-    """Values of :func:`chart` and :func:`unchart`, with the eigenvectors and eigenvalues that they were made of."""
+    """Results of :func:`chart` and :func:`unchart`, with their eigenvectors and eigenvalues."""
 
     value: Tensor
     u: Tensor
@@ -247,7 +279,7 @@ class Deformed(NamedTuple):
 def chart(x: Tensor, c: Tensor, power: float, definite: bool) -> Deformed | None:
     """``c⁻¹ u diag(λ^power)`` for symmetric ``x = u diag(λ) uᵀ`` (..., k, k) and lower triangular ``c`` (k, k).
 
-    None if a matrix is not positive definite, or, if ``definite``, not far enough from singular.
+    None if a matrix is not positive definite or, if ``definite``, singular to working precision.
     """
     return _deform(_jacobi.chart, x, c, power, definite)
 
@@ -265,26 +297,31 @@ def _deform(job: Any, x: Tensor, c: Tensor, power: float, definite: bool) -> Def
     return None if failures else Deformed(value, u, eigenvalues)
 
 
-def chart_adjoint(_x: Tensor, found: Deformed, c: Tensor, power: float, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Derivatives in ``x``, ``c`` and the power of a function of :func:`chart` that is blind to turns of factors.
+def chart_adjoint(
+    _x: Tensor, deformed: Deformed, c: Tensor, power: float, grad: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Derivatives in ``x``, ``c`` and the power of a function of :func:`chart` that is invariant to rotated factors.
 
-    That in the power is one for each matrix, (...).
+    The derivative in the power is given for each matrix, (...).
     """
-    return _undeform(_jacobi.chart_adjoint, found.value, found, c, power, grad)
+    return _deform_adjoint(_jacobi.chart_adjoint, deformed.value, deformed, c, power, grad)
 
 
-def unchart_adjoint(a: Tensor, found: Deformed, c: Tensor, power: float, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Derivatives in ``a``, ``c`` and the power, one for each matrix, of what is made of :func:`unchart`."""
-    return _undeform(_jacobi.unchart_adjoint, a, found, c, power, grad)
+def unchart_adjoint(
+    a: Tensor, deformed: Deformed, c: Tensor, power: float, grad: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Derivatives in ``a``, ``c`` and the power of a function of :func:`unchart`, as :func:`chart_adjoint`."""
+    return _deform_adjoint(_jacobi.unchart_adjoint, a, deformed, c, power, grad)
 
 
-def _undeform(
-    job: Any, a: Tensor, found: Deformed, c: Tensor, power: float, grad: Tensor
+def _deform_adjoint(
+    job: Any, a: Tensor, deformed: Deformed, c: Tensor, power: float, grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     a = _matrices("a", a)
     shape, dtype = a.shape, a.dtype
     c, grad = dense("c", c, shape[-2:], dtype), dense("grad", grad, shape, dtype)
-    u, eigenvalues = dense("u", found.u, shape, dtype), dense("eigenvalues", found.eigenvalues, shape[:-1], dtype)
+    u = dense("u", deformed.u, shape, dtype)
+    eigenvalues = dense("eigenvalues", deformed.eigenvalues, shape[:-1], dtype)
     out, slopes = torch.empty_like(a), a.new_empty(shape[:-2])
     sums = a.new_empty(-(-slopes.numel() // BLOCK), *c.shape)
     job(*arrays(a, c, u, eigenvalues, grad, out, sums, slopes), power, *_sizes(a))
@@ -293,7 +330,7 @@ def _undeform(
 
 @lru_cache(maxsize=64)
 def _positions(shape: tuple[int, ...], batch: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Which of the matrices of a batch each of a larger one is; a tensor would depend on the mode it was made in."""
+    """Index of the source of each matrix of a broadcast batch; not a tensor, which may be bound to inference mode."""
     return np.broadcast_to(np.arange(math.prod(shape)).reshape(shape), batch).copy()
 
 
@@ -303,17 +340,17 @@ def procrustes(a: Tensor, b: Tensor, derive: bool) -> tuple[Tensor, Tensor | Non
     Returns
     -------
     square, in_a, in_b, failed : Tensors of shape (...), (..., k, k), (..., k, k), (...)
-        Half the derivatives in ``a`` and ``b``, ``a - b q`` and ``b - a qᵀ``; None if not ``derive``.  ``failed`` is
-        None if nothing did.
+        ``in_a`` and ``in_b`` are half the derivatives in ``a`` and ``b``, ``a - b q`` and ``b - a qᵀ``; None unless
+        ``derive``.  ``failed`` is None if no matrix failed.
     """
     a, batch = _matrices("a", a), broadcast_shape(a.shape[:-2], b.shape[:-2])
     b = dense("b", b, (*b.shape[:-2], *a.shape[-2:]), a.dtype)
     square, failed = a.new_empty(batch), torch.empty(batch, dtype=torch.bool)
     in_a, in_b = (a.new_empty(*batch, *a.shape[-2:]) if derive else None for _ in range(2))
     which = [torch.from_numpy(_positions(x.shape[:-2], batch)) for x in (a, b)]
-    given = arrays(a, b, *which, square, in_a, in_b, failed)
+    memory = arrays(a, b, *which, square, in_a, in_b, failed)
     sizes = (failed.numel(), a.shape[-1], a.element_size(), torch.get_num_threads())
-    bad = _jacobi.procrustes(*given, _count(a), _count(b), *sizes)
+    bad = _jacobi.procrustes(*memory, _count(a), _count(b), *sizes)
     return square, in_a, in_b, failed if bad else None
 
 
@@ -327,21 +364,21 @@ def bures_start(b: Tensor) -> Tensor | None:
 def bures_frames(n: Tensor, b: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
     """Frames ``nᵀ b_j = u diag(s) vᵀ`` of points, for ``n`` (..., k, k) and ``b`` (..., m, k, k).
 
-    If the points are turned by orthogonal matrices already, ``before``, ``v`` is that of what they were.
+    If the points are already rotated by orthogonal matrices ``before``, ``v`` is relative to the original points.
 
     Returns
     -------
-    u, v, turned, aligned : Tensors of shape (..., m, k, k)
-        ``turned`` are the points times ``v``, ``aligned`` the points times ``v uᵀ``.  None if a matrix was
+    u, v, rotated, aligned : Tensors of shape (..., m, k, k)
+        ``rotated`` are the points times ``v``, ``aligned`` the points times ``v uᵀ``.  None if a matrix was
         singular or not finite.
     """
     b = _points("b", b)
     shape, dtype = b.shape, b.dtype
     n = dense("n", n, (*shape[:-3], *shape[-2:]), dtype)
     before = None if before is None else dense("before", before, shape, dtype)
-    u, v, turned, aligned = (torch.empty_like(b) for _ in range(4))
-    given = arrays(n, b, before, u, v, turned, aligned)
-    return None if _jacobi.bures_frames(*given, shape[-3], *_sizes(b)) else (u, v, turned, aligned)
+    u, v, rotated, aligned = (torch.empty_like(b) for _ in range(4))
+    memory = arrays(n, b, before, u, v, rotated, aligned)
+    return None if _jacobi.bures_frames(*memory, shape[-3], *_sizes(b)) else (u, v, rotated, aligned)
 
 
 def bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -355,47 +392,48 @@ def bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tenso
 
     Returns
     -------
-    new, residual, turned, failed : Tensors of shape (r, k, k), (r,), (r, m, k, k), (r,)
-        ``turned`` are the points times their right singular vectors: a cheaper start of the next step.  ``failed`` is
-        None if nothing did.
+    new, residual, rotated, failed : Tensors of shape (r, k, k), (r,), (r, m, k, k), (r,)
+        ``rotated`` are the points times their right singular vectors, with which the next step is faster.  ``failed``
+        is None if no problem failed.
     """
     n, b, w = _problems(n, b, w)
     new, residual, failed = _results(n)
-    turned = torch.empty_like(b)
-    given = arrays(n, b, w, new, residual, turned, failed)
-    return new, residual, turned, failed if _jacobi.bures_step(*given, tolerance, b.shape[1], *_sizes(n)) else None
+    rotated = torch.empty_like(b)
+    memory = arrays(n, b, w, new, residual, rotated, failed)
+    return new, residual, rotated, failed if _jacobi.bures_step(*memory, tolerance, b.shape[1], *_sizes(n)) else None
 
 
-def bures_walk(
+def bures_iterate_in_frames(
     n: Tensor, b: Tensor, w: Tensor, u: Tensor, tolerance: float, max_steps: int, base: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The fixed point of :func:`bures_step`, in the frames of a point close by.
+    """The fixed point of :func:`bures_step`, computed in the frames of a nearby point, which are updated.
 
     Parameters
     ----------
     n, w : Tensors, shape (r, k, k), (r, m)
-        Where to start, and the weights.
+        First iterates, and weights.
     b, u : Tensors, shape (i, m, k, k)
-        Points that as many rows in a row share, and orthogonal matrices for which ``uᵀ nᵀ b`` is nearly diagonal.
+        Points, each shared by r / i consecutive rows, and orthogonal matrices for which ``uᵀ nᵀ b`` is nearly
+        diagonal.
     tolerance : float
         Relative residual of the fixed point.
     max_steps : int
-        Steps after which a problem is given up.
+        Maximal number of steps.
     base : Tensor, shape (i, k, k), optional
-        What ``n`` is a step from.
+        The iterates before ``n``.
 
     Returns
     -------
     mean, residual, steps, converged : Tensors of shape (r, k, k), (r,), (r,), (r,)
-        Problems that are too far from the frames, or converge slowly, are given up, with the way they have come.
+        Problems that are too far from the frames or converge slowly stop early, with their last iterate.
     """
     n, b, w, q = _shared_problems(n, b, w)
     u = dense("u", u, b.shape, b.dtype)
     base = None if base is None else dense("base", base, (len(b), *n.shape[1:]), b.dtype)
     mean, residual, failed = _results(n)
     steps = torch.zeros(len(n), dtype=torch.long)
-    given = arrays(n, b, w, u, base, mean, residual, steps, failed)
-    _jacobi.bures_walk(*given, tolerance, max_steps, q, b.shape[1], *_sizes(n))
+    memory = arrays(n, b, w, u, base, mean, residual, steps, failed)
+    _jacobi.bures_iterate_in_frames(*memory, tolerance, max_steps, q, b.shape[1], *_sizes(n))
     return mean, residual, steps, ~failed
 
 
@@ -409,12 +447,12 @@ def affine_slope(p: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tenso
     Returns
     -------
     slope, tau, failed : Tensors of shape (r, k, k), (r,), (r,)
-        ``tau`` is how much of it to go.  ``failed`` is None if nothing did.
+        ``tau`` is the size of the step along the slope.  ``failed`` is None if no problem failed.
     """
     p, b, w = _problems(p, b, w)
     slope, tau, failed = _results(p)
-    given = arrays(p, b, w, slope, tau, failed)
-    return slope, tau, failed if _jacobi.affine_slope(*given, b.shape[1], *_sizes(p)) else None
+    memory = arrays(p, b, w, slope, tau, failed)
+    return slope, tau, failed if _jacobi.affine_slope(*memory, b.shape[1], *_sizes(p)) else None
 
 
 def bures_adjoint(
@@ -426,12 +464,12 @@ def bures_adjoint(
     ----------
     n, b, w, grad : Tensors, shape (r, k, k), (i, m, k, k), (r, m), (r, k, k)
     tolerance : float
-        Relative residual of the linear equation that is solved.
+        Relative residual of the linear equation.
 
     Returns
     -------
     grad_b, grad_w, failed : Tensors of shape (r, m, k, k), (r, m), (r,)
-        ``failed`` is None if nothing did.
+        ``failed`` is None if no problem failed.
     """
     return _adjoint(n, b, w, grad, POWER, tolerance)
 
@@ -439,7 +477,7 @@ def bures_adjoint(
 def affine_adjoint(
     p: Tensor, b: Tensor, w: Tensor, right: Tensor, tolerance: float
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The same of means where :func:`affine_slope` is zero; ``right`` is the symmetric part of ``nᵀ grad / 2``."""
+    """The same for zeros of :func:`affine_slope`; ``right`` is the symmetric part of ``nᵀ grad / 2``."""
     return _adjoint(p, b, w, right, LOGARITHM, tolerance)
 
 
@@ -450,8 +488,8 @@ def _adjoint(
     grad = dense("grad", grad, n.shape, n.dtype)
     grad_b, grad_w = b.new_empty(*w.shape, *n.shape[-2:]), torch.empty_like(w)
     failed = torch.empty(len(n), dtype=torch.bool)
-    given = arrays(n, b, w, grad, grad_b, grad_w, failed)
-    bad = _jacobi.adjoint(*given, function, tolerance, q, b.shape[1], *_sizes(n))
+    memory = arrays(n, b, w, grad, grad_b, grad_w, failed)
+    bad = _jacobi.adjoint(*memory, function, tolerance, q, b.shape[1], *_sizes(n))
     return grad_b, grad_w, failed if bad else None
 
 

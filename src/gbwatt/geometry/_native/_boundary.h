@@ -1,7 +1,7 @@
-/* What comes in from Python, checked before anything is read or written.
+/* Checks of the arguments from Python, before anything is read or written.
  *
  * An array is an address and the number of bytes from there to the end of its memory.  A job states how many numbers it
- * reads or writes of each array; sizes are in range and products do not overflow.  What does not fit raises
+ * reads from or writes to each array; sizes must be in range and products must not overflow.  Invalid arguments raise
  * gbwatt.errors.InputError, which is a ValueError.
  */
 #include <stdint.h>
@@ -11,13 +11,13 @@
 
 typedef struct {
     unsigned long long at;
-    Py_ssize_t bytes; /* both are 0 if there is none */
+    Py_ssize_t bytes; /* both are 0 for an optional array that is left out */
 } array;
 #define A "(Kn)"
 #define READ(x) &(x).at, &(x).bytes
 #define POINTER(x) ((void *)(uintptr_t)(x).at)
 
-static PyObject *refusal; /* the error for arguments that do not fit */
+static PyObject *refusal; /* the class of the error for invalid arguments */
 
 static int find_refusal(void)
 {
@@ -27,7 +27,7 @@ static int find_refusal(void)
     return refusal != NULL;
 }
 
-/* Whether a size is in range, for names in an error. */
+/* Whether a size is in range; sets an error that names it otherwise. */
 static int in_range(const char *name, Py_ssize_t value, Py_ssize_t least, Py_ssize_t most)
 {
     if (value >= least && value <= most) return 1;
@@ -35,7 +35,7 @@ static int in_range(const char *name, Py_ssize_t value, Py_ssize_t least, Py_ssi
     return 0;
 }
 
-/* Whether all numbers of an array of this shape are inside its memory, which must be aligned. */
+/* Whether an array of this shape lies inside its memory and is aligned. */
 static int holds(const char *name, array x, size_t itemsize, const size_t *shape, size_t axes)
 {
     size_t needed = itemsize;
@@ -59,7 +59,7 @@ static int holds(const char *name, array x, size_t itemsize, const size_t *shape
 }
 #define HOLDS(x, itemsize, ...)                                                                                      \
     holds(#x, x, (size_t)(itemsize), (const size_t[]){__VA_ARGS__}, sizeof((const size_t[]){__VA_ARGS__}) / sizeof(size_t))
-/* The same of an array that may be left out. */
+/* The same for an array that may be left out. */
 #define GIVEN(x) ((x).at != 0 || (x).bytes != 0)
 #define MAY_HOLD(x, ...) (!GIVEN(x) || HOLDS(x, __VA_ARGS__))
 

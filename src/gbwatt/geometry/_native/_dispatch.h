@@ -1,13 +1,12 @@
-/* The algorithms of a kernel for both precisions, and the way from Python to the best version of them.
+/* Compiles the algorithms of a kernel for both precisions and several instruction sets, and selects among them.
  *
  * Include after defining ALGORITHMS, the name of a header that is included once for each precision (DOUBLE) and width of
  * vectors (BYTES) and names its functions with ARCHITECTURE; `workers`, a struct of functions; and WORKERS(x), its members
  * for the ending x.
  *
- * One binary for every machine: on x86 the algorithms are compiled twice, and the best is picked when the module is loaded;
- * set_level picks another.
- * Vectors are as wide as the processor's: wider ones would be taken apart number by number.  Double precision comes first:
- * single precision may use it.
+ * One binary serves all machines: on x86 the algorithms are compiled twice.  The best version is selected when the module
+ * is loaded; set_level selects another.  Vectors are as wide as those of the processor, because the compiler splits wider
+ * ones into single numbers.  Double precision comes first, because single precision may use it.
  */
 #ifdef __x86_64__
 #ifdef __clang__
@@ -43,7 +42,7 @@
 #include ALGORITHMS
 
 static workers in_float = WORKERS(f32), in_double = WORKERS(f64);
-static const char *level = "default"; /* of the instructions in use */
+static const char *level = "default"; /* the instruction set in use */
 
 static int has_avx2(void)
 {
@@ -54,7 +53,7 @@ static int has_avx2(void)
 #endif
 }
 
-/* Take the algorithms of a level; those that the processor lacks are refused. */
+/* Select the algorithms of a level.  Returns 0 if it is unknown or the processor lacks its instructions. */
 static int use_level(const char *name)
 {
     if (strcmp(name, "default") == 0) {
@@ -72,11 +71,6 @@ static int use_level(const char *name)
     }
 #endif
     return 0;
-}
-
-static void find_best(void)
-{
-    if (!use_level("avx2")) use_level("default");
 }
 
 static PyObject *levels(PyObject *self, PyObject *args)
@@ -101,8 +95,22 @@ static PyObject *set_level(PyObject *self, PyObject *args)
 }
 
 #define LEVEL_METHODS                                                                                                \
-    {"levels", levels, METH_NOARGS, "levels of instructions that the processor has"},                                \
-    {"level", current_level, METH_NOARGS, "level in use"},                                                           \
-    {"set_level", set_level, METH_VARARGS, "use a level; not while other threads are at work"}
+    {"levels", levels, METH_NOARGS, "instruction sets that the processor supports"},                                 \
+    {"level", current_level, METH_NOARGS, "instruction set in use"},                                                 \
+    {"set_level", set_level, METH_VARARGS, "select an instruction set; not while other threads use the kernel"}
 
-#define WORKER(name) (itemsize == 4 ? in_float.name : in_double.name)
+/* Create the module of a kernel.  `interface` is the number of the version of its functions' arguments and results: the
+ * Python binding has the same number and refuses a binary with another one.  Increase both when a function changes. */
+static PyObject *create_kernel(struct PyModuleDef *definition, int interface)
+{
+#ifndef _WIN32
+    find_runtime();
+#endif
+    if (!use_level("avx2")) use_level("default");
+    if (!find_refusal()) return NULL;
+    PyObject *self = PyModule_Create(definition);
+    if (self && PyModule_AddIntConstant(self, "INTERFACE", interface)) Py_CLEAR(self);
+    return self;
+}
+
+#define WORKER(name, itemsize) ((itemsize) == 4 ? in_float.name : in_double.name)

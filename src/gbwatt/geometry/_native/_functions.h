@@ -19,7 +19,7 @@ INLINE vec NAME(atanhc)(vec x)
 }
 
 /* out_ij = (a_i^p - a_j^p) / (a_i - a_j): with h half of log(a_i / a_j) it is (a_i a_j)^((p - 1) / 2) sinh(p h) / sinh(h),
- * which does not cancel.  x: 3 k vectors of scratch. */
+ * which avoids cancellation.  x: 3 k vectors of scratch. */
 static void NAME(power_quotients)(const vec *a, REAL p, vec *x, vec *out, size_t k)
 {
     vec *logs = x, *roots = x + k, *powers = x + 2 * k;
@@ -41,7 +41,7 @@ static void NAME(power_quotients)(const vec *a, REAL p, vec *x, vec *out, size_t
         }
 }
 
-/* The same of log(max(a, floor)).  x: k vectors of scratch. */
+/* The same for log(max(a, floor)).  x: k vectors of scratch. */
 static void NAME(log_quotients)(const vec *a, REAL floor, vec *x, vec *out, size_t k)
 {
     const vec least = NAME(all)(floor), one = NAME(all)(1);

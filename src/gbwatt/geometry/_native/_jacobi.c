@@ -1,14 +1,14 @@
 /* Batched linear algebra of small square matrices for the Bures-Wasserstein geometry.
  *
- * At its heart is the singular value decomposition by one-sided Jacobi rotations, F V = U S: the columns of F are
- * rotated in pairs until they are orthogonal (Hestenes; ordering of de Rijk).  Orthogonality is relative to the length
- * of the columns, so small singular values keep their digits, which LAPACK's bidiagonalisation does not promise.
- * Around it, compositions that would spend most of their time in memory if torch did them: the Procrustes distance of
- * pairs of factors, the way to a weighted mean, step by step or as a whole, and the derivative of the mean.
+ * The basis is the singular value decomposition by one-sided Jacobi rotations, F V = U S: pairs of columns of F are
+ * rotated until all are orthogonal (Hestenes; ordering of de Rijk).  Orthogonality is relative to the length of the
+ * columns, so small singular values keep their relative precision, which LAPACK's bidiagonalisation does not guarantee.
+ * Other jobs are compositions that would be limited by memory access in torch: the Procrustes distance of pairs of
+ * factors, the iteration towards a weighted mean, step by step or as a whole, and the derivative of the mean.
  *
- * One matrix per SIMD lane, blocks of lanes over threads; the result of a matrix does not depend on its neighbours in
- * the batch.  The algorithms are in _jacobi.h.  Nothing here knows of torch: addresses and sizes come in as integers from
- * _native.py, which checks shapes and dtypes; that arrays are as large as these sizes say is checked here.
+ * Each SIMD lane holds one matrix, and threads share blocks of lanes.  The result of a matrix does not depend on the
+ * others of the batch.  The algorithms are in _jacobi.h.  This file is independent of torch: __init__.py checks shapes and
+ * dtypes and passes addresses and sizes as integers; this file checks that the arrays are as large as these sizes require.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -28,67 +28,157 @@
 #endif
 
 #define MAX_SWEEPS 40
-#define MAX_HALLEY 8      /* steps to a polar factor */
-#define ROUNDABLE 1e-7    /* least singular value after which a step in double precision may be rounded to single */
-#define SLOW 0.5 /* a walk whose residual falls by less in two steps needs new frames */
-#define MAX_FRAMES 8 /* so many times at the most, unless they last; steps without a kernel cost more than all of them */
-#define LANES 16 /* matrices that are decomposed together: enough independent chains */
-#define MAX_SIZE 64 /* of matrices: about where LAPACK, which blocks larger ones better, catches up */
+#define MAX_HALLEY 8   /* steps to a polar factor */
+#define ROUNDABLE 1e-7 /* least singular value for which a step in double precision may be rounded to single */
+#define SLOW 0.5       /* an iteration whose residual falls by less than this factor in two steps needs new frames */
+#define MAX_FRAMES 8   /* how often frames are renewed, unless they last for several steps */
+#define LANES 16       /* matrices that are decomposed together: enough independent chains of operations */
+#define MAX_SIZE 64    /* of matrices; LAPACK is as fast for larger ones */
 #define MAX_POINTS INT32_MAX /* of a mean */
 #define ALIGNMENT 64
 #define INLINE static inline __attribute__((always_inline))
-/* size_t: an index that may wrap, as int does with -fwrapv, is not vectorised. */
+/* size_t, because loops over an index that may wrap, as an int with -fwrapv, are not vectorised */
 #define EACH_LANE for (size_t l = 0; l < LANES; l++)
 enum { FRESH, ROUGH, COMPANION };
-enum { POWER, LOGARITHM }; /* of a^p, and of max(a, p) */
+enum { POWER, LOGARITHM }; /* a^p, and log(max(a, p)) */
+#define INTERFACE 1        /* as in __init__.py; increase both when arguments or results of a function change */
 
-/* What one thread does.  All arrays are row-major, matrices k x k; those marked * may be NULL. */
+/* Arguments of the jobs.  Arrays are row-major with one entry for each item, matrices are k x k unless stated; arrays
+ * marked * may be NULL.  failed (item) is 1 where a matrix was singular or not finite or an iteration did not converge. */
 typedef struct {
-    size_t first, last;     /* items first .. last - 1 are this thread's */
-    size_t n, k, m, q;      /* size that is mapped from; size; points of a mean; items in a row that share their points,
-                               for walk and adjoint */
-    size_t max_steps;       /* of a walk */
-    double tolerance;       /* step: cosine of two columns that counts as orthogonal, if above rounding; walk: residual
-                               of a mean; adjoint: relative residual of the linear equation */
-    const void *a, *b;      /* svd: f; charts: matrices or factors, and c, one for all; pairs: factors; the others:
-                               iterates or means, of affine-invariant ones the inverse, transposed, and points (item, m) */
-    int function;           /* derive: which one; charts: whether a must be definite; adjoint: LOGARITHM, if the mean is
-                               affine-invariant */
-    double parameter;       /* derive: of the function; charts: p */
-    const void *w, *grad;   /* weights (item, m), or, for frames, what the points were turned by before*; the derivative
-                               in the values, the factors, the means; walk: what iterates are a step from* (item / q) */
-    const int64_t *ia, *ib; /* pairs: which factors */
-    void *u, *s, *v;        /* svd, frames: singular vectors and values; charts: eigenvectors and values;
-                               compose, derive: eigenvectors, and values of a function, or eigenvalues; walk: u of the
-                               points' frames */
-    void *turned;           /* frames, step: points times v; charts: derivative in c, a part of the sum for each block;
-                               pairs: b - a q^T* */
-    void *out, *value;      /* compose, charts: values; derive, charts: derivatives in the matrices, and in p; pairs:
-                               a - b q*, squared distances; frames: points times v u^T; step, walk: iterates, residuals;
-                               slope: itself, and how far to go along it;
-                               adjoint: derivatives in points (item, m) and weights (item, m) */
-    int64_t *steps;         /* walk: how many */
-    unsigned char *failed;  /* (item)*: 1 where a matrix was singular or not finite, or an iteration did not converge */
-    size_t failures;        /* how many of these */
-    int out_of_memory;
-} task;
+    size_t k;
+    const void *x;
+} symmetric_arguments;
+
+typedef struct {
+    size_t k;
+    const void *f;
+    void *u, *s, *v; /* singular vectors and values (k) */
+    unsigned char *failed;
+} svd_arguments;
+
+typedef struct {
+    size_t k;
+    const void *x;
+    void *u, *eigenvalues;
+    unsigned char *failed;
+} eigen_arguments;
+
+typedef struct {
+    size_t n, k;
+    const void *x, *w; /* (n, n), and (n, k), the same for all items */
+    void *out;
+} map_arguments;
+
+typedef struct {
+    size_t n, k;
+    const void *x, *w, *grad;
+    void *grad_x, *grad_w; /* (n, n), and (n, k), a part of the sum for each block of items */
+} map_adjoint_arguments;
+
+typedef struct {
+    size_t k;
+    const void *u, *s;
+    void *out;
+} compose_arguments;
+
+typedef struct {
+    size_t k;
+    const void *u, *eigenvalues, *grad;
+    int function; /* POWER or LOGARITHM */
+    double parameter;
+    void *out;
+} derive_arguments;
+
+typedef struct {
+    size_t k;
+    int inverse;        /* whether a is a point of the space, to be mapped back */
+    const void *a, *c;  /* matrices, or factors if inverse; a lower triangular matrix, the same for all items */
+    double exponent;
+    int definite;       /* whether eigenvalues at the level of rounding are a failure */
+    void *u, *eigenvalues, *out;
+} chart_arguments;
+
+typedef struct {
+    size_t k;
+    int inverse;
+    const void *a, *c, *u, *eigenvalues, *grad; /* a: the result of chart, or the factors if inverse */
+    double exponent;
+    void *grad_a, *grad_c, *grad_exponent; /* grad_c: a part of the sum for each block of items; grad_exponent (item) */
+} chart_adjoint_arguments;
+
+typedef struct {
+    size_t k;
+    const void *a, *b;
+    const int64_t *index_a, *index_b; /* which matrices of a and b an item is the distance of */
+    void *square, *grad_a, *grad_b;   /* squared distance (item), a - b q*, b - a q^T* */
+    unsigned char *failed;
+} procrustes_arguments;
+
+typedef struct {
+    size_t k, m;
+    const void *b; /* (m, k, k) */
+    void *base;
+} bures_start_arguments;
+
+typedef struct { /* items are points */
+    size_t k, m;
+    const void *n, *b, *before; /* n (item / m); before*: rotations of b that v must include */
+    void *u, *v, *rotated, *aligned;
+} bures_frames_arguments;
+
+typedef struct {
+    size_t k, m;
+    double tolerance;       /* cosine of two columns that count as orthogonal, if above rounding */
+    const void *n, *b, *w;  /* iterates, points (m, k, k), weights (m) */
+    void *next, *residual, *rotated; /* (k, k), (item), (m, k, k) */
+    unsigned char *failed;
+} bures_step_arguments;
+
+typedef struct {
+    size_t k, m, q;          /* q consecutive items share their points */
+    size_t max_steps;
+    double tolerance;        /* relative residual */
+    const void *n, *b, *w;   /* iterates, points (item / q, m, k, k), weights (m) */
+    const void *u, *base;    /* frames (item / q, m, k, k); the iterates before n (item / q)* */
+    void *mean, *residual;
+    int64_t *steps;
+    unsigned char *failed;
+} bures_iteration_arguments;
+
+typedef struct {
+    size_t k, m;
+    const void *p, *b, *w;   /* inverses, transposed, of the iterates; points (m, k, k), weights (m) */
+    void *slope, *tau;       /* tau (item): size of the step along the slope */
+    unsigned char *failed;
+} affine_slope_arguments;
+
+typedef struct {
+    size_t k, m, q;
+    int affine;              /* whether the mean is affine-invariant; n is then the transposed inverse of its factor */
+    double tolerance;        /* relative residual of the linear equation */
+    const void *n, *b, *w;   /* as in bures_iteration_arguments */
+    const void *grad;        /* derivative in n; if affine, the right side of the equation */
+    void *grad_b, *grad_w;   /* (item, m, k, k), (item, m) */
+    unsigned char *failed;
+} mean_adjoint_arguments;
 
 #include "_boundary.h"
 #include "_threads.h"
 typedef struct {
-    worker symmetries, svd, eigen, maps, map_adjoints, composites, derivatives, charts, chart_adjoints, uncharts, unchart_adjoints,
-        pairs, starts, frames, steps, walks, slopes, adjoints;
+    worker symmetric, svd, eigen, map, map_adjoint, compose, derive, chart, chart_adjoint, procrustes, bures_start,
+        bures_frames, bures_step, bures_iteration, affine_slope, mean_adjoint;
 } workers;
 #define WORKERS(x)                                                                                                   \
     {                                                                                                                \
-        symmetries_##x, svd_##x, eigen_##x, maps_##x, map_adjoints_##x, composites_##x, derivatives_##x, charts_##x, \
-            chart_adjoints_##x, uncharts_##x, unchart_adjoints_##x, pairs_##x, starts_##x, frames_##x, steps_##x,    \
-            walks_##x, slopes_##x, adjoints_##x                                                                      \
+        symmetric_##x, svd_##x, eigen_##x, map_##x, map_adjoint_##x, compose_##x, derive_##x, chart_##x,             \
+            chart_adjoint_##x, procrustes_##x, bures_start_##x, bures_frames_##x, bures_step_##x,                    \
+            bures_iteration_##x, affine_slope_##x, mean_adjoint_##x                                                  \
     }
 #define ALGORITHMS "_jacobi.h"
 #include "_dispatch.h"
 
-/* What all jobs have to know: how many items, of which size, in numbers of how many bytes, and how many threads. */
+/* Arguments of all functions: number and size of the items, bytes of a number, and number of threads. */
 typedef struct {
     Py_ssize_t items, k;
     int itemsize, threads;
@@ -118,7 +208,7 @@ static int not_negative(const char *name, double x)
     return 0;
 }
 
-/* Whether indices are those of so many matrices. */
+/* Whether all indices are below the number of matrices. */
 static int inside(const char *name, const int64_t *index, Py_ssize_t items, Py_ssize_t count)
 {
     for (Py_ssize_t i = 0; i < items; i++)
@@ -130,21 +220,19 @@ static int inside(const char *name, const int64_t *index, Py_ssize_t items, Py_s
     return 1;
 }
 
-/* Do the job.  Returns how many items failed. */
-static PyObject *finish(worker work, const task *whole, const sizes *z)
+/* Run a job.  Returns the number of items that failed. */
+static PyObject *finish(worker work, const void *arguments, const sizes *z)
 {
-    job all;
     int out_of_memory;
     size_t failures = 0;
     if (z->items == 0) return PyLong_FromLong(0);
     Py_BEGIN_ALLOW_THREADS
-    out_of_memory = run(&all, work, whole, (size_t)z->items, z->threads);
+    out_of_memory = run(work, arguments, (size_t)z->items, z->threads, &failures);
     Py_END_ALLOW_THREADS
-    for (int t = 0; t < all.parts; t++) failures += all.part[t].failures;
     return out_of_memory ? PyErr_NoMemory() : PyLong_FromSize_t(failures);
 }
 
-/* The names under which functions below know their sizes, as numbers that are not negative. */
+/* Local variables for the sizes, as unsigned numbers. */
 #define NAMES(z)                                                                                                     \
     const size_t items = (size_t)(z).items, k = (size_t)(z).k;                                                       \
     const int itemsize = (z).itemsize;                                                                               \
@@ -162,8 +250,8 @@ static PyObject *svd(PyObject *self, PyObject *args)
     if (!HOLDS(f, itemsize, items, k, k) || !HOLDS(u, itemsize, items, k, k) || !HOLDS(s, itemsize, items, k) ||
         !HOLDS(v, itemsize, items, k, k) || !HOLDS(failed, 1, items))
         return NULL;
-    task whole = {.k = k, .a = POINTER(f), .u = POINTER(u), .s = POINTER(s), .v = POINTER(v), .failed = POINTER(failed)};
-    return finish(WORKER(svd), &whole, &z);
+    svd_arguments job = {k, .f = POINTER(f), .u = POINTER(u), .s = POINTER(s), .v = POINTER(v), .failed = POINTER(failed)};
+    return finish(WORKER(svd, itemsize), &job, &z);
 }
 
 static PyObject *eigen(PyObject *self, PyObject *args)
@@ -177,8 +265,8 @@ static PyObject *eigen(PyObject *self, PyObject *args)
     if (!HOLDS(x, itemsize, items, k, k) || !HOLDS(u, itemsize, items, k, k) || !HOLDS(s, itemsize, items, k) ||
         !HOLDS(failed, 1, items))
         return NULL;
-    task whole = {.k = k, .a = POINTER(x), .u = POINTER(u), .s = POINTER(s), .failed = POINTER(failed)};
-    return finish(WORKER(eigen), &whole, &z);
+    eigen_arguments job = {k, .x = POINTER(x), .u = POINTER(u), .eigenvalues = POINTER(s), .failed = POINTER(failed)};
+    return finish(WORKER(eigen, itemsize), &job, &z);
 }
 
 static PyObject *symmetric(PyObject *self, PyObject *args)
@@ -189,8 +277,8 @@ static PyObject *symmetric(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, A SIZES, READ(x), READ_SIZES(z)) || !sound(&z)) return NULL;
     NAMES(z);
     if (!HOLDS(x, itemsize, items, k, k)) return NULL;
-    task whole = {.k = k, .a = POINTER(x)};
-    return finish(WORKER(symmetries), &whole, &z);
+    symmetric_arguments job = {k, .x = POINTER(x)};
+    return finish(WORKER(symmetric, itemsize), &job, &z);
 }
 
 static PyObject *map(PyObject *self, PyObject *args)
@@ -205,8 +293,8 @@ static PyObject *map(PyObject *self, PyObject *args)
     NAMES(z);
     const size_t n = (size_t)from;
     if (!HOLDS(x, itemsize, items, n, n) || !HOLDS(w, itemsize, n, k) || !HOLDS(out, itemsize, items, k, k)) return NULL;
-    task whole = {.n = n, .k = k, .a = POINTER(x), .b = POINTER(w), .out = POINTER(out)};
-    return finish(WORKER(maps), &whole, &z);
+    map_arguments job = {n, k, .x = POINTER(x), .w = POINTER(w), .out = POINTER(out)};
+    return finish(WORKER(map, itemsize), &job, &z);
 }
 
 static PyObject *map_adjoint(PyObject *self, PyObject *args)
@@ -224,9 +312,9 @@ static PyObject *map_adjoint(PyObject *self, PyObject *args)
     if (!HOLDS(x, itemsize, items, n, n) || !HOLDS(w, itemsize, n, k) || !HOLDS(grad, itemsize, items, k, k) ||
         !HOLDS(out, itemsize, items, n, n) || !HOLDS(sums, itemsize, blocks, n, k))
         return NULL;
-    task whole = {.n = n, .k = k, .a = POINTER(x), .b = POINTER(w), .grad = POINTER(grad), .turned = POINTER(sums),
-                  .out = POINTER(out)};
-    return finish(WORKER(map_adjoints), &whole, &z);
+    map_adjoint_arguments job = {n, k, .x = POINTER(x), .w = POINTER(w), .grad = POINTER(grad), .grad_x = POINTER(out),
+                                 .grad_w = POINTER(sums)};
+    return finish(WORKER(map_adjoint, itemsize), &job, &z);
 }
 
 static PyObject *compose(PyObject *self, PyObject *args)
@@ -238,8 +326,8 @@ static PyObject *compose(PyObject *self, PyObject *args)
     NAMES(z);
     if (!HOLDS(u, itemsize, items, k, k) || !HOLDS(s, itemsize, items, k) || !HOLDS(out, itemsize, items, k, k))
         return NULL;
-    task whole = {.k = k, .u = POINTER(u), .s = POINTER(s), .out = POINTER(out)};
-    return finish(WORKER(composites), &whole, &z);
+    compose_arguments job = {k, .u = POINTER(u), .s = POINTER(s), .out = POINTER(out)};
+    return finish(WORKER(compose, itemsize), &job, &z);
 }
 
 static PyObject *derive(PyObject *self, PyObject *args)
@@ -257,18 +345,18 @@ static PyObject *derive(PyObject *self, PyObject *args)
     if (!HOLDS(u, itemsize, items, k, k) || !HOLDS(s, itemsize, items, k) || !HOLDS(grad, itemsize, items, k, k) ||
         !HOLDS(out, itemsize, items, k, k))
         return NULL;
-    task whole = {.k = k, .function = (int)function, .parameter = parameter, .grad = POINTER(grad), .u = POINTER(u),
-                  .s = POINTER(s), .out = POINTER(out)};
-    return finish(WORKER(derivatives), &whole, &z);
+    derive_arguments job = {k, .u = POINTER(u), .eigenvalues = POINTER(s), .grad = POINTER(grad),
+                            .function = (int)function, .parameter = parameter, .out = POINTER(out)};
+    return finish(WORKER(derive, itemsize), &job, &z);
 }
 
 static PyObject *to_chart(PyObject *args, int inverse)
 {
     array a, c, u, s, out;
-    double parameter;
+    double exponent;
     int definite;
     sizes z;
-    if (!PyArg_ParseTuple(args, A A A A A "dp" SIZES, READ(a), READ(c), READ(u), READ(s), READ(out), &parameter,
+    if (!PyArg_ParseTuple(args, A A A A A "dp" SIZES, READ(a), READ(c), READ(u), READ(s), READ(out), &exponent,
                           &definite, READ_SIZES(z)) ||
         !sound(&z))
         return NULL;
@@ -276,9 +364,9 @@ static PyObject *to_chart(PyObject *args, int inverse)
     if (!HOLDS(a, itemsize, items, k, k) || !HOLDS(c, itemsize, k, k) || !HOLDS(u, itemsize, items, k, k) ||
         !HOLDS(s, itemsize, items, k) || !HOLDS(out, itemsize, items, k, k))
         return NULL;
-    task whole = {.k = k, .function = definite, .parameter = parameter, .a = POINTER(a), .b = POINTER(c),
-                  .u = POINTER(u), .s = POINTER(s), .out = POINTER(out)};
-    return finish(inverse ? WORKER(uncharts) : WORKER(charts), &whole, &z);
+    chart_arguments job = {k, inverse, .a = POINTER(a), .c = POINTER(c), .exponent = exponent, .definite = definite,
+                           .u = POINTER(u), .eigenvalues = POINTER(s), .out = POINTER(out)};
+    return finish(WORKER(chart, itemsize), &job, &z);
 }
 
 static PyObject *chart(PyObject *self, PyObject *args)
@@ -296,10 +384,10 @@ static PyObject *unchart(PyObject *self, PyObject *args)
 static PyObject *from_chart(PyObject *args, int inverse)
 {
     array a, c, u, s, grad, out, sums, slopes;
-    double parameter;
+    double exponent;
     sizes z;
     if (!PyArg_ParseTuple(args, A A A A A A A A "d" SIZES, READ(a), READ(c), READ(u), READ(s), READ(grad), READ(out),
-                          READ(sums), READ(slopes), &parameter, READ_SIZES(z)) ||
+                          READ(sums), READ(slopes), &exponent, READ_SIZES(z)) ||
         !sound(&z))
         return NULL;
     NAMES(z);
@@ -307,10 +395,10 @@ static PyObject *from_chart(PyObject *args, int inverse)
         !HOLDS(s, itemsize, items, k) || !HOLDS(grad, itemsize, items, k, k) || !HOLDS(out, itemsize, items, k, k) ||
         !HOLDS(sums, itemsize, (items + LANES - 1) / LANES, k, k) || !HOLDS(slopes, itemsize, items))
         return NULL;
-    task whole = {.k = k, .parameter = parameter, .a = POINTER(a), .b = POINTER(c), .grad = POINTER(grad),
-                  .u = POINTER(u), .s = POINTER(s), .turned = POINTER(sums), .out = POINTER(out),
-                  .value = POINTER(slopes)};
-    return finish(inverse ? WORKER(unchart_adjoints) : WORKER(chart_adjoints), &whole, &z);
+    chart_adjoint_arguments job = {k, inverse, .a = POINTER(a), .c = POINTER(c), .u = POINTER(u),
+                                   .eigenvalues = POINTER(s), .grad = POINTER(grad), .exponent = exponent,
+                                   .grad_a = POINTER(out), .grad_c = POINTER(sums), .grad_exponent = POINTER(slopes)};
+    return finish(WORKER(chart_adjoint, itemsize), &job, &z);
 }
 
 static PyObject *chart_adjoint(PyObject *self, PyObject *args)
@@ -342,9 +430,10 @@ static PyObject *procrustes(PyObject *self, PyObject *args)
         !HOLDS(failed, 1, items) || !inside("ia", POINTER(ia), z.items, of_a) ||
         !inside("ib", POINTER(ib), z.items, of_b))
         return NULL;
-    task whole = {.k = k, .a = POINTER(a), .b = POINTER(b), .ia = POINTER(ia), .ib = POINTER(ib),
-                  .value = POINTER(value), .out = POINTER(in_a), .turned = POINTER(in_b), .failed = POINTER(failed)};
-    return finish(WORKER(pairs), &whole, &z);
+    procrustes_arguments job = {k, .a = POINTER(a), .b = POINTER(b), .index_a = POINTER(ia), .index_b = POINTER(ib),
+                                .square = POINTER(value), .grad_a = POINTER(in_a), .grad_b = POINTER(in_b),
+                                .failed = POINTER(failed)};
+    return finish(WORKER(procrustes, itemsize), &job, &z);
 }
 
 static PyObject *bures_start(PyObject *self, PyObject *args)
@@ -359,18 +448,18 @@ static PyObject *bures_start(PyObject *self, PyObject *args)
     NAMES(z);
     const size_t m = (size_t)points;
     if (!HOLDS(b, itemsize, items, m, k, k) || !HOLDS(out, itemsize, items, k, k)) return NULL;
-    task whole = {.k = k, .m = m, .b = POINTER(b), .out = POINTER(out)};
-    return finish(WORKER(starts), &whole, &z);
+    bures_start_arguments job = {k, m, .b = POINTER(b), .base = POINTER(out)};
+    return finish(WORKER(bures_start, itemsize), &job, &z);
 }
 
 /* Items are points. */
 static PyObject *bures_frames(PyObject *self, PyObject *args)
 {
-    array n, b, before, u, v, turned, aligned;
+    array n, b, before, u, v, rotated, aligned;
     Py_ssize_t points;
     sizes z;
     (void)self;
-    if (!PyArg_ParseTuple(args, A A A A A A A "n" SIZES, READ(n), READ(b), READ(before), READ(u), READ(v), READ(turned),
+    if (!PyArg_ParseTuple(args, A A A A A A A "n" SIZES, READ(n), READ(b), READ(before), READ(u), READ(v), READ(rotated),
                           READ(aligned), &points, READ_SIZES(z)) ||
         !sound(&z) || !divides("m", points, z.items, MAX_POINTS))
         return NULL;
@@ -378,37 +467,38 @@ static PyObject *bures_frames(PyObject *self, PyObject *args)
     const size_t m = (size_t)points;
     if (!HOLDS(n, itemsize, items / m, k, k) || !HOLDS(b, itemsize, items, k, k) ||
         !MAY_HOLD(before, itemsize, items, k, k) || !HOLDS(u, itemsize, items, k, k) ||
-        !HOLDS(v, itemsize, items, k, k) || !HOLDS(turned, itemsize, items, k, k) ||
+        !HOLDS(v, itemsize, items, k, k) || !HOLDS(rotated, itemsize, items, k, k) ||
         !HOLDS(aligned, itemsize, items, k, k))
         return NULL;
-    task whole = {.k = k, .m = m, .a = POINTER(n), .b = POINTER(b), .w = POINTER(before), .u = POINTER(u),
-                  .v = POINTER(v), .turned = POINTER(turned), .out = POINTER(aligned)};
-    return finish(WORKER(frames), &whole, &z);
+    bures_frames_arguments job = {k, m, .n = POINTER(n), .b = POINTER(b), .before = POINTER(before), .u = POINTER(u),
+                                  .v = POINTER(v), .rotated = POINTER(rotated), .aligned = POINTER(aligned)};
+    return finish(WORKER(bures_frames, itemsize), &job, &z);
 }
 
 static PyObject *bures_step(PyObject *self, PyObject *args)
 {
-    array n, b, w, out, value, turned, failed;
+    array n, b, w, out, value, rotated, failed;
     double tolerance;
     Py_ssize_t points;
     sizes z;
     (void)self;
     if (!PyArg_ParseTuple(args, A A A A A A A "dn" SIZES, READ(n), READ(b), READ(w), READ(out), READ(value),
-                          READ(turned), READ(failed), &tolerance, &points, READ_SIZES(z)) ||
+                          READ(rotated), READ(failed), &tolerance, &points, READ_SIZES(z)) ||
         !sound(&z) || !not_negative("tolerance", tolerance) || !in_range("m", points, 1, MAX_POINTS))
         return NULL;
     NAMES(z);
     const size_t m = (size_t)points;
     if (!HOLDS(n, itemsize, items, k, k) || !HOLDS(b, itemsize, items, m, k, k) || !HOLDS(w, itemsize, items, m) ||
         !HOLDS(out, itemsize, items, k, k) || !HOLDS(value, itemsize, items) ||
-        !HOLDS(turned, itemsize, items, m, k, k) || !HOLDS(failed, 1, items))
+        !HOLDS(rotated, itemsize, items, m, k, k) || !HOLDS(failed, 1, items))
         return NULL;
-    task whole = {.k = k, .m = m, .tolerance = tolerance, .a = POINTER(n), .b = POINTER(b), .w = POINTER(w),
-                  .out = POINTER(out), .value = POINTER(value), .turned = POINTER(turned), .failed = POINTER(failed)};
-    return finish(WORKER(steps), &whole, &z);
+    bures_step_arguments job = {k, m, .tolerance = tolerance, .n = POINTER(n), .b = POINTER(b), .w = POINTER(w),
+                                .next = POINTER(out), .residual = POINTER(value), .rotated = POINTER(rotated),
+                                .failed = POINTER(failed)};
+    return finish(WORKER(bures_step, itemsize), &job, &z);
 }
 
-static PyObject *bures_walk(PyObject *self, PyObject *args)
+static PyObject *bures_iterate_in_frames(PyObject *self, PyObject *args)
 {
     array n, b, w, u, base, out, value, steps, failed;
     double tolerance;
@@ -428,10 +518,11 @@ static PyObject *bures_walk(PyObject *self, PyObject *args)
         !HOLDS(out, itemsize, items, k, k) || !HOLDS(value, itemsize, items) ||
         !HOLDS(steps, sizeof(int64_t), items) || !HOLDS(failed, 1, items))
         return NULL;
-    task whole = {.k = k, .m = m, .q = q, .max_steps = (size_t)max_steps, .tolerance = tolerance, .a = POINTER(n),
-                  .b = POINTER(b), .w = POINTER(w), .grad = POINTER(base), .u = POINTER(u), .out = POINTER(out),
-                  .value = POINTER(value), .steps = POINTER(steps), .failed = POINTER(failed)};
-    return finish(WORKER(walks), &whole, &z);
+    bures_iteration_arguments job = {k, m, q, .max_steps = (size_t)max_steps, .tolerance = tolerance, .n = POINTER(n),
+                                     .b = POINTER(b), .w = POINTER(w), .u = POINTER(u), .base = POINTER(base),
+                                     .mean = POINTER(out), .residual = POINTER(value), .steps = POINTER(steps),
+                                     .failed = POINTER(failed)};
+    return finish(WORKER(bures_iteration, itemsize), &job, &z);
 }
 
 static PyObject *affine_slope(PyObject *self, PyObject *args)
@@ -449,9 +540,9 @@ static PyObject *affine_slope(PyObject *self, PyObject *args)
     if (!HOLDS(n, itemsize, items, k, k) || !HOLDS(b, itemsize, items, m, k, k) || !HOLDS(w, itemsize, items, m) ||
         !HOLDS(out, itemsize, items, k, k) || !HOLDS(value, itemsize, items) || !HOLDS(failed, 1, items))
         return NULL;
-    task whole = {.k = k, .m = m, .a = POINTER(n), .b = POINTER(b), .w = POINTER(w), .out = POINTER(out),
-                  .value = POINTER(value), .failed = POINTER(failed)};
-    return finish(WORKER(slopes), &whole, &z);
+    affine_slope_arguments job = {k, m, .p = POINTER(n), .b = POINTER(b), .w = POINTER(w), .slope = POINTER(out),
+                                  .tau = POINTER(value), .failed = POINTER(failed)};
+    return finish(WORKER(affine_slope, itemsize), &job, &z);
 }
 
 static PyObject *adjoint(PyObject *self, PyObject *args)
@@ -472,10 +563,10 @@ static PyObject *adjoint(PyObject *self, PyObject *args)
         !HOLDS(grad, itemsize, items, k, k) || !HOLDS(out, itemsize, items, m, k, k) ||
         !HOLDS(value, itemsize, items, m) || !HOLDS(failed, 1, items))
         return NULL;
-    task whole = {.k = k, .m = m, .q = q, .function = (int)function, .tolerance = tolerance, .a = POINTER(n),
-                  .b = POINTER(b), .w = POINTER(w), .grad = POINTER(grad), .out = POINTER(out),
-                  .value = POINTER(value), .failed = POINTER(failed)};
-    return finish(WORKER(adjoints), &whole, &z);
+    mean_adjoint_arguments job = {k, m, q, .affine = function == LOGARITHM, .tolerance = tolerance, .n = POINTER(n),
+                                  .b = POINTER(b), .w = POINTER(w), .grad = POINTER(grad), .grad_b = POINTER(out),
+                                  .grad_w = POINTER(value), .failed = POINTER(failed)};
+    return finish(WORKER(mean_adjoint, itemsize), &job, &z);
 }
 
 static PyMethodDef methods[] = {
@@ -494,21 +585,16 @@ static PyMethodDef methods[] = {
     {"bures_start", bures_start, METH_VARARGS, "a factor of the mean of b bT"},
     {"bures_frames", bures_frames, METH_VARARGS, "nT b = u diag(s) vT"},
     {"bures_step", bures_step, METH_VARARGS, "n <- sum of w b q"},
-    {"bures_walk", bures_walk, METH_VARARGS, "the fixed point of bures_step"},
+    {"bures_iterate_in_frames", bures_iterate_in_frames, METH_VARARGS, "the fixed point of bures_step"},
     {"affine_slope", affine_slope, METH_VARARGS, "sum of w log(nT b bT n)"},
-    {"adjoint", adjoint, METH_VARARGS, "derivative of the fixed point of bures_step, or of where affine_slope is 0"},
+    {"adjoint", adjoint, METH_VARARGS, "derivative of the fixed point of bures_step, or of the zero of affine_slope"},
     LEVEL_METHODS,
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_jacobi", NULL, -1, methods, NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__jacobi(void)
 {
-#ifndef _WIN32
-    find_runtime();
-#endif
-    find_best();
-    if (!find_refusal()) return NULL;
-    PyObject *self = PyModule_Create(&module);
+    PyObject *self = create_kernel(&module, INTERFACE);
     if (self && (PyModule_AddIntConstant(self, "MAX_SIZE", MAX_SIZE) || PyModule_AddIntConstant(self, "LANES", LANES)))
         Py_CLEAR(self);
     return self;

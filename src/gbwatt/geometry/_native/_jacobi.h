@@ -1,4 +1,4 @@
-/* The algorithms of _jacobi.c for one precision (DOUBLE) and one width of vectors (BYTES); included once for each.
+/* The algorithms of _jacobi.c for one precision (DOUBLE) and one width of vectors (BYTES); included for each combination.
  *
  * A vector holds one number of each of VEC matrices.  A matrix in lanes is k x k vectors, column after column.  A block,
  * which is decomposed at once, is PARTS of them, one after the other: LANES matrices.
@@ -16,11 +16,11 @@
 #define TANH tanh
 #define NAME(x) ARCHITECTURE(x##_f64)
 #define TINY DBL_MIN
-#define SQUARABLE 1e-3 /* least singular value, of the largest, of matrices that may be squared */
-#define NEAR 7e-7     /* |x^T x - 1|^2 of matrices that four terms make orthogonal, to rounding, and two */
+#define SQUARABLE 1e-3 /* least relative singular value of matrices that may be squared */
+#define NEAR 7e-7     /* |x^T x - 1|^2 for which four terms of a series, or two (NEARLY), give full precision */
 #define NEARLY 4e-11
-#define UNIT 1.0        /* largest entry of a matrix that is decomposed: room for products of squared lengths */
-#define SMALLEST 1e-140 /* squared length of a column, relative to UNIT^2, that is too short to be normalised */
+#define UNIT 1.0        /* largest entry of a scaled matrix, so that products of squared lengths stay in range */
+#define SMALLEST 1e-140 /* squared length of a column, relative to UNIT^2, that is too small to be normalised */
 #else
 #define REAL float
 #define WIDTH (BYTES / 4)
@@ -40,7 +40,7 @@
 #define UNIT 0x1p24f
 #define SMALLEST 1e-26f
 #endif
-#define RECOVERABLE (1 / (16 * EPSILON)) /* condition up to which right singular vectors follow from the left ones */
+#define RECOVERABLE (1 / (16 * EPSILON)) /* condition up to which right singular vectors are computed from the left ones */
 #define VEC ((size_t)WIDTH)
 #define PARTS (LANES / VEC)
 #define vec NAME(vector)

@@ -1,5 +1,6 @@
 from typing import Any
 
+INTERFACE: int
 MAX_SIZE: int
 LANES: int
 
@@ -7,5 +8,5 @@ def levels() -> tuple[str, ...]: ...
 def level() -> str: ...
 def set_level(name: str, /) -> None: ...
 
-# Jobs take arrays, as (address, bytes from there to the end of their memory), and sizes; _native.py says of what.
+# Functions take arrays, as (address, bytes from there to the end of their memory), and sizes; see __init__.py.
 def __getattr__(name: str) -> Any: ...

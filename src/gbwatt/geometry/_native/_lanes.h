@@ -1,4 +1,4 @@
-/* Vectors of numbers, one of each matrix; products of matrices in lanes; their way from memory and back.
+/* Vectors with one number of each matrix, products of matrices in lanes, and transfers from and to memory.
  * Part of _jacobi.h. */
 
 INLINE vec NAME(choose)(mask which, vec x, vec y)
@@ -34,7 +34,7 @@ INLINE vec NAME(all)(REAL x)
     return x - (vec){0};
 }
 
-/* Whether any lane is above the limit, or not a number. */
+/* Whether any lane exceeds the limit or is NaN. */
 INLINE int NAME(exceeds)(vec x, REAL limit)
 {
     int any = 0;
@@ -42,13 +42,13 @@ INLINE int NAME(exceeds)(vec x, REAL limit)
     return any;
 }
 
-/* out_ip = sum over j of a_(i ai + j aj) b_(p bp + j bj), three rows by three columns at a time: all in registers.  One
- * half is enough if it is known to be symmetric. */
+/* out_ip = sum over j of a_(i ai + j aj) b_(p bp + j bj), three rows by three columns at a time, in registers.  Only
+ * one triangle is computed if the result is symmetric. */
 INLINE void NAME(product)(const vec *restrict a, size_t ai, size_t aj, const vec *restrict b, size_t bp, size_t bj,
                           vec *restrict out, size_t k, int symmetric)
 {
     for (size_t p = 0; p < k; p += 3) {
-        const size_t p1 = p + 1 < k ? p + 1 : p, p2 = p + 2 < k ? p + 2 : p; /* beyond the last: the first again */
+        const size_t p1 = p + 1 < k ? p + 1 : p, p2 = p + 2 < k ? p + 2 : p; /* beyond the last: repeated */
         const vec *b0 = b + p * bp, *b1 = b + p1 * bp, *b2 = b + p2 * bp;
         for (size_t i = symmetric ? p : 0; i < k; i += 3) {
             const size_t i1 = i + 1 < k ? i + 1 : i, i2 = i + 2 < k ? i + 2 : i;
@@ -61,7 +61,7 @@ INLINE void NAME(product)(const vec *restrict a, size_t ai, size_t aj, const vec
                 c01 += x0 * y1, c11 += x1 * y1, c21 += x2 * y1;
                 c02 += x0 * y2, c12 += x1 * y2, c22 += x2 * y2;
             }
-            if (symmetric && i == p) c01 = c10, c02 = c20, c12 = c21; /* one rounding for both */
+            if (symmetric && i == p) c01 = c10, c02 = c20, c12 = c21; /* exactly symmetric */
             out[p2 * k + i2] = c22, out[p2 * k + i1] = c12, out[p2 * k + i] = c02;
             out[p1 * k + i2] = c21, out[p1 * k + i1] = c11, out[p1 * k + i] = c01;
             out[p * k + i2] = c20, out[p * k + i1] = c10, out[p * k + i] = c00;
@@ -93,7 +93,7 @@ static void NAME(common_product)(const vec *restrict x, size_t xr, size_t xj, co
                 s01 += y0 * z1, s11 += y1 * z1, s21 += y2 * z1, s31 += y3 * z1;
                 s02 += y0 * z2, s12 += y1 * z2, s22 += y2 * z2, s32 += y3 * z2;
             }
-            vec *o0 = out + c * rows, *o1 = out + c1 * rows, *o2 = out + c2 * rows; /* last first: the repeated go under */
+            vec *o0 = out + c * rows, *o1 = out + c1 * rows, *o2 = out + c2 * rows; /* repeated ones are stored first */
             o2[r3] = s32, o2[r2] = s22, o2[r1] = s12, o2[r] = s02;
             o1[r3] = s31, o1[r2] = s21, o1[r1] = s11, o1[r] = s01;
             o0[r3] = s30, o0[r2] = s20, o0[r1] = s10, o0[r] = s00;
@@ -119,7 +119,7 @@ static void NAME(outer)(const vec *a, const vec *b, vec *out, size_t k, size_t p
     for (size_t h = 0; h < parts * k * k; h += k * k) NAME(product)(a + h, 1, k, b + h, 1, k, out + h, k, 0);
 }
 
-/* out = a^T b and out = a b^T, where they are symmetric */
+/* out = a^T b and out = a b^T, if they are symmetric */
 static void NAME(symmetric_inner)(const vec *a, const vec *b, vec *out, size_t k)
 {
     NAME(product)(a, k, 1, b, k, 1, out, k, 1);
@@ -137,7 +137,7 @@ static void NAME(add)(const vec *x, const vec *w, vec *y, size_t k, size_t parts
         for (size_t i = h * k * k; i < (h + 1) * k * k; i++) y[i] += w[h] * x[i];
 }
 
-/* out = x y, number by number */
+/* out = x y, element by element */
 static void NAME(times)(const vec *x, const vec *y, vec *out, size_t k)
 {
     for (size_t i = 0; i < k * k; i++) out[i] = x[i] * y[i];
@@ -152,11 +152,11 @@ static void NAME(symmetrise)(vec *x, size_t k, REAL factor)
 
 static vec NAME(dot)(const vec *x, const vec *y, size_t k)
 {
-    vec a = {0}, b = {0}, c = {0}, d = {0}; /* sums that do not wait for each other */
+    vec a = {0}, b = {0}, c = {0}, d = {0}; /* independent sums */
     size_t i = 0;
     for (; i + 3 < k * k; i += 4)
         a += x[i] * y[i], b += x[i + 1] * y[i + 1], c += x[i + 2] * y[i + 2], d += x[i + 3] * y[i + 3];
-    if (i < k * k) a += x[i] * y[i]; /* k k is a multiple of 4, or one more */
+    if (i < k * k) a += x[i] * y[i]; /* k k modulo 4 is 0 or 1 */
     return (a + b) + (c + d);
 }
 
@@ -193,7 +193,7 @@ static void NAME(identity)(vec *x, size_t k, size_t parts)
         for (size_t p = 0; p < k; p++) x[(h * k + p) * k + p] = NAME(all)(1);
 }
 
-/* Turn over a matrix of WIDTH x WIDTH numbers. */
+/* Transpose a matrix of WIDTH x WIDTH numbers. */
 #define SWAP(i, j, first, second)                                                                                    \
     do {                                                                                                             \
         const vec one = x[i], two = x[j];                                                                            \
@@ -226,7 +226,7 @@ INLINE void NAME(transpose)(vec *x)
 static void NAME(load)(const REAL *const *from, vec *to, size_t k, size_t parts)
 {
     for (size_t h = 0; h < parts; h++, from += VEC, to += k * k) {
-        size_t e = 0, at = 0; /* number in row-major order, and its place in lanes */
+        size_t e = 0, at = 0; /* index in row-major order, and position in lanes */
         for (; e + VEC <= k * k; e += VEC) {
             vec x[WIDTH];
             for (size_t l = 0; l < VEC; l++) memcpy(x + l, from[l] + e, sizeof(vec));

@@ -1,10 +1,10 @@
-/* Bures-Wasserstein means: the way to one, and its derivative.  Part of _jacobi.h. */
+/* Fréchet means: the iteration in frames, and the derivative.  Part of _jacobi.h. */
 
-/* With m = u^T n^T b nearly diagonal, the skew omega for which u (1 + omega) turns it symmetric, to first order.  Returns
- * the sum of its squares; error is the sum weighted with the squared lengths of the columns of b: what the turn does to
- * b u^T.  least is the smallest number on the diagonal, bent what the turn leaves of itself, squared: it is right for a
- * diagonal m. */
-static vec NAME(skew)(const vec *m, const vec *lengths, vec *omega, size_t k, vec *error, vec *least, vec *bent)
+/* For m = u^T n^T b, which is nearly diagonal, the skew-symmetric omega for which u (1 + omega) makes it symmetric to first
+ * order.  Returns the sum of the squares of omega.  error is that sum weighted with the squared lengths of the columns of b:
+ * the change of b u^T.  least is the smallest number on the diagonal.  remainder is the squared relative error of the first
+ * order, which is exact for a diagonal m. */
+static vec NAME(skew)(const vec *m, const vec *lengths, vec *omega, size_t k, vec *error, vec *least, vec *remainder)
 {
     vec square = {0}, weighted = {0}, even = {0}, most = NAME(all)(-INFINITY);
     for (size_t p = 0; p < k; p++) {
@@ -23,13 +23,13 @@ static vec NAME(skew)(const vec *m, const vec *lengths, vec *omega, size_t k, ve
     }
     *error = weighted;
     *least = -most;
-    *bent = 2 * (even + square);
+    *remainder = 2 * (even + square);
     return 2 * square;
 }
 
-/* Turn u by omega + sqrt(1 + omega^2), which is orthogonal: as many terms of the root, lane by lane, as leave less than
- * enough; what is left is added to defect.  x, y are scratch, omega is overwritten. */
-static void NAME(turn)(vec *u, vec *omega, vec square, vec *defect, REAL enough, vec *x, vec *y, size_t k)
+/* Rotate u by omega + sqrt(1 + omega^2), which is orthogonal.  Each lane uses as many terms of the square root as are needed
+ * for an error below enough, which is added to defect.  x, y are scratch, omega is overwritten. */
+static void NAME(rotate_frame)(vec *u, vec *omega, vec square, vec *defect, REAL enough, vec *x, vec *y, size_t k)
 {
     vec second, fourth;
     for (size_t l = 0; l < VEC; l++) {
@@ -51,8 +51,8 @@ static void NAME(turn)(vec *u, vec *omega, vec square, vec *defect, REAL enough,
     NAME(add)(x, &one, u, k, 1);
 }
 
-/* u <- u (3 - u^T u) / 2 in the lanes whose defect, the distance from orthogonality, is more than enough. */
-static void NAME(straighten)(vec *u, vec *defect, REAL enough, vec *x, vec *y, size_t k)
+/* u <- u (3 - u^T u) / 2 in the lanes whose defect, the distance from orthogonality, exceeds enough. */
+static void NAME(reorthogonalise)(vec *u, vec *defect, REAL enough, vec *x, vec *y, size_t k)
 {
     vec half;
     for (size_t l = 0; l < VEC; l++) {
@@ -66,9 +66,9 @@ static void NAME(straighten)(vec *u, vec *defect, REAL enough, vec *x, vec *y, s
     NAME(add)(y, &half, u, k, 1);
 }
 
-/* Anderson's method with two past steps: n <- the combination of the last steps that would make their move smallest if the
- * problem were linear.  move and new are those of the steps before, the last one first, and then of this one.  past is how
- * many there are in each lane; the lanes in stay are left where they are. */
+/* Anderson's method with two past steps: n <- the combination of the last steps that would minimise their move if the
+ * problem were linear.  move and new hold the moves and ends of past steps, the last one first, and are updated.  past is the
+ * number of past steps in each lane; the lanes in stay do not move. */
 static void NAME(mix)(vec *n, const vec *next, vec *move, vec *new, size_t k, const int *past, mask stay)
 {
     const size_t square = k * k;
@@ -77,7 +77,7 @@ static void NAME(mix)(vec *n, const vec *next, vec *move, vec *new, size_t k, co
         const vec f = next[i] - n[i], a = f - move[i], b = move[i] - move[square + i];
         aa += a * a, ab += a * b, bb += b * b, af += a * f, bf += b * f;
     }
-    mask one, two; /* lanes that have one past step, and two; there may be anything in what is not used */
+    mask one, two; /* lanes with one past step and with two; unused entries are undefined */
     for (size_t l = 0; l < VEC; l++) one[l] = past[l] > 0 ? -1 : 0, two[l] = past[l] > 1 ? -1 : 0;
     const REAL ridge = 1 + 10 * EPSILON;
     const vec det = ridge * ridge * (aa * bb) - ab * ab;
@@ -93,55 +93,55 @@ static void NAME(mix)(vec *n, const vec *next, vec *move, vec *new, size_t k, co
     }
 }
 
-/* VEC problems on their way. */
+/* State of the iteration of VEC problems. */
 typedef struct {
-    vec *n, *next, *move, *new, *x, *y, *z; /* iterate, the step from it, (2) last steps' moves and ends, scratch */
+    vec *n, *next, *move, *new, *x, *y, *z; /* iterate, next iterate, moves and ends of the last two steps, scratch */
     vec *u, *b, *lengths;                   /* (m) frames, points and squared lengths of the points' columns (k) */
     vec *weights, *defect;                  /* (m) */
     size_t k, m;
-    REAL enough; /* distance from orthogonality that is as good as none */
-} NAME(way);
+    REAL enough; /* distance from orthogonality that is negligible */
+} NAME(iteration);
 
-/* What is known of a point in a new frame, which some lanes have. */
-static void NAME(begin)(const NAME(way) *a, size_t j, mask which)
+/* Lengths of a point's columns after some lanes got a new frame, whose defect is zero. */
+static void NAME(start_frame)(const NAME(iteration) *a, size_t j, mask which)
 {
     for (size_t p = 0; p < a->k; p++) a->lengths[j * a->k + p] = NAME(length)(a->b + (j * a->k + p) * a->k, a->k);
     a->defect[j] = (vec)((mask)a->defect[j] & ~which);
 }
 
-/* The step from n in the frames u, which follow.  Returns the norm of what they were turned by, as the next iterate feels
- * it, and in rest an estimate of what they still ought to be turned by; fit is cleared for the lanes where the turn was too
- * large for a correction, crooked is the largest defect. */
-static vec NAME(stride)(const NAME(way) *a, int *fit, vec *crooked, vec *rest)
+/* The step from n in the frames u, which are updated.  Returns the norm of the change of the next iterate due to the update,
+ * and in rest an estimate of the remaining error of the frames.  fit is cleared for lanes where the rotation was too large
+ * for a first-order update; worst is the largest defect. */
+static vec NAME(step_in_frames)(const NAME(iteration) *a, int *fit, vec *worst, vec *rest)
 {
     const size_t k = a->k;
     vec error = {0}, remains = {0};
-    *crooked = (vec){0};
+    *worst = (vec){0};
     memset(a->next, 0, sizeof(vec) * k * k);
     for (size_t j = 0; j < a->m; j++) {
-        vec *u = a->u + j * k * k, *b = a->b + j * k * k, *defect = a->defect + j, part, least, bent;
-        if (NAME(exceeds)(*defect, a->enough)) NAME(straighten)(u, defect, a->enough, a->x, a->y, k);
+        vec *u = a->u + j * k * k, *b = a->b + j * k * k, *defect = a->defect + j, part, least, remainder;
+        if (NAME(exceeds)(*defect, a->enough)) NAME(reorthogonalise)(u, defect, a->enough, a->x, a->y, k);
         NAME(inner)(a->n, b, a->x, k, 1);
         NAME(inner)(u, a->x, a->y, k, 1);
-        const vec square = NAME(skew)(a->y, a->lengths + j * k, a->x, k, &part, &least, &bent);
+        const vec square = NAME(skew)(a->y, a->lengths + j * k, a->x, k, &part, &least, &remainder);
         for (size_t l = 0; l < VEC; l++) fit[l] &= least[l] > 0 && square[l] < 1; /* false for NaN */
-        NAME(turn)(u, a->x, square, defect, a->enough, a->y, a->z, k);
+        NAME(rotate_frame)(u, a->x, square, defect, a->enough, a->y, a->z, k);
         NAME(outer)(b, u, a->y, k, 1);
         NAME(add)(a->y, a->weights + j, a->next, k, 1);
         error += a->weights[j] * part;
-        remains += a->weights[j] * part * bent;
-        *crooked = NAME(larger)(*defect, *crooked);
+        remains += a->weights[j] * part * remainder;
+        *worst = NAME(larger)(*defect, *worst);
     }
     *rest = NAME(root)(remains);
     return NAME(root)(error);
 }
 
-/* Frames of all points at n, exactly, and points turned into them, in some lanes. */
-static void NAME(rebase)(const NAME(way) *a, vec *f, vec *v, vec *s, mask which)
+/* New frames of all points at n, and points rotated into them, in some lanes. */
+static void NAME(renew_frames)(const NAME(iteration) *a, vec *f, vec *v, vec *s, mask which)
 {
     const size_t k = a->k, square = k * k;
-    for (size_t j = 0; j < a->m; j += PARTS) { /* so many points at a time, the last one repeated */
-        int good[LANES] = {0}; /* where it fails, frames do not fit, and the step says so */
+    for (size_t j = 0; j < a->m; j += PARTS) { /* PARTS points at a time, the last one repeated */
+        int good[LANES] = {0}; /* not used: a step in wrong frames clears fit */
         for (size_t h = 0; h < PARTS; h++) {
             const vec *b = a->b + (j + h < a->m ? j + h : a->m - 1) * square;
             NAME(inner)(a->n, b, f + h * square, k, 1);
@@ -154,15 +154,14 @@ static void NAME(rebase)(const NAME(way) *a, vec *f, vec *v, vec *s, mask which)
                 u[i] = NAME(choose)(which, f[h * square + i], u[i]);
                 b[i] = NAME(choose)(which, v[h * square + i], b[i]);
             }
-            NAME(begin)(a, j + h, which);
+            NAME(start_frame)(a, j + h, which);
         }
     }
 }
 
 /* ------------------------------------------------------------------------------------ the derivative of a mean */
 
-/* Solve scale * (sum of w u (h * (u^T e u)) u^T) = right with e = scale * z, by conjugate gradients in each lane; right is
- * replaced by the residual, z by e; good is cleared for the lanes that did not get there. */
+/* The equation scale * (sum of w u (h * (u^T e u)) u^T) = right with e = scale * z. */
 typedef struct {
     const vec *u, *h, *w; /* (m) matrices, `stride` vectors apart, (m) matrices, (m) vectors */
     const vec *scale;
@@ -187,6 +186,8 @@ static void NAME(apply)(const NAME(equation) *e, vec *spare)
     NAME(times)(e->q, e->scale, e->q, k);
 }
 
+/* Solve the equation by conjugate gradients in each lane.  right is replaced by the residual, z by e; good is cleared for
+ * lanes that do not converge. */
 static void NAME(conjugate)(const NAME(equation) *e, vec *right, vec *z, vec *spare, REAL tolerance, int *good)
 {
     const size_t k = e->k;
@@ -225,11 +226,11 @@ static void NAME(harmonic)(const vec *a, vec *out, size_t k, int response)
             vec inverse = 1 / (a[i] + a[p]);
             out[p * k + i] = a[p] * inverse;
             out[i * k + p] = a[i] * inverse;
-            if (!response) out[p * k + i] *= a[i], out[i * k + p] = out[p * k + i]; /* a_i a_j may leave the range */
+            if (!response) out[p * k + i] *= a[i], out[i * k + p] = out[p * k + i]; /* a_i a_j may overflow */
         }
 }
 
-/* The same of affine-invariant means: with the first difference d_ij of the logarithm at the squares of a, the curvature is
+/* The same for affine-invariant means: with the first difference d_ij of the logarithm at the squares of a, the curvature is
  * d_ij (a_i^2 + a_j^2) / 2, and the response d_ij a_j.  x: 2 k vectors of scratch. */
 static void NAME(logarithmic)(const vec *a, vec *x, vec *out, size_t k, int response)
 {

@@ -1,6 +1,6 @@
 /* Polar factors u v^T of f = u diag(s) v^T, without a decomposition.  Part of _jacobi.h.
  *
- * Halley's method with weights (Nakatsukasa, Bai, Gygi 2010): x (a + b x^2) / (1 + c x^2) brings singular values between
+ * Halley's method with weights (Nakatsukasa, Bai, Gygi 2010): x (a + b x^2) / (1 + c x^2) maps singular values between
  * least and 1 as close to 1 as a function of this kind can: from 1e-6 in three steps.  One takes a product and a Cholesky
  * decomposition.  The first squares the condition, and is in double precision where single would not do.
  */
@@ -45,7 +45,7 @@ INLINE void NAME(settle)(NAME(block) b, const vec *l, vec *x, size_t k, size_t p
 }
 
 /* l <- the Cholesky factor of scale * g + ridge, below its diagonal, and the inverses of the diagonal on it; pivots that are
- * not positive are replaced.  Returns the least one, which is not below the smallest eigenvalue, and seldom far above. */
+ * not positive are replaced.  Returns the least pivot, an upper bound of the smallest eigenvalue that is usually close. */
 static vec NAME(factorise)(const vec *g, vec scale, REAL ridge, vec *l, size_t k)
 {
     const vec tiny = NAME(all)(TINY);
@@ -140,8 +140,8 @@ static void NAME(divide_backward)(vec *restrict x, const vec *restrict l, vec *r
     }
 }
 
-/* f <- the best step for singular values from least to 1, with g = f^T f; least becomes that after it.  Lanes that stay are
- * left as they are.  l, x: scratch. */
+/* f <- the best step for singular values from least to 1, with g = f^T f; least is updated.  Lanes in stay do not change.
+ * l, x: scratch. */
 static void NAME(approach)(vec *f, const vec *g, vec *least, mask stay, vec *l, vec *x, size_t k)
 {
     const vec square = *least * *least, cube = 4 * (1 - square) / (square * square), zero = {0}, one = NAME(all)(1);
@@ -171,7 +171,7 @@ static vec NAME(from_identity)(const vec *g, size_t k)
     return 2 * ((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-/* f and g = f^T f scaled so that no singular value of f is above 1, and about the smallest one; x is scratch. */
+/* Scale f and g = f^T f so that no singular value of f exceeds 1.  Returns an estimate of the smallest one; x is scratch. */
 static vec NAME(scale_down)(vec *f, vec *g, vec *x, size_t k)
 {
     const vec scale = 1 / NAME(root)(NAME(dot)(g, g, k)), root = NAME(root)(scale);
@@ -181,8 +181,8 @@ static vec NAME(scale_down)(vec *f, vec *g, vec *x, size_t k)
 }
 
 #if DOUBLE
-/* f scaled and brought nearer to its polar factor by the first step, and the least singular value after it; hard where that
- * is too much for double precision, too.  x: three matrices of scratch. */
+/* Scale f and take the first step to its polar factor.  Returns the least singular value after it; hard is set for lanes that
+ * are too ill-conditioned for double precision.  x: three matrices of scratch. */
 static vec NAME(first_step)(vec *f, vec *x, size_t k, int *hard)
 {
     const size_t square = k * k;
@@ -223,8 +223,8 @@ static void NAME(first_step)(vec *f, ARCHITECTURE(vector_f64) *x, vec *least, ma
 }
 #endif
 
-/* f <- f (1 + h / 2 + 3/8 h^2 + 5/16 h^3 + 35/128 h^4) with h = 1 - g, which is f g^-1/2 but for the terms that are left
- * out; where off, the square of h, is small enough, the first three.  g is overwritten; x, y, z: scratch. */
+/* f <- f (1 + h / 2 + 3/8 h^2 + 5/16 h^3 + 35/128 h^4) with h = 1 - g, a truncated series of f g^-1/2; only three terms if
+ * off, the squared norm of h, is small enough.  g is overwritten; x, y, z: scratch. */
 static void NAME(end)(vec *f, vec *g, vec off, vec *x, vec *y, vec *z, size_t k)
 {
     const mask many = ~(mask)(off <= (REAL)NEARLY);
@@ -243,8 +243,8 @@ static void NAME(end)(vec *f, vec *g, vec off, vec *x, vec *y, vec *z, size_t k)
     for (size_t i = 0; i < k * k; i++) f[i] += x[i];
 }
 
-/* f <- u v^T, in the lanes that are not hard.  g, l, x, y: scratch; wide: four matrices of scratch in double precision, where
- * that is not the precision of f. */
+/* f <- u v^T, except in lanes that are hard.  g, l, x, y: scratch; wide: four matrices of scratch in double precision, if f is
+ * in single precision. */
 static void NAME(polar)(vec *f, vec *g, vec *l, vec *x, vec *y, void *wide, size_t k, int *hard)
 {
     vec unit, off;
@@ -262,16 +262,16 @@ static void NAME(polar)(vec *f, vec *g, vec *l, vec *x, vec *y, void *wide, size
 #else
     (void)wide;
 #endif
-    for (int step = 0; step <= MAX_HALLEY; step++) { /* lanes that are ready wait for the others */
+    for (int step = 0; step <= MAX_HALLEY; step++) { /* lanes that have converged do not change */
         off = NAME(from_identity)(g, k);
         mask stay = {0};
         int left = 0;
         for (size_t i = 0; i < VEC; i++) {
             stay[i] = hard[i] || off[i] <= (REAL)NEAR ? -1 : 0;
-            hard[i] |= !stay[i] && step == MAX_HALLEY; /* NaN, too */
+            hard[i] |= !stay[i] && step == MAX_HALLEY; /* also for NaN */
             left |= !stay[i];
-            const REAL known = off[i] < 1 ? SQRT(1 - SQRT(off[i])) : 0; /* no singular value is below */
-            if (least[i] > (REAL)0.99) least[i] = (REAL)0.1; /* if it were, this lane would be ready */
+            const REAL known = off[i] < 1 ? SQRT(1 - SQRT(off[i])) : 0; /* lower bound of the singular values */
+            if (least[i] > (REAL)0.99) least[i] = (REAL)0.1; /* otherwise this lane would have converged */
             if (!(least[i] >= known)) least[i] = known;
         }
         if (!left || step == MAX_HALLEY) break;

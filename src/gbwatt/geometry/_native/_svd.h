@@ -15,8 +15,8 @@ INLINE void NAME(rotate)(vec *restrict x, vec *restrict y, vec c, vec s, size_t 
     }
 }
 
-/* c / (d + sqrt(d^2 + c^2)) for d >= 0, the tangent of half an angle, of which a few digits are enough; and 1 / sqrt(x), of
- * which all are needed, or rotations would change lengths. */
+/* c / (d + sqrt(d^2 + c^2)) for d >= 0, the tangent of half an angle, which may be approximate; and 1 / sqrt(x), which must
+ * be accurate, because rotations must not change lengths. */
 #if defined(ROUGH_INVERSE_ROOT) && !DOUBLE
 INLINE vec NAME(tangent)(vec d, vec c)
 {
@@ -42,8 +42,8 @@ INLINE vec NAME(inverse_root)(vec x)
 }
 #endif
 
-/* Rotations that make two columns with the squared lengths a, b and the product c orthogonal, the longer one first; the
- * lengths follow.  Returns whether any lane was not orthogonal yet. */
+/* Rotations that make two columns with squared lengths a, b and product c orthogonal, with the longer one first; the lengths
+ * are updated.  Returns whether any lane was not yet orthogonal. */
 INLINE int NAME(angle)(vec *a, vec *b, const vec *c, vec *cosine, vec *sine, REAL tolerance)
 {
     mask off[PARTS], any = {0};
@@ -56,11 +56,11 @@ INLINE int NAME(angle)(vec *a, vec *b, const vec *c, vec *cosine, vec *sine, REA
         const vec d = b[h] - a[h], t = NAME(tangent)(NAME(larger)(d, -d), 2 * c[h]);
         const vec cs = NAME(choose)(off[h], NAME(inverse_root)(1 + t * t), NAME(all)(1));
         const vec change = (vec)((mask)(c[h] * t) & off[h]), sn = (vec)((mask)(cs * t) & off[h]);
-        /* never swapped without a rotation: a sweep that did nothing has then seen every pair */
+        /* columns are swapped only when they are rotated, so that a sweep without rotations covers every pair */
         const mask swap = (mask)(d > 0) & off[h];
         const vec longer = NAME(choose)(swap, b[h], a[h]), shorter = NAME(choose)(swap, a[h], b[h]);
         cosine[h] = NAME(choose)(swap, sn, cs);
-        sine[h] = -NAME(choose)(swap, cs, sn); /* where b is the longer one the angle has the other sign */
+        sine[h] = -NAME(choose)(swap, cs, sn); /* the angle has the opposite sign if b is longer */
         a[h] = longer + change;
         b[h] = shorter - change;
     }
@@ -98,7 +98,7 @@ INLINE void NAME(cross)(const vec *x, const vec *y, vec *out, size_t k)
     }
 }
 
-/* One sweep over all pairs of columns.  Returns whether any lane still had to be rotated.  lengths: k PARTS of scratch. */
+/* One sweep over all pairs of columns.  Returns whether any lane was rotated.  lengths: k PARTS of scratch. */
 static int NAME(sweep)(vec *f, vec *v, vec *lengths, size_t k, REAL tolerance)
 {
     const size_t square = k * k;
@@ -133,7 +133,7 @@ static void NAME(measure)(vec *f, vec *s, const vec *scale, size_t k, int *good)
     }
 }
 
-/* Whether right singular vectors can be had from the left ones: the values fall, and not too far. */
+/* Whether right singular vectors can be computed from the left ones: the values decrease, but not too far. */
 static int NAME(recoverable)(const vec *s, size_t k)
 {
     for (size_t p = 1; p < k; p++)
@@ -141,8 +141,8 @@ static int NAME(recoverable)(const vec *s, size_t k)
     return !NAME(exceeds)(s[0] - (REAL)RECOVERABLE * s[k - 1], 0);
 }
 
-/* v <- v^T u with orthonormal columns: those of large values, which have more digits, come first; rough: as orthogonal as
- * they come.  x is scratch. */
+/* v <- v^T u, orthonormalised starting from the columns of large values, which are more precise; not orthonormalised if
+ * rough.  x is scratch. */
 static void NAME(recover)(const vec *u, vec *v, vec *x, size_t k, int rough)
 {
     NAME(inner)(v, u, x, k, 1);
@@ -165,8 +165,8 @@ static int NAME(orthogonalise)(vec *f, vec *v, vec *lengths, size_t k, REAL tole
     return 0;
 }
 
-/* u and s of a block, and v from them, which is half the work; f is in v, too.  Returns whether that was possible, and puts
- * f back if not. */
+/* u and s of a block, and v from them, which takes half as many operations.  v contains a copy of f.  Returns whether this was
+ * possible, and restores f otherwise. */
 static int NAME(left_first)(vec *f, vec *v, vec *s, vec *spare, const vec *scale, size_t k, int before, REAL tolerance,
                             int *good)
 {
@@ -189,9 +189,9 @@ static int NAME(left_first)(vec *f, vec *v, vec *s, vec *spare, const vec *scale
     return 1;
 }
 
-/* f = u diag(s) v^T, of a block.  u replaces f.  What is in v before: FRESH, nothing, it will be v; ROUGH, the same, but
- * columns of small s may be less orthogonal, by rounding over s; COMPANION, any matrix, turned along with f.  v NULL: not
- * wanted.  good is cleared for the lanes that are singular or not finite.  spare: scratch, a matrix. */
+/* f = u diag(s) v^T for a block.  u replaces f.  FRESH: v is computed.  ROUGH: the same, but columns of small s may be less
+ * orthogonal, by rounding over s.  COMPANION: v contains any matrix, which is rotated like f.  v may be NULL.  good is cleared
+ * for lanes that are singular or not finite.  spare: scratch, a matrix. */
 static void NAME(decompose)(vec *f, vec *v, vec *s, vec *spare, size_t k, int before, REAL tolerance, int *good)
 {
     const REAL rounding = EPSILON * SQRT((REAL)k);
@@ -223,15 +223,15 @@ static void NAME(cholesky)(vec *f, size_t k, int *good)
     }
 }
 
-/* x <- c x or c^-1 x, or the same with c^T, for one lower triangular matrix c in row-major memory; four columns at a time:
- * sums that do not wait for each other. */
+/* x <- c x or c^-1 x, or the same with c^T, for one lower triangular matrix c in row-major memory; four columns at a time,
+ * for independent sums. */
 INLINE void NAME(triangular)(const REAL *c, vec *x, size_t k, int transposed, int solve)
 {
     const size_t row = transposed ? 1 : k, column = transposed ? k : 1;
     for (size_t p = 0; p < k; p += 4, x += 4 * k) {
         vec *x0 = x, *x1 = p + 1 < k ? x + k : x, *x2 = p + 2 < k ? x + 2 * k : x, *x3 = p + 3 < k ? x + 3 * k : x;
         for (size_t step = 0; step < k; step++) {
-            const size_t i = transposed == solve ? k - 1 - step : step; /* what is used below is not done yet, or is */
+            const size_t i = transposed == solve ? k - 1 - step : step; /* the order in which products use old entries and solutions use new ones */
             const REAL *ci = c + i * row, pivot = ci[i * column];
             const size_t first = transposed ? i + 1 : 0, last = transposed ? k : i;
             vec s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
@@ -244,7 +244,7 @@ INLINE void NAME(triangular)(const REAL *c, vec *x, size_t k, int transposed, in
             s1 = solve ? (x1[i] - s1) * inverse : s1 + pivot * x1[i];
             s2 = solve ? (x2[i] - s2) * inverse : s2 + pivot * x2[i];
             s3 = solve ? (x3[i] - s3) * inverse : s3 + pivot * x3[i];
-            x3[i] = s3, x2[i] = s2, x1[i] = s1, x0[i] = s0; /* beyond the last column: the first again, which goes last */
+            x3[i] = s3, x2[i] = s2, x1[i] = s1, x0[i] = s0; /* repeated columns are stored first */
         }
     }
 }

@@ -1,7 +1,7 @@
-"""The compiled filters of epochs and covariances of windows, where they could be built.
+"""Binding of the compiled filters of epochs and covariances of windows.
 
-The extension ``_filters`` is plain C and optional, as that of :mod:`gbwatt.geometry._native`: without it the callers of
-these functions take their torch path, with the same results.
+The extension ``_filters`` is written in C and optional, like that of :mod:`gbwatt.geometry._native`.  Without it,
+callers use torch instead, with the same results.
 """
 
 from __future__ import annotations
@@ -14,29 +14,24 @@ import torch
 from torch import Tensor
 
 from gbwatt.errors import MismatchError, ShapeError
-from gbwatt.geometry._native import arrays, dense, force_level
+from gbwatt.geometry._native import arrays, dense, load_kernel
 
-_filters: Any
-try:
-    from gbwatt.nn._native import _filters
-except ImportError:  # no compiler when the package was installed: torch does the work
-    _filters = None
+INTERFACE = 1  # of _filters, as in _filters.c; increase both when arguments or results of a function change
+_filters = load_kernel("gbwatt.nn._native._filters", INTERFACE)
 
-force_level(_filters)
-
-MAX_CHANNELS = 2**20  # or filters
-MAX_LENGTH = 4096  # of filters: blocks of longer ones leave the cache
-#: What a number of a transform costs at each of its stages, in complex products.
+MAX_CHANNELS = 2**20  # also of filters
+MAX_LENGTH = 4096  # of filters; blocks of longer ones do not fit in the cache
+#: Cost of one number in one stage of a transform, in complex products.
 _STAGE = 0.75
 
 
 def available() -> bool:
-    """Whether the compiled kernel was built with the package."""
+    """Whether the compiled kernel is used."""
     return _filters is not None
 
 
 def supports(x: Tensor) -> bool:
-    """Whether the compiled kernel takes these epochs or features: real, dense, not empty, on the CPU."""
+    """Whether the compiled kernel accepts these epochs or features: real, dense, not empty, on the CPU."""
     return (
         _filters is not None
         and x.device.type == "cpu"
@@ -48,18 +43,20 @@ def supports(x: Tensor) -> bool:
 
 
 def supports_filters(x: Tensor, kernel: Tensor, padding: int) -> bool:
-    """Whether :func:`correlate` takes epochs (batch, n_in, times) and filters (n_out, n_in or n_in + 1, length)."""
+    """Whether :func:`correlate` accepts epochs (batch, n_in, times) and filters (n_out, n_in or n_in + 1, length)."""
     length = kernel.shape[-1]
     return supports(x) and x.dtype == kernel.dtype and padding < length <= min(MAX_LENGTH, x.shape[2] + 2 * padding)
 
 
 @lru_cache(256)
 def block_size(n_in: int, n_out: int, length: int, width: int, batch: int) -> int:
-    """Samples of the blocks, a power of two, with which filters of this length cost least."""
+    """Samples of the blocks, a power of two, for which filters of this length are fastest."""
 
     def cost(size: int) -> float:
         blocks = math.ceil(width / (size - length + 1))
-        transforms = batch * math.ceil(blocks / 2)  # of pairs of blocks, in all frequencies, or of one, in half of them
+        transforms = batch * math.ceil(
+            blocks / 2
+        )  # of pairs of blocks at all frequencies, or of one block at half of them
         products = transforms * (1.0 if blocks > 1 else 0.5) * n_in * n_out
         return size * (products + _STAGE * math.log2(size) * (transforms * (n_in + n_out) + n_in * n_out))
 
@@ -75,10 +72,10 @@ def _sizes(x: Tensor, n_out: int, length: int, padding: int) -> tuple[Any, ...]:
 
 
 def _epochs(name: str, x: Tensor) -> Tensor:
-    """``x`` (batch, n, times) with any strides, if the kernel takes it; an error otherwise."""
+    """Return ``x`` (batch, n, times), with any strides; raise an error unless the kernel accepts it."""
     if x.ndim != 3 or x.numel() == 0 or x.shape[1] > MAX_CHANNELS:
         raise ShapeError(
-            f"'{name}' has shape {tuple(x.shape)}, but three axes that are not empty, the second of at most "
+            f"'{name}' has shape {tuple(x.shape)}, but three non-empty axes, the second of at most "
             f"{MAX_CHANNELS}, are required."
         )
     if x.dtype not in (torch.float32, torch.float64) or not x.is_cpu or x.layout is not torch.strided:
@@ -98,27 +95,27 @@ def _dense_epochs(name: str, x: Tensor) -> Tensor:
 
 
 def _filters_of(x: Tensor, kernel: Tensor, padding: int) -> tuple[int, int, int]:
-    """Number of filters, of their inputs and of their samples; an error if they do not suit the epochs."""
+    """Number of filters, of their inputs and of their samples; raise an error if they do not fit the epochs."""
     if kernel.ndim != 3 or not 0 < kernel.shape[0] <= MAX_CHANNELS or kernel.shape[1] - x.shape[1] not in (0, 1):
         n = x.shape[1]
         raise ShapeError(f"'kernel' has shape {tuple(kernel.shape)}, but (n_out, {n} or {n + 1}, length) is required.")
     n_out, inputs, length = kernel.shape
     if not 0 <= padding < length <= min(MAX_LENGTH, x.shape[2] + 2 * padding):
         raise ShapeError(
-            f"filters of {length} samples with padding {padding} do not suit epochs {tuple(x.shape)}; the padding must "
-            f"be less than the length, and the length at most {MAX_LENGTH} and that of the padded epochs."
+            f"filters of {length} samples with padding {padding} do not fit epochs {tuple(x.shape)}; the padding must "
+            f"be shorter than the filters, and these at most {MAX_LENGTH} samples and as long as the padded epochs."
         )
     return n_out, inputs, length
 
 
 def correlate(x: Tensor, kernel: Tensor, bias: Tensor | None, padding: int) -> Tensor:
-    """Filters of epochs; an input of the filters beyond the channels is 1 at all times of the epoch.
+    """Correlate epochs with filters; an additional input of the filters is 1 at all times of the epoch.
 
     Parameters
     ----------
     x, kernel, bias : Tensors, shape (batch, n_in, times), (n_out, n_in or n_in + 1, length), (n_out,)
     padding : int
-        Zeros at either end, fewer than ``length``.  Without a constant input there is no bias.
+        Zeros at either end, fewer than ``length``.  A bias requires the additional input.
 
     Returns
     -------
@@ -129,23 +126,23 @@ def correlate(x: Tensor, kernel: Tensor, bias: Tensor | None, padding: int) -> T
     kernel = dense("kernel", kernel, kernel.shape, x.dtype)
     bias = None if bias is None else dense("bias", bias, (n_out,), x.dtype)
     out = x.new_empty(x.shape[0], n_out, x.shape[2] + 2 * padding - length + 1)
-    given = (_strided(x), *arrays(kernel, bias, out))
+    memory = (_strided(x), *arrays(kernel, bias, out))
     sizes = _sizes(x, n_out, length, padding)
-    _filters.correlate(*given, *sizes, inputs > x.shape[1], x.element_size(), torch.get_num_threads())
+    _filters.correlate(*memory, *sizes, inputs > x.shape[1], x.element_size(), torch.get_num_threads())
     return out
 
 
 def filter_gradient(
     x: Tensor, grad: Tensor, kernel: Tensor, padding: int, y: Tensor | None = None, coefficients: Tensor | None = None
 ) -> Tensor:
-    """Derivative of :func:`correlate` in the filters, from that in the results y or behind their normalisation.
+    """Derivative of :func:`correlate` in the filters, from the derivative in the results or in the normalised results.
 
     Parameters
     ----------
     x, grad, kernel : Tensors, shape (batch, n_in, times), (batch, n_out, width), (n_out, n_in or n_in + 1, length)
     padding : int
     y, coefficients : Tensors, shape (batch, n_out, width), (n_out, 4), optional
-        Of the normalisation, from :func:`normalise_gradient`.
+        Results and coefficients of their normalisation, from :func:`normalise_gradient`.
     """
     x = _epochs("x", x)
     n_out, inputs, length = _filters_of(x, kernel, padding)
@@ -157,11 +154,11 @@ def filter_gradient(
         y, coefficients = dense("y", y, results, x.dtype), dense("coefficients", coefficients, (n_out, 4), x.dtype)
     sizes = _sizes(x, n_out, length, padding)
     pairs = x.shape[0] * math.ceil(grad.shape[2] / (sizes[-1] - length + 1) / 2)
-    pieces = max(1, min(8, pairs // 16))  # to be added up in float64, whatever the number of threads
+    pieces = max(1, min(8, pairs // 16))  # added in float64, independently of the number of threads
     out = torch.empty(pieces, n_out, inputs, length, dtype=torch.float64)
-    given = (_strided(x), *arrays(y, grad, coefficients, out))
+    memory = (_strided(x), *arrays(y, grad, coefficients, out))
     constant = inputs > x.shape[1]
-    _filters.filter_gradient(*given, *sizes, constant, pieces, x.element_size(), torch.get_num_threads())
+    _filters.filter_gradient(*memory, *sizes, constant, pieces, x.element_size(), torch.get_num_threads())
     return out.sum(0).to(x.dtype)
 
 
@@ -173,35 +170,35 @@ def channel_moments(x: Tensor) -> Tensor:
     x = _epochs("x", x)
     pieces = max(1, min(8, x.shape[0] // 4))
     out = torch.empty(pieces, x.shape[1], x.shape[1] + 1, dtype=torch.float64)
-    given = (_strided(x), *arrays(out))
-    _filters.channel_moments(*given, tuple(x.shape), x.stride(), pieces, x.element_size(), torch.get_num_threads())
+    memory = (_strided(x), *arrays(out))
+    _filters.channel_moments(*memory, tuple(x.shape), x.stride(), pieces, x.element_size(), torch.get_num_threads())
     return out.sum(0)
 
 
 def normalise(y: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Batch normalisation of (batch, n, times), and the means and variances (n, 2) in float64 that it is by."""
+    """Batch normalisation of (batch, n, times), and its means and variances (n, 2) in float64."""
     y = _dense_epochs("y", y)
     n = y.shape[1]
     weight, bias = dense("weight", weight, (n,), y.dtype), dense("bias", bias, (n,), y.dtype)
     out, moments = torch.empty_like(y), torch.empty(y.shape[1], 2, dtype=torch.float64)
     coefficients = y.new_empty(y.shape[1], 3)
-    given = arrays(y, weight, bias, coefficients, moments, out)
-    _filters.normalise(*given, tuple(y.shape), eps, y.element_size(), torch.get_num_threads())
+    memory = arrays(y, weight, bias, coefficients, moments, out)
+    _filters.normalise(*memory, tuple(y.shape), eps, y.element_size(), torch.get_num_threads())
     return out, moments
 
 
 def normalise_gradient(y: Tensor, grad: Tensor, weight: Tensor, moments: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Derivatives of :func:`normalise` in weight and bias (2, n), and coefficients (n, 4) of that in y.
+    """Derivatives of :func:`normalise` in weight and bias (2, n), and coefficients (n, 4) of the derivative in y.
 
-    They are a, b, c, d of ``a grad + b (y - c) + d``.
+    The coefficients a, b, c, d give the derivative ``a grad + b (y - c) + d``.
     """
     y = _dense_epochs("y", y)
     n = y.shape[1]
     grad, weight = dense("grad", grad, y.shape, y.dtype), dense("weight", weight, (n,), y.dtype)
     moments = dense("moments", moments, (n, 2), torch.float64)
     out, coefficients = y.new_empty(2, y.shape[1]), y.new_empty(y.shape[1], 4)
-    given = arrays(y, grad, weight, moments, coefficients, out)
-    _filters.normalise_gradient(*given, tuple(y.shape), eps, y.element_size(), torch.get_num_threads())
+    memory = arrays(y, grad, weight, moments, coefficients, out)
+    _filters.normalise_gradient(*memory, tuple(y.shape), eps, y.element_size(), torch.get_num_threads())
     return out, coefficients
 
 
@@ -209,25 +206,25 @@ def covariances(x: Tensor, windows: int, keep: float, lift: float) -> Tensor:
     """``keep Σ + lift I`` for trace-one covariances Σ of windows, (items, n, times) -> (items, windows, n, n)."""
     x = _windowed(x, windows)
     out = x.new_empty(x.shape[0], windows, x.shape[1], x.shape[1])
-    given = arrays(x, None, out)
-    _filters.covariances(*given, tuple(x.shape), windows, keep, lift, x.element_size(), torch.get_num_threads())
+    memory = arrays(x, None, out)
+    _filters.covariances(*memory, tuple(x.shape), windows, keep, lift, x.element_size(), torch.get_num_threads())
     return out
 
 
 def covariance_gradient(x: Tensor, grad: Tensor, keep: float) -> Tensor:
-    """Derivative of :func:`covariances` in x, from that in its result (items, windows, n, n)."""
+    """Derivative of :func:`covariances` in x, from the derivative in its result (items, windows, n, n)."""
     if grad.ndim != 4:
         raise ShapeError(f"'grad' has shape {tuple(grad.shape)}, but (items, windows, n, n) is required.")
     x = _windowed(x, grad.shape[1])
     grad = dense("grad", grad, (x.shape[0], grad.shape[1], x.shape[1], x.shape[1]), x.dtype)
     out = torch.empty_like(x)
-    given = arrays(x, grad, out)
-    _filters.covariances(*given, tuple(x.shape), grad.shape[1], keep, 0.0, x.element_size(), torch.get_num_threads())
+    memory = arrays(x, grad, out)
+    _filters.covariances(*memory, tuple(x.shape), grad.shape[1], keep, 0.0, x.element_size(), torch.get_num_threads())
     return out
 
 
 def _windowed(x: Tensor, windows: int) -> Tensor:
     x = _dense_epochs("x", x)
     if not 1 <= windows <= x.shape[2]:
-        raise ShapeError(f"{windows} windows of {x.shape[2]} samples: each must have at least one.")
+        raise ShapeError(f"{windows} windows of {x.shape[2]} samples: each window needs at least one sample.")
     return x

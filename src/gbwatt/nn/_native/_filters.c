@@ -1,13 +1,13 @@
-/* Filters of epochs and covariances of windows: what stands between a recording and a sequence of matrices.
+/* Filters of epochs, batch normalisation, and covariances of windows.
  *
- * Correlations go through Fourier transforms of short blocks (overlap-save): a product of spectra for every
- * frequency costs a fraction of the sum over all lags, and the blocks stay in the cache.  Around them are the passes
- * over epochs and features that torch would make one by one, with copies: moments of channels, normalisation,
- * centred products of windows.
+ * Correlations use Fourier transforms of short blocks (overlap-save): a product of spectra for each frequency costs a
+ * fraction of the sum over all lags, and the blocks stay in the cache.  Other jobs combine passes over epochs and
+ * features that torch would make one by one, with copies: moments of channels, normalisation, centred products of
+ * windows.
  *
- * Results do not depend on the number of threads.  The algorithms are in _filters.h.  Nothing here knows of torch:
- * addresses and sizes come in as integers from _native.py, which checks shapes and dtypes; that arrays are as large as
- * these sizes say is checked here.
+ * Results do not depend on the number of threads.  The algorithms are in _filters.h.  This file is independent of torch:
+ * __init__.py checks shapes and dtypes and passes addresses and sizes as integers; this file checks that the arrays are
+ * as large as these sizes require.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -26,11 +26,12 @@
 #define PAIRS 5 /* of blocks that are correlated together; a multiple of the five rows of a product */
 #define DEPTH 16 /* pairs of blocks whose products are added up in single precision */
 #define LANES 1  /* items of a block for threads */
+#define INTERFACE 1 /* as in __init__.py; increase both when arguments or results of a function change */
 #define ALIGNMENT 64
 #define NOWHERE ((size_t)-1)
 #define MAX_CHANNELS (1 << 20) /* or filters; and samples: sizes of memory stay in range */
 #define MAX_SAMPLES (1 << 30)
-/* Those that have to be known: all, or half where a trial is one block of real numbers. */
+/* Frequencies to compute: all, or half of them if a trial is one block of real numbers. */
 #define FREQUENCIES(size, blocks) ((blocks) > 1 ? (size) : (size) / 2 + 1)
 #ifdef __clang__
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
@@ -39,25 +40,84 @@
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-/* What one thread does.  All arrays are row-major and dense, but for the epochs x; those marked * may be NULL. */
+/* Arguments of the jobs.  Arrays are row-major and dense, except for epochs; arrays marked * may be NULL. */
 typedef struct {
-    size_t first, last;           /* items first .. last - 1 are this thread's */
-    size_t batch, n_in, times;    /* of epochs; for covariances, of features: rows and their samples */
-    size_t n_out, length, width;  /* filters, their samples, and those of the results */
-    size_t padding, size, pieces; /* zeros before an epoch; samples of a block; pieces for the caller to add up */
-    size_t windows;
-    ptrdiff_t stride[3];          /* of epochs, in numbers: trials, channels, times */
-    int constant;                 /* whether filters have one more input, which is 1 at all times of the epoch */
-    double keep, lift;            /* of covariances: factor, and what is added to the diagonal, or to variances */
-    const void *x, *kernel, *bias;        /* (batch, n_in, times), (n_out, n_in or one more, length), (n_out)* */
-    const void *y, *grad, *weight;        /* results*, derivatives (batch, n_out, width), scale of each output */
-    void *coefficients;                   /* of normalisations and of their derivatives: a few for each output */
-    double *moments, *rows;               /* mean and variance of each output; two numbers for each row of results */
-    void *spectrum, *ends;                /* of the filters; results for the constant input (n_out, width)* */
-    double *reached;                      /* sums of derivatives over trials (n_out, width + 1) */
+    const void *x;
+    size_t batch, n_in, times;
+    ptrdiff_t stride[3]; /* in numbers: trials, channels, times */
+} epochs;
+
+/* Filters (n_out, n_in, length) of epochs, which give results (batch, n_out, width). */
+typedef struct {
+    size_t n_out, length, width;
+    size_t padding; /* zeros before and after an epoch */
+    size_t size;    /* samples of a block */
+    int constant;   /* whether filters have an additional input, which is 1 at all times of the epoch */
+} filters;
+
+typedef struct {
+    epochs e;
+    filters f;
+    const void *kernel, *bias; /* (n_out, n_in or one more, length), (n_out)* */
+    void *spectrum, *ends;     /* scratch: spectra of the filters; results for the constant input (n_out, width)* */
     void *out;
-    int out_of_memory;
-} task;
+} correlation_arguments;
+
+typedef struct {
+    epochs e;
+    filters f;
+    const void *y, *grad, *coefficients; /* results*, derivatives, coefficients of the normalisation (n_out, 4)* */
+    size_t pieces;                       /* parts of the sum over trials, which the caller adds up */
+    double *out;                         /* (pieces, n_out, n_in or one more, length) */
+} filter_gradient_arguments;
+
+typedef struct {
+    epochs e;
+    size_t pieces;
+    double *out; /* (pieces, n_in, n_in + 1) */
+} channel_moments_arguments;
+
+/* Results (batch, n_out, width) that are normalised. */
+typedef struct {
+    const void *y;
+    size_t batch, n_out, width;
+} results;
+
+typedef struct {
+    results r;
+    const void *weight, *bias; /* (n_out) */
+    double eps;                /* is added to the variances */
+    double *moments, *rows;    /* mean and variance (n_out, 2); scratch: two sums for each row (batch, n_out, 2) */
+    void *coefficients, *out;  /* (n_out, 3), (batch, n_out, width) */
+} normalise_arguments;
+
+typedef struct {
+    results r;
+    const void *grad, *weight;
+    const double *moments;
+    double eps;
+    double *rows;             /* scratch */
+    void *coefficients, *out; /* (n_out, 4); derivatives in weight and bias (2, n_out) */
+} normalise_gradient_arguments;
+
+/* Windows of features (item, n, times). */
+typedef struct {
+    const void *x;
+    size_t n, times, windows;
+} windows;
+
+typedef struct {
+    windows s;
+    double keep, lift; /* factor of the covariances, and number that is added to their diagonals */
+    void *out;         /* (item, windows, n, n) */
+} covariance_arguments;
+
+typedef struct {
+    windows s;
+    double keep;
+    const void *grad; /* (item, windows, n, n) */
+    void *out;        /* (item, n, times) */
+} covariance_gradient_arguments;
 
 #include "../../geometry/_native/_boundary.h"
 #include "../../geometry/_native/_threads.h"
@@ -66,7 +126,7 @@ typedef struct {
         normalisation_gradient, channel_moments, covariances, covariance_gradients;
 } workers;
 
-/* Memory for a product of sizes, at an address that vectors can be loaded from; the true one stands before it. */
+/* Memory for a product of sizes, aligned for vectors; the address to be freed is stored before it. */
 static void *new(size_t itemsize, size_t a, size_t b, size_t c)
 {
     size_t bytes;
@@ -85,6 +145,17 @@ static void delete(void *memory)
     if (memory) free(((void **)memory)[-1]);
 }
 
+static size_t inputs_of(const epochs *e, const filters *f)
+{
+    return e->n_in + (f->constant ? 1 : 0);
+}
+
+static size_t blocks_of(const filters *f)
+{
+    const size_t step = f->size - f->length + 1;
+    return (f->width + step - 1) / step;
+}
+
 #define WORKERS(x)                                                                                                   \
     {                                                                                                                \
         responses_##x, constants_##x, correlations_##x, filter_gradients_##x, row_moments_##x,                       \
@@ -100,46 +171,52 @@ static PyObject *done(int out_of_memory)
     Py_RETURN_NONE;
 }
 
-static PyObject *finish(worker work, const task *whole, size_t items, int threads)
+static PyObject *finish(worker work, const void *arguments, size_t items, int threads)
 {
-    job all;
     int out_of_memory;
     Py_BEGIN_ALLOW_THREADS
-    out_of_memory = run(&all, work, whole, items, threads);
+    out_of_memory = run(work, arguments, items, threads, NULL);
     Py_END_ALLOW_THREADS
     return done(out_of_memory);
 }
 
-/* Sizes, which Python gives as numbers with a sign. */
+/* Sizes from Python, which are signed. */
 typedef struct {
-    Py_ssize_t batch, n_in, times, n_out, length, padding, size;
+    Py_ssize_t batch, n_in, times, n_out, length, padding, size, stride[3];
+    int itemsize, threads;
 } sizes;
+#define EPOCHS "(nnn)(nnn)"
+#define READ_EPOCHS(z)                                                                                               \
+    &(z).batch, &(z).n_in, &(z).times, &(z).stride[0], &(z).stride[1], &(z).stride[2]
+#define FILTERS "(nnn)n"
+#define READ_FILTERS(z) &(z).n_out, &(z).length, &(z).padding, &(z).size
+#define KIND "ii"
+#define READ_KIND(z) &(z).itemsize, &(z).threads
 
-/* Whether all numbers of epochs (batch, n_in, times) with these strides are inside their memory. */
-static int epochs(task *t, array x, const sizes *z, const Py_ssize_t *stride, int itemsize)
+/* Check and set epochs (batch, n_in, times) with these strides: all of their numbers must lie inside their memory. */
+static int check_epochs(epochs *e, array x, const sizes *z)
 {
-    if (!in_range("batch", z->batch, 1, INT32_MAX) || !in_range("n_in", z->n_in, 1, MAX_CHANNELS) ||
-        !in_range("times", z->times, 1, MAX_SAMPLES))
+    if (!in_order(z->itemsize, z->threads) || !in_range("batch", z->batch, 1, INT32_MAX) ||
+        !in_range("n_in", z->n_in, 1, MAX_CHANNELS) || !in_range("times", z->times, 1, MAX_SAMPLES))
         return 0;
     const Py_ssize_t shape[3] = {z->batch, z->n_in, z->times};
     size_t numbers = 1;
     int overflow = 0;
     for (int axis = 0; axis < 3; axis++) {
         size_t reach;
-        if (!in_range("stride", stride[axis], 0, PY_SSIZE_T_MAX)) return 0;
-        overflow |= __builtin_mul_overflow((size_t)stride[axis], (size_t)shape[axis] - 1, &reach);
+        if (!in_range("stride", z->stride[axis], 0, PY_SSIZE_T_MAX)) return 0;
+        overflow |= __builtin_mul_overflow((size_t)z->stride[axis], (size_t)shape[axis] - 1, &reach);
         overflow |= __builtin_add_overflow(numbers, reach, &numbers);
     }
-    if (overflow) numbers = SIZE_MAX; /* which nothing holds */
-    if (!HOLDS(x, itemsize, numbers)) return 0;
-    t->batch = (size_t)z->batch, t->n_in = (size_t)z->n_in, t->times = (size_t)z->times;
-    for (int axis = 0; axis < 3; axis++) t->stride[axis] = stride[axis];
-    t->x = POINTER(x);
+    if (overflow) numbers = SIZE_MAX; /* too large for any memory */
+    if (!HOLDS(x, z->itemsize, numbers)) return 0;
+    *e = (epochs){POINTER(x), (size_t)z->batch, (size_t)z->n_in, (size_t)z->times,
+                  {z->stride[0], z->stride[1], z->stride[2]}};
     return 1;
 }
 
-/* Whether filters suit the epochs, and blocks the filters. */
-static int filters(task *t, const sizes *z)
+/* Check and set filters of epochs, and the size of their blocks. */
+static int check_filters(filters *f, const sizes *z, int constant)
 {
     if (!in_range("n_out", z->n_out, 1, MAX_CHANNELS) || !in_range("length", z->length, 1, MAX_SAMPLES) ||
         !in_range("padding", z->padding, 0, z->length - 1) ||
@@ -150,49 +227,42 @@ static int filters(task *t, const sizes *z)
         PyErr_Format(refusal, "'size' is %zd, but it must be a power of two", z->size);
         return 0;
     }
-    t->n_out = (size_t)z->n_out, t->length = (size_t)z->length, t->padding = (size_t)z->padding;
-    t->size = (size_t)z->size, t->width = t->times + 2 * t->padding - t->length + 1;
+    *f = (filters){(size_t)z->n_out, (size_t)z->length, (size_t)(z->times + 2 * z->padding - z->length + 1),
+                   (size_t)z->padding, (size_t)z->size, constant};
     return 1;
 }
 
-/* Whether the sizes of results (batch, n_out, width) are in range. */
-static int results(task *t, const sizes *z)
+/* Check and set results (batch, n_out, width). */
+static int check_results(results *r, array y, const sizes *z)
 {
-    if (!in_range("batch", z->batch, 1, INT32_MAX) || !in_range("n_out", z->n_out, 1, MAX_CHANNELS) ||
-        !in_range("times", z->times, 1, MAX_SAMPLES))
+    if (!in_order(z->itemsize, z->threads) || !in_range("batch", z->batch, 1, INT32_MAX) ||
+        !in_range("n_out", z->n_out, 1, MAX_CHANNELS) || !in_range("times", z->times, 1, MAX_SAMPLES) ||
+        !HOLDS(y, z->itemsize, (size_t)z->batch, (size_t)z->n_out, (size_t)z->times))
         return 0;
-    t->batch = (size_t)z->batch, t->n_out = (size_t)z->n_out, t->width = (size_t)z->times;
+    *r = (results){POINTER(y), (size_t)z->batch, (size_t)z->n_out, (size_t)z->times};
     return 1;
 }
-
-/* Sizes of epochs, filters and results, which the functions on epochs begin with. */
-#define SIZES "(nnn)(nnn)(nnn)n"
-#define READ_SIZES(z, stride)                                                                                        \
-    &(z).batch, &(z).n_in, &(z).times, &(stride)[0], &(stride)[1], &(stride)[2], &(z).n_out, &(z).length,            \
-        &(z).padding, &(z).size
 
 static size_t rounded(size_t n, int itemsize)
 {
     return (n * (size_t)itemsize + 31) / 32 * 32 / (size_t)itemsize; /* to the widest vectors */
 }
 
-static size_t pairs_of_blocks(const task *t)
+static size_t pairs_of_blocks(const epochs *e, const filters *f)
 {
-    const size_t step = t->size - t->length + 1, blocks = (t->width + step - 1) / step;
-    return t->batch * ((blocks + 1) / 2);
+    return e->batch * ((blocks_of(f) + 1) / 2);
 }
 
-static int correlate_all(task *t, int itemsize, int threads)
+static int correlate_all(correlation_arguments *t, int itemsize, int threads)
 {
-    const size_t step = t->size - t->length + 1, blocks = (t->width + step - 1) / step;
-    const size_t pairs = pairs_of_blocks(t);
-    t->spectrum = new((size_t)itemsize * 2, FREQUENCIES(t->size, blocks), t->n_in, rounded(t->n_out, itemsize));
-    t->ends = t->constant ? new((size_t)itemsize, t->n_out, t->width, 1) : NULL;
-    job all;
-    int failed = !t->spectrum || (t->constant && !t->ends);
-    if (!failed) failed = run(&all, WORKER(responses), t, t->n_in, threads);
-    if (!failed && t->constant) failed = run(&all, WORKER(constants), t, 1, 1);
-    if (!failed) failed = run(&all, WORKER(correlations), t, (pairs + PAIRS - 1) / PAIRS, threads);
+    const size_t pairs = pairs_of_blocks(&t->e, &t->f);
+    t->spectrum = new((size_t)itemsize * 2, FREQUENCIES(t->f.size, blocks_of(&t->f)), t->e.n_in,
+                      rounded(t->f.n_out, itemsize));
+    t->ends = t->f.constant ? new((size_t)itemsize, t->f.n_out, t->f.width, 1) : NULL;
+    int failed = !t->spectrum || (t->f.constant && !t->ends);
+    if (!failed) failed = run(WORKER(responses, itemsize), t, t->e.n_in, threads, NULL);
+    if (!failed && t->f.constant) failed = run(WORKER(constants, itemsize), t, 1, 1, NULL);
+    if (!failed) failed = run(WORKER(correlations, itemsize), t, (pairs + PAIRS - 1) / PAIRS, threads, NULL);
     delete(t->spectrum), delete(t->ends);
     return failed;
 }
@@ -200,20 +270,20 @@ static int correlate_all(task *t, int itemsize, int threads)
 static PyObject *correlate(PyObject *self, PyObject *args)
 {
     array x, kernel, bias, out;
-    Py_ssize_t stride[3];
-    int itemsize, threads, failed;
+    int constant, failed;
     sizes z;
-    task t = {0};
+    epochs e;
+    filters f;
     (void)self;
-    if (!PyArg_ParseTuple(args, A A A A SIZES "pii", READ(x), READ(kernel), READ(bias), READ(out),
-                          READ_SIZES(z, stride), &t.constant, &itemsize, &threads) ||
-        !in_order(itemsize, threads) || !epochs(&t, x, &z, stride, itemsize) || !filters(&t, &z) ||
-        !HOLDS(kernel, itemsize, t.n_out, t.n_in + (t.constant ? 1 : 0), t.length) ||
-        !MAY_HOLD(bias, itemsize, t.n_out) || !HOLDS(out, itemsize, t.batch, t.n_out, t.width))
+    if (!PyArg_ParseTuple(args, A A A A EPOCHS FILTERS "p" KIND, READ(x), READ(kernel), READ(bias), READ(out),
+                          READ_EPOCHS(z), READ_FILTERS(z), &constant, READ_KIND(z)) ||
+        !check_epochs(&e, x, &z) || !check_filters(&f, &z, constant) ||
+        !HOLDS(kernel, z.itemsize, f.n_out, inputs_of(&e, &f), f.length) || !MAY_HOLD(bias, z.itemsize, f.n_out) ||
+        !HOLDS(out, z.itemsize, e.batch, f.n_out, f.width))
         return NULL;
-    t.kernel = POINTER(kernel), t.bias = POINTER(bias), t.out = POINTER(out);
+    correlation_arguments job = {e, f, .kernel = POINTER(kernel), .bias = POINTER(bias), .out = POINTER(out)};
     Py_BEGIN_ALLOW_THREADS
-    failed = correlate_all(&t, itemsize, threads);
+    failed = correlate_all(&job, z.itemsize, z.threads);
     Py_END_ALLOW_THREADS
     return done(failed);
 }
@@ -221,122 +291,125 @@ static PyObject *correlate(PyObject *self, PyObject *args)
 static PyObject *filter_gradient(PyObject *self, PyObject *args)
 {
     array x, y, grad, coefficients, out;
-    Py_ssize_t stride[3], pieces;
-    int itemsize, threads;
+    Py_ssize_t pieces;
+    int constant;
     sizes z;
-    task t = {0};
+    epochs e;
+    filters f;
     (void)self;
-    if (!PyArg_ParseTuple(args, A A A A A SIZES "pnii", READ(x), READ(y), READ(grad), READ(coefficients), READ(out),
-                          READ_SIZES(z, stride), &t.constant, &pieces, &itemsize, &threads) ||
-        !in_order(itemsize, threads) || !epochs(&t, x, &z, stride, itemsize) || !filters(&t, &z) ||
-        !in_range("pieces", pieces, 1, (Py_ssize_t)pairs_of_blocks(&t)) ||
-        !MAY_HOLD(y, itemsize, t.batch, t.n_out, t.width) || (GIVEN(y) && !HOLDS(coefficients, itemsize, t.n_out, 4)) ||
-        !HOLDS(grad, itemsize, t.batch, t.n_out, t.width) ||
-        !HOLDS(out, sizeof(double), (size_t)pieces, t.n_out, t.n_in + (t.constant ? 1 : 0), t.length))
+    if (!PyArg_ParseTuple(args, A A A A A EPOCHS FILTERS "pn" KIND, READ(x), READ(y), READ(grad), READ(coefficients),
+                          READ(out), READ_EPOCHS(z), READ_FILTERS(z), &constant, &pieces, READ_KIND(z)) ||
+        !check_epochs(&e, x, &z) || !check_filters(&f, &z, constant) ||
+        !in_range("pieces", pieces, 1, (Py_ssize_t)pairs_of_blocks(&e, &f)) ||
+        !MAY_HOLD(y, z.itemsize, e.batch, f.n_out, f.width) ||
+        (GIVEN(y) && !HOLDS(coefficients, z.itemsize, f.n_out, 4)) ||
+        !HOLDS(grad, z.itemsize, e.batch, f.n_out, f.width) ||
+        !HOLDS(out, sizeof(double), (size_t)pieces, f.n_out, inputs_of(&e, &f), f.length))
         return NULL;
-    t.pieces = (size_t)pieces;
-    t.y = POINTER(y), t.grad = POINTER(grad), t.coefficients = POINTER(coefficients), t.out = POINTER(out);
-    return finish(WORKER(filter_gradients), &t, t.pieces, threads);
+    filter_gradient_arguments job = {e, f, .y = POINTER(y), .grad = POINTER(grad),
+                                     .coefficients = POINTER(coefficients), .pieces = (size_t)pieces,
+                                     .out = POINTER(out)};
+    return finish(WORKER(filter_gradients, z.itemsize), &job, job.pieces, z.threads);
 }
 
 static PyObject *channel_moments(PyObject *self, PyObject *args)
 {
     array x, out;
-    Py_ssize_t stride[3], pieces;
-    int itemsize, threads;
+    Py_ssize_t pieces;
     sizes z;
-    task t = {0};
+    epochs e;
     (void)self;
-    if (!PyArg_ParseTuple(args, A A "(nnn)(nnn)nii", READ(x), READ(out), &z.batch, &z.n_in, &z.times, &stride[0],
-                          &stride[1], &stride[2], &pieces, &itemsize, &threads) ||
-        !in_order(itemsize, threads) || !epochs(&t, x, &z, stride, itemsize) ||
-        !in_range("pieces", pieces, 1, z.batch) ||
-        !HOLDS(out, sizeof(double), (size_t)pieces, t.n_in, t.n_in + 1))
+    if (!PyArg_ParseTuple(args, A A EPOCHS "n" KIND, READ(x), READ(out), READ_EPOCHS(z), &pieces, READ_KIND(z)) ||
+        !check_epochs(&e, x, &z) || !in_range("pieces", pieces, 1, z.batch) ||
+        !HOLDS(out, sizeof(double), (size_t)pieces, e.n_in, e.n_in + 1))
         return NULL;
-    t.pieces = (size_t)pieces, t.out = POINTER(out);
-    return finish(WORKER(channel_moments), &t, t.pieces, threads);
+    channel_moments_arguments job = {e, .pieces = (size_t)pieces, .out = POINTER(out)};
+    return finish(WORKER(channel_moments, z.itemsize), &job, job.pieces, z.threads);
 }
 
-/* Two passes over results (batch, n_out, width), and what has to be known for the second, in between. */
-static int passes(task *t, worker measure, worker conclude, worker apply, int threads)
+/* Measure the rows of results (batch, n_out, width), conclude from all of them, and, unless NULL, apply the conclusion. */
+static PyObject *measure_rows(void *arguments, double **rows, const results *r, worker measure, worker conclude,
+                              worker apply, int threads)
 {
-    t->rows = new(sizeof(double) * 2, t->batch, t->n_out, 1);
-    job all;
-    int failed = !t->rows;
-    if (!failed) failed = run(&all, measure, t, t->batch, threads);
-    if (!failed) failed = run(&all, conclude, t, 1, 1);
-    if (!failed && apply) failed = run(&all, apply, t, t->batch, threads);
-    delete(t->rows);
-    return failed;
+    int failed;
+    Py_BEGIN_ALLOW_THREADS
+    *rows = new(sizeof(double) * 2, r->batch, r->n_out, 1);
+    failed = !*rows;
+    if (!failed) failed = run(measure, arguments, r->batch, threads, NULL);
+    if (!failed) failed = run(conclude, arguments, 1, 1, NULL);
+    if (!failed && apply) failed = run(apply, arguments, r->batch, threads, NULL);
+    delete(*rows);
+    Py_END_ALLOW_THREADS
+    return done(failed);
 }
+#define ROWS "(nnn)d" KIND
+#define READ_ROWS(z, eps) &(z).batch, &(z).n_out, &(z).times, &(eps), READ_KIND(z)
 
 static PyObject *normalise(PyObject *self, PyObject *args)
 {
     array y, weight, bias, coefficients, moments, out;
-    int itemsize, threads, failed;
+    double eps;
     sizes z;
-    task t = {0};
+    results r;
     (void)self;
-    if (!PyArg_ParseTuple(args, A A A A A A "(nnn)dii", READ(y), READ(weight), READ(bias), READ(coefficients),
-                          READ(moments), READ(out), &z.batch, &z.n_out, &z.times, &t.lift, &itemsize, &threads) ||
-        !in_order(itemsize, threads) || !results(&t, &z) || !HOLDS(y, itemsize, t.batch, t.n_out, t.width) ||
-        !HOLDS(weight, itemsize, t.n_out) || !HOLDS(bias, itemsize, t.n_out) ||
-        !HOLDS(coefficients, itemsize, t.n_out, 3) || !HOLDS(moments, sizeof(double), t.n_out, 2) ||
-        !HOLDS(out, itemsize, t.batch, t.n_out, t.width))
+    if (!PyArg_ParseTuple(args, A A A A A A ROWS, READ(y), READ(weight), READ(bias), READ(coefficients), READ(moments),
+                          READ(out), READ_ROWS(z, eps)) ||
+        !check_results(&r, y, &z) || !HOLDS(weight, z.itemsize, r.n_out) || !HOLDS(bias, z.itemsize, r.n_out) ||
+        !HOLDS(coefficients, z.itemsize, r.n_out, 3) || !HOLDS(moments, sizeof(double), r.n_out, 2) ||
+        !HOLDS(out, z.itemsize, r.batch, r.n_out, r.width))
         return NULL;
-    t.y = POINTER(y), t.weight = POINTER(weight), t.bias = POINTER(bias), t.coefficients = POINTER(coefficients);
-    t.moments = POINTER(moments), t.out = POINTER(out);
-    Py_BEGIN_ALLOW_THREADS
-    failed = passes(&t, WORKER(row_moments), WORKER(normalisation), WORKER(affine), threads);
-    Py_END_ALLOW_THREADS
-    return done(failed);
+    normalise_arguments job = {r, .weight = POINTER(weight), .bias = POINTER(bias), .eps = eps,
+                               .moments = POINTER(moments), .coefficients = POINTER(coefficients),
+                               .out = POINTER(out)};
+    return measure_rows(&job, &job.rows, &r, WORKER(row_moments, z.itemsize), WORKER(normalisation, z.itemsize), WORKER(affine, z.itemsize), z.threads);
 }
 
 static PyObject *normalise_gradient(PyObject *self, PyObject *args)
 {
     array y, grad, weight, moments, coefficients, out;
-    int itemsize, threads, failed;
+    double eps;
     sizes z;
-    task t = {0};
+    results r;
     (void)self;
-    if (!PyArg_ParseTuple(args, A A A A A A "(nnn)dii", READ(y), READ(grad), READ(weight), READ(moments),
-                          READ(coefficients), READ(out), &z.batch, &z.n_out, &z.times, &t.lift, &itemsize, &threads) ||
-        !in_order(itemsize, threads) || !results(&t, &z) || !HOLDS(y, itemsize, t.batch, t.n_out, t.width) ||
-        !HOLDS(grad, itemsize, t.batch, t.n_out, t.width) || !HOLDS(weight, itemsize, t.n_out) ||
-        !HOLDS(moments, sizeof(double), t.n_out, 2) || !HOLDS(coefficients, itemsize, t.n_out, 4) ||
-        !HOLDS(out, itemsize, 2, t.n_out))
+    if (!PyArg_ParseTuple(args, A A A A A A ROWS, READ(y), READ(grad), READ(weight), READ(moments),
+                          READ(coefficients), READ(out), READ_ROWS(z, eps)) ||
+        !check_results(&r, y, &z) || !HOLDS(grad, z.itemsize, r.batch, r.n_out, r.width) ||
+        !HOLDS(weight, z.itemsize, r.n_out) || !HOLDS(moments, sizeof(double), r.n_out, 2) ||
+        !HOLDS(coefficients, z.itemsize, r.n_out, 4) || !HOLDS(out, z.itemsize, 2, r.n_out))
         return NULL;
-    t.y = POINTER(y), t.grad = POINTER(grad), t.weight = POINTER(weight), t.moments = POINTER(moments);
-    t.coefficients = POINTER(coefficients), t.out = POINTER(out);
-    Py_BEGIN_ALLOW_THREADS
-    failed = passes(&t, WORKER(row_products), WORKER(normalisation_gradient), NULL, threads);
-    Py_END_ALLOW_THREADS
-    return done(failed);
+    normalise_gradient_arguments job = {r, .grad = POINTER(grad), .weight = POINTER(weight),
+                                        .moments = POINTER(moments), .eps = eps,
+                                        .coefficients = POINTER(coefficients), .out = POINTER(out)};
+    return measure_rows(&job, &job.rows, &r, WORKER(row_products, z.itemsize), WORKER(normalisation_gradient, z.itemsize), NULL, z.threads);
 }
 
+/* Covariances of windows, or their derivative if grad is given. */
 static PyObject *covariances(PyObject *self, PyObject *args)
 {
     array x, grad, out;
-    Py_ssize_t windows;
-    int itemsize, threads;
+    Py_ssize_t number;
+    double keep, lift;
     sizes z;
-    task t = {0};
+    epochs e;
     (void)self;
-    if (!PyArg_ParseTuple(args, A A A "(nnn)nddii", READ(x), READ(grad), READ(out), &z.batch, &z.n_in, &z.times,
-                          &windows, &t.keep, &t.lift, &itemsize, &threads) ||
-        !in_order(itemsize, threads))
+    if (!PyArg_ParseTuple(args, A A A "(nnn)ndd" KIND, READ(x), READ(grad), READ(out), &z.batch, &z.n_in, &z.times,
+                          &number, &keep, &lift, READ_KIND(z)))
         return NULL;
     const Py_ssize_t inner = z.times > 0 && z.times <= MAX_SAMPLES ? z.times : 1;
     const Py_ssize_t outer = z.n_in > 0 && z.n_in <= MAX_CHANNELS ? z.n_in * inner : 1;
-    const Py_ssize_t stride[3] = {outer, inner, 1}; /* epochs() refuses what is out of range */
-    if (!epochs(&t, x, &z, stride, itemsize) || !in_range("windows", windows, 1, z.times)) return NULL;
-    t.windows = (size_t)windows;
-    if (!MAY_HOLD(grad, itemsize, t.batch, t.windows, t.n_in, t.n_in) ||
-        (GIVEN(grad) ? !HOLDS(out, itemsize, t.batch, t.n_in, t.times)
-                 : !HOLDS(out, itemsize, t.batch, t.windows, t.n_in, t.n_in)))
-        return NULL;
-    t.grad = POINTER(grad), t.out = POINTER(out);
-    return finish(GIVEN(grad) ? WORKER(covariance_gradients) : WORKER(covariances), &t, t.batch, threads);
+    z.stride[0] = outer, z.stride[1] = inner, z.stride[2] = 1; /* check_epochs refuses what is out of range */
+    if (!check_epochs(&e, x, &z) || !in_range("windows", number, 1, z.times)) return NULL;
+    const windows s = {e.x, e.n_in, e.times, (size_t)number};
+    const int itemsize = z.itemsize;
+    if (GIVEN(grad)) {
+        covariance_gradient_arguments job = {s, keep, .grad = POINTER(grad), .out = POINTER(out)};
+        if (!HOLDS(grad, itemsize, e.batch, s.windows, s.n, s.n) || !HOLDS(out, itemsize, e.batch, s.n, s.times))
+            return NULL;
+        return finish(WORKER(covariance_gradients, itemsize), &job, e.batch, z.threads);
+    }
+    covariance_arguments job = {s, keep, lift, .out = POINTER(out)};
+    if (!HOLDS(out, itemsize, e.batch, s.windows, s.n, s.n)) return NULL;
+    return finish(WORKER(covariances, itemsize), &job, e.batch, z.threads);
 }
 
 static PyMethodDef methods[] = {
@@ -352,12 +425,7 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_filters", NULL, -1, methods, NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__filters(void)
 {
-#ifndef _WIN32
-    find_runtime();
-#endif
-    find_best();
-    if (!find_refusal()) return NULL;
-    PyObject *self = PyModule_Create(&module);
+    PyObject *self = create_kernel(&module, INTERFACE);
     if (self && PyModule_AddIntConstant(self, "MAX_CHANNELS", MAX_CHANNELS)) Py_CLEAR(self);
     return self;
 }

@@ -1,4 +1,4 @@
-/* The algorithms of _filters.c for one precision (DOUBLE) and one width of vectors (BYTES); included once for each. */
+/* The algorithms of _filters.c for one precision (DOUBLE) and one width of vectors (BYTES); included for each combination. */
 #if DOUBLE
 #define REAL double
 #define INTEGER int64_t
@@ -47,15 +47,15 @@ INLINE double NAME(total)(vec x)
     return sum;
 }
 
-/* Rows a and b with what lies off the diagonal in blocks of h numbers exchanged. */
+/* Exchange the off-diagonal blocks of h numbers of rows a and b. */
 #define EXCHANGE(a, b, h)                                                                                            \
     do {                                                                                                             \
         const vec low = SHUFFLE(v[a], v[b], LOW##h), high = SHUFFLE(v[a], v[b], HIGH##h);                            \
         v[a] = low, v[b] = high;                                                                                     \
     } while (0)
 
-/* VEC numbers of each of VEC rows become VEC rows of VEC numbers. */
-INLINE void NAME(flip)(const REAL *from, size_t stride, REAL *to, size_t out)
+/* Transpose VEC numbers of each of VEC rows. */
+INLINE void NAME(transpose)(const REAL *from, size_t stride, REAL *to, size_t out)
 {
     vec v[VEC];
     for (size_t l = 0; l < VEC; l++) v[l] = *(const loose *)(from + l * stride);
@@ -72,10 +72,10 @@ INLINE void NAME(flip)(const REAL *from, size_t stride, REAL *to, size_t out)
 
 /* --------------------------------------------------------------------------------------------- Fourier transforms */
 
-/* A transform is of VEC complex sequences at once, one in each lane: number n is z[2 n] + i z[2 n + 1].  Frequencies
- * stay where radix 4 leaves them (place says where), which saves sorting them.  The turns of the stage for n
- * numbers stand at n / 2: w^k, w^2k, w^3k for k < n / 4, with w = exp(-2 pi i / n). */
-static void NAME(turns)(REAL *to, size_t size)
+/* A transform is computed for VEC complex sequences at once, one in each lane: number n is z[2 n] + i z[2 n + 1].
+ * Frequencies are not sorted; place gives their positions.  The factors of the stage for n numbers start at n / 2: w^k,
+ * w^2k, w^3k for k < n / 4, with w = exp(-2 pi i / n). */
+static void NAME(fourier_factors)(REAL *to, size_t size)
 {
     for (size_t n = size; n >= 4; n /= 4)
         for (size_t k = 0; k < n / 4; k++)
@@ -86,8 +86,8 @@ static void NAME(turns)(REAL *to, size_t size)
             }
 }
 
-/* The last stage where the size is no power of 4, and the first one back. */
-INLINE void NAME(halves)(vec *z, size_t size)
+/* The stage of radix 2 for sizes that are not a power of 4: the last one, or the first one of the inverse. */
+INLINE void NAME(radix_2)(vec *z, size_t size)
 {
     for (vec *a = z; a < z + 2 * size; a += 4) {
         const vec re = a[2], im = a[3];
@@ -96,16 +96,26 @@ INLINE void NAME(halves)(vec *z, size_t size)
     }
 }
 
-static void NAME(transform)(vec *restrict z, size_t size, const REAL *turns)
+/* The stage of radix 4 for n numbers, or its inverse. */
+INLINE void NAME(radix_4)(vec *restrict z, size_t size, size_t n, const REAL *factors, int inverse)
 {
-    size_t n = size;
-    for (; n >= 4; n /= 4) {
-        const size_t q = n / 4;
-        for (size_t k = 0; k < q; k++) {
-            const REAL *w = turns + n / 2 + 6 * k;
-            const REAL r1 = w[0], i1 = w[1], r2 = w[2], i2 = w[3], r3 = w[4], i3 = w[5];
-            for (size_t start = k; start < size; start += n) {
-                vec *a = z + 2 * start, *b = a + 2 * q, *c = b + 2 * q, *d = c + 2 * q;
+    const size_t q = n / 4;
+    for (size_t k = 0; k < q; k++) {
+        const REAL *w = factors + n / 2 + 6 * k;
+        const REAL r1 = w[0], i1 = w[1], r2 = w[2], i2 = w[3], r3 = w[4], i3 = w[5];
+        for (size_t start = k; start < size; start += n) {
+            vec *a = z + 2 * start, *b = a + 2 * q, *c = b + 2 * q, *d = c + 2 * q;
+            if (inverse) {
+                const vec br = r2 * b[0] + i2 * b[1], bi = r2 * b[1] - i2 * b[0];
+                const vec cr = r1 * c[0] + i1 * c[1], ci = r1 * c[1] - i1 * c[0];
+                const vec er = r3 * d[0] + i3 * d[1], ei = r3 * d[1] - i3 * d[0];
+                const vec sr = a[0] + br, si = a[1] + bi, tr = a[0] - br, ti = a[1] - bi;
+                const vec ur = cr + er, ui = ci + ei, vr = cr - er, vi = ci - ei;
+                a[0] = sr + ur, a[1] = si + ui;
+                b[0] = tr - vi, b[1] = ti + vr;
+                c[0] = sr - ur, c[1] = si - ui;
+                d[0] = tr + vi, d[1] = ti - vr;
+            } else {
                 const vec sr = a[0] + c[0], si = a[1] + c[1], tr = b[0] + d[0], ti = b[1] + d[1];
                 const vec dr = a[0] - c[0], di = a[1] - c[1], er = b[0] - d[0], ei = b[1] - d[1];
                 const vec ur = sr - tr, ui = si - ti, vr = dr + ei, vi = di - er, xr = dr - ei, xi = di + er;
@@ -116,51 +126,39 @@ static void NAME(transform)(vec *restrict z, size_t size, const REAL *turns)
             }
         }
     }
-    if (n == 2) NAME(halves)(z, size);
 }
 
-/* The way back, times size. */
-static void NAME(restore)(vec *restrict z, size_t size, const REAL *turns)
+static void NAME(transform)(vec *restrict z, size_t size, const REAL *factors)
+{
+    size_t n = size;
+    for (; n >= 4; n /= 4) NAME(radix_4)(z, size, n, factors, 0);
+    if (n == 2) NAME(radix_2)(z, size);
+}
+
+/* The inverse, times size. */
+static void NAME(inverse_transform)(vec *restrict z, size_t size, const REAL *factors)
 {
     size_t n = size;
     while (n >= 4) n /= 4;
-    if (n == 2) NAME(halves)(z, size);
-    for (n *= 4; n <= size; n *= 4) {
-        const size_t q = n / 4;
-        for (size_t k = 0; k < q; k++) {
-            const REAL *w = turns + n / 2 + 6 * k;
-            const REAL r1 = w[0], i1 = w[1], r2 = w[2], i2 = w[3], r3 = w[4], i3 = w[5];
-            for (size_t start = k; start < size; start += n) {
-                vec *a = z + 2 * start, *b = a + 2 * q, *c = b + 2 * q, *d = c + 2 * q;
-                const vec br = r2 * b[0] + i2 * b[1], bi = r2 * b[1] - i2 * b[0];
-                const vec cr = r1 * c[0] + i1 * c[1], ci = r1 * c[1] - i1 * c[0];
-                const vec er = r3 * d[0] + i3 * d[1], ei = r3 * d[1] - i3 * d[0];
-                const vec sr = a[0] + br, si = a[1] + bi, tr = a[0] - br, ti = a[1] - bi;
-                const vec ur = cr + er, ui = ci + ei, vr = cr - er, vi = ci - ei;
-                a[0] = sr + ur, a[1] = si + ui;
-                b[0] = tr - vi, b[1] = ti + vr;
-                c[0] = sr - ur, c[1] = si - ui;
-                d[0] = tr + vi, d[1] = ti - vr;
-            }
-        }
-    }
+    if (n == 2) NAME(radix_2)(z, size);
+    for (n *= 4; n <= size; n *= 4) NAME(radix_4)(z, size, n, factors, 1);
 }
 
 /* ------------------------------------------------------------------------------------------------------- spectra */
 
-/* Blocks of a trial go in pairs, one as the real part of a sequence and the next as the imaginary one: filters are
- * real, so that they never mix.  Where a trial is one block, half of the frequencies tell all.  Trials do not meet:
- * one would leave its rounding errors, or what is not a number, in another. Row (frequency, pair) of spectra is
- * `channels` real parts, rounded up to vectors, and as many imaginary ones. */
+/* Blocks of a trial are transformed in pairs, one as the real part of a sequence and the next as the imaginary part; they
+ * do not mix, because filters are real.  If a trial is one block, half of the frequencies suffice.  Blocks of different
+ * trials are never paired, because rounding errors and NaN would pass from one to the other.  Row (frequency, pair) of
+ * spectra consists of `channels` real parts, rounded up to vectors, and as many imaginary parts. */
 typedef struct {
     size_t size, step, blocks, pairs, all; /* samples of a block; its results; blocks and pairs of a trial; all pairs */
-    size_t rows, *at, *mirror;             /* frequencies; where in a transform they stand, and their opposites */
-    REAL *turns;
+    size_t rows, *at, *mirror;             /* frequencies; their positions in a transform, and those of their negatives */
+    REAL *factors;
     vec *z;    /* one transform */
-    REAL *row; /* 2 VEC rows of size + VEC samples: before they become vectors */
+    REAL *row; /* 2 VEC rows of size + VEC samples, to be transposed into vectors */
 } NAME(plan);
 
-/* Where radix 4 leaves a frequency. */
+/* Position of a frequency in a transform. */
 static size_t NAME(place)(size_t frequency, size_t size)
 {
     static const size_t quarter[4] = {0, 2, 1, 3};
@@ -169,19 +167,19 @@ static size_t NAME(place)(size_t frequency, size_t size)
     return place + (size == 2 ? frequency : 0);
 }
 
-static int NAME(prepare)(NAME(plan) *p, const task *t)
+static int NAME(prepare)(NAME(plan) *p, const epochs *e, const filters *w)
 {
-    p->size = t->size, p->step = t->size - t->length + 1;
-    p->blocks = (t->width + p->step - 1) / p->step;
+    p->size = w->size, p->step = w->size - w->length + 1;
+    p->blocks = blocks_of(w);
     p->pairs = (p->blocks + 1) / 2;
-    p->all = t->batch * p->pairs;
+    p->all = e->batch * p->pairs;
     p->rows = FREQUENCIES(p->size, p->blocks);
     p->z = new(sizeof(vec), 2, p->size, 1);
-    p->turns = new(sizeof(REAL), 2, p->size, 1);
+    p->factors = new(sizeof(REAL), 2, p->size, 1);
     p->row = new(sizeof(REAL), 2 * VEC, p->size + VEC, 1);
     p->at = new(sizeof(size_t), p->size, 1, 1), p->mirror = new(sizeof(size_t), p->size, 1, 1);
-    if (!p->z || !p->turns || !p->row || !p->at || !p->mirror) return 0;
-    NAME(turns)(p->turns, p->size);
+    if (!p->z || !p->factors || !p->row || !p->at || !p->mirror) return 0;
+    NAME(fourier_factors)(p->factors, p->size);
     for (size_t f = 0; f < p->size; f++) {
         p->at[f] = NAME(place)(f, p->size);
         p->mirror[f] = NAME(place)((p->size - f) % p->size, p->size);
@@ -191,7 +189,7 @@ static int NAME(prepare)(NAME(plan) *p, const task *t)
 
 static void NAME(release)(NAME(plan) *p)
 {
-    delete(p->z), delete(p->turns), delete(p->row), delete(p->at), delete(p->mirror);
+    delete(p->z), delete(p->factors), delete(p->row), delete(p->at), delete(p->mirror);
 }
 
 /* Spectra row by row from a transform, conjugate if sign is -1; `next` numbers from one row to the next. */
@@ -203,7 +201,7 @@ INLINE void NAME(put)(const NAME(plan) *p, REAL *to, size_t next, size_t imagina
     }
 }
 
-/* The transform of which these are the spectra. */
+/* The transform from its spectra. */
 INLINE void NAME(get)(const NAME(plan) *p, const REAL *from, size_t next, size_t imaginary)
 {
     for (size_t f = 0; f < p->rows; f++, from += next) {
@@ -214,37 +212,53 @@ INLINE void NAME(get)(const NAME(plan) *p, const REAL *from, size_t next, size_t
     }
 }
 
-/* A block of a pair, or `nowhere`. */
+/* A block of a pair, or NOWHERE. */
 INLINE size_t NAME(block_of)(const NAME(plan) *p, size_t pair, size_t part)
 {
     const size_t block = 2 * (pair % p->pairs) + part;
     return pair < p->all && block < p->blocks ? pair / p->pairs * p->blocks + block : NOWHERE;
 }
 
-/* Samples of a channel in a block of epochs, with zeros around them. */
-static void NAME(cut)(const NAME(plan) *p, const task *t, size_t block, size_t channel, REAL *to)
+/* Epochs with zeros before and after them. */
+typedef struct {
+    const epochs *e;
+    size_t padding;
+} NAME(padded);
+
+/* Samples of a channel in a block of padded epochs. */
+static void NAME(read_epochs)(const NAME(plan) *p, const void *source, size_t block, size_t channel, REAL *to)
 {
+    const NAME(padded) *t = source;
+    const epochs *e = t->e;
     const size_t trial = block / p->blocks;
     const ptrdiff_t start = (ptrdiff_t)(block % p->blocks * p->step) - (ptrdiff_t)t->padding;
-    const ptrdiff_t times = (ptrdiff_t)t->times - start, size = (ptrdiff_t)p->size;
+    const ptrdiff_t times = (ptrdiff_t)e->times - start, size = (ptrdiff_t)p->size;
     ptrdiff_t first = start < 0 ? -start : 0, last = times < size ? times : size;
     if (first > size) first = size;
     if (last < first) last = first;
-    const REAL *x = (const REAL *)t->x + (ptrdiff_t)trial * t->stride[0] + (ptrdiff_t)channel * t->stride[1];
+    const REAL *x = (const REAL *)e->x + (ptrdiff_t)trial * e->stride[0] + (ptrdiff_t)channel * e->stride[1];
     memset(to, 0, sizeof(REAL) * (size_t)first);
-    if (t->stride[2] == 1) memcpy(to + first, x + start + first, sizeof(REAL) * (size_t)(last - first));
+    if (e->stride[2] == 1) memcpy(to + first, x + start + first, sizeof(REAL) * (size_t)(last - first));
     else
-        for (ptrdiff_t n = first; n < last; n++) to[n] = x[(start + n) * t->stride[2]];
+        for (ptrdiff_t n = first; n < last; n++) to[n] = x[(start + n) * e->stride[2]];
     memset(to + last, 0, sizeof(REAL) * (size_t)(size - last));
 }
 
-/* Derivatives in the results of a block, from those behind the normalisation; sums over trials are added up. */
-static void NAME(differentiate)(const NAME(plan) *p, const task *t, size_t block, size_t channel, REAL *to)
+/* Derivatives in the results before their normalisation, with sums over trials (n_out, width + 1). */
+typedef struct {
+    const filter_gradient_arguments *t;
+    double *sums;
+} NAME(derivatives);
+
+/* Derivatives in the results of a block; they are added to the sums over trials. */
+static void NAME(read_derivatives)(const NAME(plan) *p, const void *source, size_t block, size_t channel, REAL *to)
 {
-    const size_t start = block % p->blocks * p->step, left = t->width - start, n = left < p->step ? left : p->step;
-    const size_t at = (block / p->blocks * t->n_out + channel) * t->width + start;
+    const NAME(derivatives) *d = source;
+    const filter_gradient_arguments *t = d->t;
+    const size_t width = t->f.width, start = block % p->blocks * p->step, left = width - start;
+    const size_t n = left < p->step ? left : p->step, at = (block / p->blocks * t->f.n_out + channel) * width + start;
     const REAL *g = (const REAL *)t->grad + at;
-    double *sum = t->reached + channel * (t->width + 1) + start;
+    double *sum = d->sums + channel * (width + 1) + start;
     if (t->y) {
         const REAL *y = (const REAL *)t->y + at, *c = (const REAL *)t->coefficients + 4 * channel;
         const REAL scale = c[0], slope = c[1], centre = c[2], shift = c[3];
@@ -254,25 +268,25 @@ static void NAME(differentiate)(const NAME(plan) *p, const task *t, size_t block
     memset(to + n, 0, sizeof(REAL) * (p->size - n));
 }
 
-typedef void (*NAME(reader))(const NAME(plan) *, const task *, size_t, size_t, REAL *);
+typedef void (*NAME(reader))(const NAME(plan) *, const void *, size_t, size_t, REAL *);
 
 /* Spectra of `count` pairs of blocks; conjugate ones if sign is -1. */
-static void NAME(spectra)(const NAME(plan) *p, const task *t, NAME(reader) read, size_t pair, size_t count, size_t room,
-                          size_t channels, REAL *to, REAL sign)
+static void NAME(spectra)(const NAME(plan) *p, NAME(reader) read, const void *source, size_t pair, size_t count,
+                          size_t room, size_t channels, REAL *to, REAL sign)
 {
     const size_t rounded = ROUNDED(channels), wide = p->size + VEC;
     for (size_t g = 0; g < count; g++)
         for (size_t c = 0; c < channels; c += VEC) {
-            for (size_t l = 0; l < 2 * VEC; l++) { /* both blocks of a channel, which are neighbours */
+            for (size_t l = 0; l < 2 * VEC; l++) { /* both blocks of a channel, which are adjacent */
                 const size_t block = NAME(block_of)(p, pair + g, l % 2), channel = c + l / 2;
                 REAL *row = p->row + (l % 2 * VEC + l / 2) * wide;
-                if (block != NOWHERE && channel < channels) read(p, t, block, channel, row);
+                if (block != NOWHERE && channel < channels) read(p, source, block, channel, row);
                 else memset(row, 0, sizeof(REAL) * p->size);
             }
             for (size_t n = 0; n < p->size; n += VEC)
                 for (size_t part = 0; part < 2; part++)
-                    NAME(flip)(p->row + part * VEC * wide + n, wide, (REAL *)(p->z + 2 * n + part), 2 * VEC);
-            NAME(transform)(p->z, p->size, p->turns);
+                    NAME(transpose)(p->row + part * VEC * wide + n, wide, (REAL *)(p->z + 2 * n + part), 2 * VEC);
+            NAME(transform)(p->z, p->size, p->factors);
             NAME(put)(p, to + g * 2 * rounded + c, room * 2 * rounded, rounded, sign);
         }
 }
@@ -299,24 +313,26 @@ INLINE void NAME(five)(const REAL *a, size_t ak, size_t ar, size_t ai, const REA
 
 /* ---------------------------------------------------------------------------------------------------- correlation */
 
-/* Responses (frequency, n_in) x outputs of the filters, conjugate and divided by the size: what spectra are multiplied
- * with.  Items are inputs. */
+/* Conjugate responses of the filters, divided by the size: (frequency, n_in) x outputs.  Items are inputs. */
 static void *NAME(responses)(void *argument)
 {
-    task *t = (task *)argument;
-    const size_t rounded = ROUNDED(t->n_out), inputs = t->n_in + (t->constant ? 1 : 0);
+    slice *own = (slice *)argument;
+    const correlation_arguments *t = own->arguments;
+    const epochs *e = &t->e;
+    const filters *w = &t->f;
+    const size_t rounded = ROUNDED(w->n_out), inputs = inputs_of(e, w);
     NAME(plan) p = {0};
-    if (!NAME(prepare)(&p, t)) t->out_of_memory = 1;
-    for (size_t i = t->first; i < t->last && !t->out_of_memory; i++)
-        for (size_t c = 0; c < t->n_out; c += VEC) {
+    if (!NAME(prepare)(&p, e, w)) own->out_of_memory = 1;
+    for (size_t i = own->first; i < own->last && !own->out_of_memory; i++)
+        for (size_t c = 0; c < w->n_out; c += VEC) {
             REAL *z = (REAL *)p.z;
             memset(z, 0, sizeof(vec) * 2 * p.size);
-            for (size_t l = 0; l < VEC && c + l < t->n_out; l++) {
-                const REAL *kernel = (const REAL *)t->kernel + ((c + l) * inputs + i) * t->length;
-                for (size_t s = 0; s < t->length; s++) z[s * 2 * VEC + l] = kernel[s] / (REAL)p.size;
+            for (size_t l = 0; l < VEC && c + l < w->n_out; l++) {
+                const REAL *kernel = (const REAL *)t->kernel + ((c + l) * inputs + i) * w->length;
+                for (size_t s = 0; s < w->length; s++) z[s * 2 * VEC + l] = kernel[s] / (REAL)p.size;
             }
-            NAME(transform)(p.z, p.size, p.turns);
-            NAME(put)(&p, (REAL *)t->spectrum + i * 2 * rounded + c, t->n_in * 2 * rounded, rounded, -1);
+            NAME(transform)(p.z, p.size, p.factors);
+            NAME(put)(&p, (REAL *)t->spectrum + i * 2 * rounded + c, e->n_in * 2 * rounded, rounded, -1);
         }
     NAME(release)(&p);
     return NULL;
@@ -325,19 +341,22 @@ static void *NAME(responses)(void *argument)
 /* What filters make of a constant 1 that stops at the ends of the epochs, plus the bias: (n_out, width). */
 static void *NAME(constants)(void *argument)
 {
-    task *t = (task *)argument;
-    double *sums = new(sizeof(double), t->length + 1, 1, 1);
-    if (!sums) t->out_of_memory = 1;
-    for (size_t o = 0; o < t->n_out && sums; o++) {
-        const REAL *kernel = (const REAL *)t->kernel + ((o + 1) * (t->n_in + 1) - 1) * t->length;
+    slice *own = (slice *)argument;
+    const correlation_arguments *t = own->arguments;
+    const epochs *e = &t->e;
+    const filters *w = &t->f;
+    double *sums = new(sizeof(double), w->length + 1, 1, 1);
+    if (!sums) own->out_of_memory = 1;
+    for (size_t o = 0; o < w->n_out && sums; o++) {
+        const REAL *kernel = (const REAL *)t->kernel + ((o + 1) * (e->n_in + 1) - 1) * w->length;
         const double bias = t->bias ? ((const REAL *)t->bias)[o] : 0;
         sums[0] = 0;
-        for (size_t s = 0; s < t->length; s++) sums[s + 1] = sums[s] + kernel[s];
-        for (size_t n = 0; n < t->width; n++) {
-            const size_t end = t->times + t->padding, least = n < t->padding ? t->padding - n : 0;
+        for (size_t s = 0; s < w->length; s++) sums[s + 1] = sums[s] + kernel[s];
+        for (size_t n = 0; n < w->width; n++) {
+            const size_t end = e->times + w->padding, least = n < w->padding ? w->padding - n : 0;
             size_t most = n < end ? end - n : 0;
-            if (most > t->length) most = t->length;
-            ((REAL *)t->ends)[o * t->width + n] = (REAL)(bias + (least < most ? sums[most] - sums[least] : 0));
+            if (most > w->length) most = w->length;
+            ((REAL *)t->ends)[o * w->width + n] = (REAL)(bias + (least < most ? sums[most] - sums[least] : 0));
         }
     }
     delete(sums);
@@ -345,14 +364,15 @@ static void *NAME(constants)(void *argument)
 }
 
 /* Results of a block for VEC outputs, from the transform. */
-static void NAME(write)(const NAME(plan) *p, const task *t, size_t block, size_t output, size_t part)
+static void NAME(write)(const NAME(plan) *p, const correlation_arguments *t, size_t block, size_t output, size_t part)
 {
-    const size_t start = block % p->blocks * p->step, left = t->width - start, n = left < p->step ? left : p->step;
+    const filters *w = &t->f;
+    const size_t start = block % p->blocks * p->step, left = w->width - start, n = left < p->step ? left : p->step;
     const size_t wide = p->size + VEC;
-    for (size_t i = 0; i < n; i += VEC) NAME(flip)((REAL *)(p->z + 2 * i + part), 2 * VEC, p->row + i, wide);
-    for (size_t l = 0; l < VEC && output + l < t->n_out; l++) {
-        REAL *restrict to = (REAL *)t->out + (block / p->blocks * t->n_out + output + l) * t->width + start;
-        const REAL *restrict row = p->row + l * wide, *ends = (const REAL *)t->ends + (output + l) * t->width + start;
+    for (size_t i = 0; i < n; i += VEC) NAME(transpose)((REAL *)(p->z + 2 * i + part), 2 * VEC, p->row + i, wide);
+    for (size_t l = 0; l < VEC && output + l < w->n_out; l++) {
+        REAL *restrict to = (REAL *)t->out + (block / p->blocks * w->n_out + output + l) * w->width + start;
+        const REAL *restrict row = p->row + l * wide, *ends = (const REAL *)t->ends + (output + l) * w->width + start;
         if (!t->ends) memcpy(to, row, sizeof(REAL) * n);
         else
             for (size_t i = 0; i < n; i++) to[i] = row[i] + ends[i];
@@ -362,30 +382,34 @@ static void NAME(write)(const NAME(plan) *p, const task *t, size_t block, size_t
 /* Items are groups of PAIRS pairs of blocks. */
 static void *NAME(correlations)(void *argument)
 {
-    task *t = (task *)argument;
-    const size_t in = 2 * ROUNDED(t->n_in), out = 2 * ROUNDED(t->n_out);
+    slice *own = (slice *)argument;
+    const correlation_arguments *t = own->arguments;
+    const epochs *e = &t->e;
+    const filters *w = &t->f;
+    const size_t in = 2 * ROUNDED(e->n_in), out = 2 * ROUNDED(w->n_out);
+    const NAME(padded) source = {e, w->padding};
     NAME(plan) p = {0};
-    const int ready = NAME(prepare)(&p, t);
+    const int ready = NAME(prepare)(&p, e, w);
     REAL *x = new(sizeof(REAL), p.rows, PAIRS, in), *y = new(sizeof(REAL), p.rows, PAIRS, out);
-    if (!ready || !x || !y) t->out_of_memory = 1;
-    for (size_t item = t->first; item < t->last && !t->out_of_memory; item++) {
+    if (!ready || !x || !y) own->out_of_memory = 1;
+    for (size_t item = own->first; item < own->last && !own->out_of_memory; item++) {
         const size_t pair = item * PAIRS, left = p.all - pair, count = left < PAIRS ? left : PAIRS;
-        NAME(spectra)(&p, t, NAME(cut), pair, count, PAIRS, t->n_in, x, 1);
+        NAME(spectra)(&p, NAME(read_epochs), &source, pair, count, PAIRS, e->n_in, x, 1);
         for (size_t f = 0; f < p.rows; f++)
             for (size_t c = 0; c < out / 2; c += VEC)
                 for (size_t g = 0; g < count; g += 5) {
                     vec sums[10];
                     NAME(five)(x + (f * PAIRS + g) * in, 1, in, in / 2,
-                               (const REAL *)t->spectrum + f * t->n_in * out + c, out, out / 2, t->n_in, sums);
+                               (const REAL *)t->spectrum + f * e->n_in * out + c, out, out / 2, e->n_in, sums);
                     for (size_t r = 0; r < 5; r++) {
                         vec *row = (vec *)(y + (f * PAIRS + g + r) * out + c);
                         row[0] = sums[2 * r], row[out / 2 / VEC] = sums[2 * r + 1];
                     }
                 }
         for (size_t g = 0; g < count; g++)
-            for (size_t c = 0; c < t->n_out; c += VEC) {
+            for (size_t c = 0; c < w->n_out; c += VEC) {
                 NAME(get)(&p, y + g * out + c, PAIRS * out, out / 2);
-                NAME(restore)(p.z, p.size, p.turns);
+                NAME(inverse_transform)(p.z, p.size, p.factors);
                 for (size_t part = 0; part < 2; part++) {
                     const size_t block = NAME(block_of)(&p, pair + g, part);
                     if (block != NOWHERE) NAME(write)(&p, t, block, c, part);
@@ -396,127 +420,136 @@ static void *NAME(correlations)(void *argument)
     return NULL;
 }
 
-/* The derivative in the filters of a constant input: sums over the results that a lag can reach, of which `sum` holds
- * those over trials.  It is overwritten. */
-static void NAME(reach)(const task *t, double *sum, double *to)
+/* The derivative in the filters of a constant input: for each lag, the sum over the results that it reaches.  `sum` holds
+ * sums over trials, and is overwritten. */
+static void NAME(constant_taps)(const epochs *e, const filters *w, double *sum, double *to)
 {
-    for (size_t o = 0; o < t->n_out; o++, sum += t->width + 1) {
-        double *row = to + ((o + 1) * (t->n_in + 1) - 1) * t->length, before = 0;
-        for (size_t n = 0; n <= t->width; n++) {
+    for (size_t o = 0; o < w->n_out; o++, sum += w->width + 1) {
+        double *row = to + ((o + 1) * (e->n_in + 1) - 1) * w->length, before = 0;
+        for (size_t n = 0; n <= w->width; n++) {
             const double here = sum[n];
             sum[n] = before, before += here;
         }
-        for (size_t s = 0; s < t->length; s++) {
-            const size_t first = s < t->padding ? t->padding - s : 0, end = t->times + t->padding;
-            const size_t most = s < end ? end - s : 0, last = most < t->width ? most : t->width;
+        for (size_t s = 0; s < w->length; s++) {
+            const size_t first = s < w->padding ? w->padding - s : 0, end = e->times + w->padding;
+            const size_t most = s < end ? end - s : 0, last = most < w->width ? most : w->width;
             row[s] = first < last ? sum[last] - sum[first] : 0;
         }
     }
 }
 
-/* Filters (n_out, n_in, length) from sums of products of spectra: the real part of the way back. */
-static void NAME(taps)(const NAME(plan) *p, const task *t, const REAL *sums, double *to)
+/* Filters (n_out, n_in, length) from sums of products of spectra: the real part of the inverse transform. */
+static void NAME(taps)(const NAME(plan) *p, const epochs *e, const filters *w, const REAL *sums, double *to)
 {
-    const size_t in = 2 * ROUNDED(t->n_in), inputs = t->n_in + (t->constant ? 1 : 0);
-    for (size_t o = 0; o < t->n_out; o++)
-        for (size_t c = 0; c < t->n_in; c += VEC) {
-            NAME(get)(p, sums + o * in + c, t->n_out * in, in / 2);
-            NAME(restore)(p->z, p->size, p->turns);
+    const size_t in = 2 * ROUNDED(e->n_in), inputs = inputs_of(e, w);
+    for (size_t o = 0; o < w->n_out; o++)
+        for (size_t c = 0; c < e->n_in; c += VEC) {
+            NAME(get)(p, sums + o * in + c, w->n_out * in, in / 2);
+            NAME(inverse_transform)(p->z, p->size, p->factors);
             const REAL *z = (const REAL *)p->z;
-            for (size_t l = 0; l < VEC && c + l < t->n_in; l++)
-                for (size_t s = 0; s < t->length; s++)
-                    to[(o * inputs + c + l) * t->length + s] = z[s * 2 * VEC + l] / (double)p->size;
+            for (size_t l = 0; l < VEC && c + l < e->n_in; l++)
+                for (size_t s = 0; s < w->length; s++)
+                    to[(o * inputs + c + l) * w->length + s] = z[s * 2 * VEC + l] / (double)p->size;
         }
 }
 
 /* Sums of products of the conjugate spectra d (frequency, pair, output) and x (frequency, pair, input). */
-static void NAME(add_products)(const task *t, size_t rows, const REAL *d, const REAL *x, size_t count, int first,
-                               REAL *sums)
+static void NAME(add_products)(size_t n_in, size_t n_out, size_t rows, const REAL *d, const REAL *x, size_t count,
+                               int first, REAL *sums)
 {
-    const size_t in = 2 * ROUNDED(t->n_in), out = 2 * ROUNDED(t->n_out);
+    const size_t in = 2 * ROUNDED(n_in), out = 2 * ROUNDED(n_out);
     for (size_t f = 0; f < rows; f++)
         for (size_t c = 0; c < in / 2; c += VEC)
-            for (size_t o = 0; o < t->n_out; o += 5) {
+            for (size_t o = 0; o < n_out; o += 5) {
                 vec part[10];
                 NAME(five)(d + f * DEPTH * out + o, out, 1, out / 2, x + f * DEPTH * in + c, in, in / 2, count, part);
-                for (size_t r = 0; r < 5 && o + r < t->n_out; r++) {
-                    vec *re = (vec *)(sums + (f * t->n_out + o + r) * in + c), *im = re + in / 2 / VEC;
+                for (size_t r = 0; r < 5 && o + r < n_out; r++) {
+                    vec *re = (vec *)(sums + (f * n_out + o + r) * in + c), *im = re + in / 2 / VEC;
                     if (first) *re = part[2 * r], *im = part[2 * r + 1];
                     else *re += part[2 * r], *im += part[2 * r + 1];
                 }
             }
 }
 
-/* Derivatives in the filters, in `pieces` pieces of the pairs of blocks.  Items are pieces: what they are made of
- * does not depend on the number of threads. */
+/* Derivatives in the filters, in `pieces` parts of the sum over pairs of blocks.  Items are pieces, so that the sums do not
+ * depend on the number of threads. */
 static void *NAME(filter_gradients)(void *argument)
 {
-    task *t = (task *)argument;
-    const size_t in = 2 * ROUNDED(t->n_in), out = 2 * ROUNDED(t->n_out), inputs = t->n_in + (t->constant ? 1 : 0);
+    slice *own = (slice *)argument;
+    const filter_gradient_arguments *t = own->arguments;
+    const epochs *e = &t->e;
+    const filters *w = &t->f;
+    const size_t in = 2 * ROUNDED(e->n_in), out = 2 * ROUNDED(w->n_out), inputs = inputs_of(e, w);
+    const NAME(padded) source = {e, w->padding};
+    NAME(derivatives) d = {t, NULL};
     NAME(plan) p = {0};
-    const int ready = NAME(prepare)(&p, t);
-    const size_t reach = t->n_out * (t->width + 1), pairs = p.all;
-    REAL *x = new(sizeof(REAL), p.rows, DEPTH, in), *d = new(sizeof(REAL), p.rows * DEPTH * out + 8, 1, 1);
-    REAL *sums = new(sizeof(REAL), p.rows, t->n_out, in);
-    t->reached = new(sizeof(double), reach, 1, 1);
-    if (!ready || !x || !d || !sums || !t->reached) t->out_of_memory = 1;
-    for (size_t item = t->first; item < t->last && !t->out_of_memory; item++) {
-        double *to = (double *)t->out + item * t->n_out * inputs * t->length;
+    const int ready = NAME(prepare)(&p, e, w);
+    const size_t reach = w->n_out * (w->width + 1), pairs = p.all;
+    REAL *x = new(sizeof(REAL), p.rows, DEPTH, in), *y = new(sizeof(REAL), p.rows * DEPTH * out + 8, 1, 1);
+    REAL *sums = new(sizeof(REAL), p.rows, w->n_out, in);
+    d.sums = new(sizeof(double), reach, 1, 1);
+    if (!ready || !x || !y || !sums || !d.sums) own->out_of_memory = 1;
+    for (size_t item = own->first; item < own->last && !own->out_of_memory; item++) {
+        double *to = t->out + item * w->n_out * inputs * w->length;
         const size_t start = pairs * item / t->pieces, last = pairs * (item + 1) / t->pieces;
-        memset(t->reached, 0, sizeof(double) * reach);
+        memset(d.sums, 0, sizeof(double) * reach);
         for (size_t pair = start; pair < last; pair += DEPTH) {
             const size_t count = last - pair < DEPTH ? last - pair : DEPTH;
-            NAME(spectra)(&p, t, NAME(cut), pair, count, DEPTH, t->n_in, x, 1);
-            NAME(spectra)(&p, t, NAME(differentiate), pair, count, DEPTH, t->n_out, d, -1);
-            NAME(add_products)(t, p.rows, d, x, count, pair == start, sums);
+            NAME(spectra)(&p, NAME(read_epochs), &source, pair, count, DEPTH, e->n_in, x, 1);
+            NAME(spectra)(&p, NAME(read_derivatives), &d, pair, count, DEPTH, w->n_out, y, -1);
+            NAME(add_products)(e->n_in, w->n_out, p.rows, y, x, count, pair == start, sums);
         }
-        NAME(taps)(&p, t, sums, to);
-        if (t->constant) NAME(reach)(t, t->reached, to);
+        NAME(taps)(&p, e, w, sums, to);
+        if (w->constant) NAME(constant_taps)(e, w, d.sums, to);
     }
-    NAME(release)(&p), delete(x), delete(d), delete(sums), delete(t->reached);
+    NAME(release)(&p), delete(x), delete(y), delete(sums), delete(d.sums);
     return NULL;
 }
 
 /* -------------------------------------------------------------------------------------------------- normalisation */
 
-/* Mean and sum of squares around it of each row of results: (batch, n_out, 2).  Items are trials. */
+/* Mean of each row of results, and sum of squares around it: (batch, n_out, 2).  Items are trials. */
 static void *NAME(row_moments)(void *argument)
 {
-    task *t = (task *)argument;
-    for (size_t r = t->first * t->n_out; r < t->last * t->n_out; r++) {
-        const REAL *y = (const REAL *)t->y + r * t->width, near = y[t->width / 2]; /* any of them will do */
+    slice *own = (slice *)argument;
+    const normalise_arguments *t = own->arguments;
+    const results *r = &t->r;
+    for (size_t row = own->first * r->n_out; row < own->last * r->n_out; row++) {
+        const REAL *y = (const REAL *)r->y + row * r->width, near = y[r->width / 2]; /* any of them, to avoid cancellation */
         vec first = {0}, second = {0}, third = {0}, fourth = {0};
         double sum = 0, square = 0;
         size_t n = 0;
-        for (; n + 2 * VEC <= t->width; n += 2 * VEC) {
+        for (; n + 2 * VEC <= r->width; n += 2 * VEC) {
             const vec a = *(const loose *)(y + n) - near, b = *(const loose *)(y + n + VEC) - near;
             first += a, second += a * a, third += b, fourth += b * b;
         }
-        for (; n < t->width; n++) sum += y[n] - near, square += (double)(y[n] - near) * (y[n] - near);
+        for (; n < r->width; n++) sum += y[n] - near, square += (double)(y[n] - near) * (y[n] - near);
         sum += NAME(total)(first) + NAME(total)(third);
         square += NAME(total)(second) + NAME(total)(fourth);
-        t->rows[2 * r] = near + sum / (double)t->width;
-        t->rows[2 * r + 1] = square - sum * sum / (double)t->width;
+        t->rows[2 * row] = near + sum / (double)r->width;
+        t->rows[2 * row + 1] = square - sum * sum / (double)r->width;
     }
     return NULL;
 }
 
-/* Means and variances (n_out, 2) of all trials, and the normalisation that follows: scale, centre, shift. */
+/* Means and variances (n_out, 2) of all trials, and the coefficients of the normalisation: scale, centre, shift. */
 static void *NAME(normalisation)(void *argument)
 {
-    task *t = (task *)argument;
-    const double width = (double)t->width, batch = (double)t->batch;
-    for (size_t o = 0; o < t->n_out; o++) {
+    slice *own = (slice *)argument;
+    const normalise_arguments *t = own->arguments;
+    const results *r = &t->r;
+    const double width = (double)r->width, batch = (double)r->batch;
+    for (size_t o = 0; o < r->n_out; o++) {
         double mean = 0, square = 0;
-        for (size_t b = 0; b < t->batch; b++) mean += t->rows[2 * (b * t->n_out + o)];
+        for (size_t b = 0; b < r->batch; b++) mean += t->rows[2 * (b * r->n_out + o)];
         mean /= batch;
-        for (size_t b = 0; b < t->batch; b++) {
-            const double *row = t->rows + 2 * (b * t->n_out + o), apart = row[0] - mean;
+        for (size_t b = 0; b < r->batch; b++) {
+            const double *row = t->rows + 2 * (b * r->n_out + o), apart = row[0] - mean;
             square += row[1] + width * apart * apart;
         }
         t->moments[2 * o] = mean, t->moments[2 * o + 1] = square / (width * batch);
         REAL *c = (REAL *)t->coefficients + 3 * o;
-        c[0] = (REAL)(((const REAL *)t->weight)[o] / sqrt(t->moments[2 * o + 1] + t->lift));
+        c[0] = (REAL)(((const REAL *)t->weight)[o] / sqrt(t->moments[2 * o + 1] + t->eps));
         c[1] = (REAL)mean, c[2] = ((const REAL *)t->bias)[o];
     }
     return NULL;
@@ -525,13 +558,15 @@ static void *NAME(normalisation)(void *argument)
 /* out = scale (y - centre) + shift.  Items are trials. */
 static void *NAME(affine)(void *argument)
 {
-    task *t = (task *)argument;
-    for (size_t r = t->first * t->n_out; r < t->last * t->n_out; r++) {
-        const REAL *restrict y = (const REAL *)t->y + r * t->width;
-        const REAL *c = (const REAL *)t->coefficients + 3 * (r % t->n_out);
-        REAL *restrict out = (REAL *)t->out + r * t->width;
+    slice *own = (slice *)argument;
+    const normalise_arguments *t = own->arguments;
+    const results *r = &t->r;
+    for (size_t row = own->first * r->n_out; row < own->last * r->n_out; row++) {
+        const REAL *restrict y = (const REAL *)r->y + row * r->width;
+        const REAL *c = (const REAL *)t->coefficients + 3 * (row % r->n_out);
+        REAL *restrict out = (REAL *)t->out + row * r->width;
         const REAL scale = c[0], centre = c[1], shift = c[2];
-        for (size_t n = 0; n < t->width; n++) out[n] = scale * (y[n] - centre) + shift;
+        for (size_t n = 0; n < r->width; n++) out[n] = scale * (y[n] - centre) + shift;
     }
     return NULL;
 }
@@ -539,38 +574,42 @@ static void *NAME(affine)(void *argument)
 /* Sums over the rows of grad, and of grad (y - mean): (batch, n_out, 2).  Items are trials. */
 static void *NAME(row_products)(void *argument)
 {
-    task *t = (task *)argument;
-    for (size_t r = t->first * t->n_out; r < t->last * t->n_out; r++) {
-        const REAL *y = (const REAL *)t->y + r * t->width, *g = (const REAL *)t->grad + r * t->width;
-        const REAL mean = (REAL)t->moments[2 * (r % t->n_out)];
+    slice *own = (slice *)argument;
+    const normalise_gradient_arguments *t = own->arguments;
+    const results *r = &t->r;
+    for (size_t row = own->first * r->n_out; row < own->last * r->n_out; row++) {
+        const REAL *y = (const REAL *)r->y + row * r->width, *g = (const REAL *)t->grad + row * r->width;
+        const REAL mean = (REAL)t->moments[2 * (row % r->n_out)];
         vec sum = {0}, product = {0}, sum2 = {0}, product2 = {0};
         double one = 0, two = 0;
         size_t n = 0;
-        for (; n + 2 * VEC <= t->width; n += 2 * VEC) {
+        for (; n + 2 * VEC <= r->width; n += 2 * VEC) {
             const vec a = *(const loose *)(g + n), b = *(const loose *)(g + n + VEC);
             sum += a, product += a * (*(const loose *)(y + n) - mean);
             sum2 += b, product2 += b * (*(const loose *)(y + n + VEC) - mean);
         }
-        for (; n < t->width; n++) one += g[n], two += (double)g[n] * (y[n] - mean);
-        t->rows[2 * r] = one + NAME(total)(sum) + NAME(total)(sum2);
-        t->rows[2 * r + 1] = two + NAME(total)(product) + NAME(total)(product2);
+        for (; n < r->width; n++) one += g[n], two += (double)g[n] * (y[n] - mean);
+        t->rows[2 * row] = one + NAME(total)(sum) + NAME(total)(sum2);
+        t->rows[2 * row + 1] = two + NAME(total)(product) + NAME(total)(product2);
     }
     return NULL;
 }
 
-/* Derivatives in the weight and the bias of a normalisation, (2, n_out), and the coefficients of that in its input:
- * scale grad + slope (y - centre) + shift. */
+/* Derivatives in the weight and the bias of a normalisation, (2, n_out), and the coefficients of the derivative in its
+ * input: scale grad + slope (y - centre) + shift. */
 static void *NAME(normalisation_gradient)(void *argument)
 {
-    task *t = (task *)argument;
-    const double count = (double)t->width * (double)t->batch;
-    for (size_t o = 0; o < t->n_out; o++) {
+    slice *own = (slice *)argument;
+    const normalise_gradient_arguments *t = own->arguments;
+    const results *r = &t->r;
+    const double count = (double)r->width * (double)r->batch;
+    for (size_t o = 0; o < r->n_out; o++) {
         double sum = 0, product = 0;
-        for (size_t b = 0; b < t->batch; b++) {
-            sum += t->rows[2 * (b * t->n_out + o)];
-            product += t->rows[2 * (b * t->n_out + o) + 1];
+        for (size_t b = 0; b < r->batch; b++) {
+            sum += t->rows[2 * (b * r->n_out + o)];
+            product += t->rows[2 * (b * r->n_out + o) + 1];
         }
-        const double inverse = 1 / sqrt(t->moments[2 * o + 1] + t->lift);
+        const double inverse = 1 / sqrt(t->moments[2 * o + 1] + t->eps);
         const double scale = ((const REAL *)t->weight)[o] * inverse;
         REAL *c = (REAL *)t->coefficients + 4 * o;
         c[0] = (REAL)scale;
@@ -578,18 +617,18 @@ static void *NAME(normalisation_gradient)(void *argument)
         c[2] = (REAL)t->moments[2 * o];
         c[3] = (REAL)(-scale * sum / count);
         ((REAL *)t->out)[o] = (REAL)(product * inverse);
-        ((REAL *)t->out)[t->n_out + o] = (REAL)sum;
+        ((REAL *)t->out)[r->n_out + o] = (REAL)sum;
     }
     return NULL;
 }
 
 /* -------------------------------------------------------------------------------------------- products of rows */
 
-/* out_ij += sum over n of a_in a_jn, for rows of whole vectors; the half below the diagonal, and in its blocks more. */
+/* out_ij += sum over n of a_in a_jn, for rows of whole vectors; the lower triangle, with whole blocks on the diagonal. */
 static void NAME(gram)(const REAL *a, size_t stride, size_t n, size_t samples, double *out)
 {
     for (size_t j = 0; j < n; j += 3) {
-        const size_t j1 = j + 1 < n ? j + 1 : j, j2 = j + 2 < n ? j + 2 : j; /* beyond the last: the first again */
+        const size_t j1 = j + 1 < n ? j + 1 : j, j2 = j + 2 < n ? j + 2 : j; /* beyond the last: repeated */
         const vec *b0 = (const vec *)(a + j * stride), *b1 = (const vec *)(a + j1 * stride);
         const vec *b2 = (const vec *)(a + j2 * stride);
         for (size_t i = j; i < n; i += 3) {
@@ -611,26 +650,29 @@ static void NAME(gram)(const REAL *a, size_t stride, size_t n, size_t samples, d
 }
 
 /* Products and sums of channels over trials and times in pieces of the trials, (pieces, n_in, n_in + 1) with the
- * sums in the last column.  In double: filters may take out most of what channels share.  Items are pieces. */
+ * sums in the last column.  In double precision, because filters may cancel most of the variance that channels share.  Items are
+ * pieces. */
 static void *NAME(channel_moments)(void *argument)
 {
-    task *t = (task *)argument;
-    const size_t n = t->n_in, stride = (t->times + 3) / 4 * 4;
+    slice *own = (slice *)argument;
+    const channel_moments_arguments *t = own->arguments;
+    const epochs *e = &t->e;
+    const size_t n = e->n_in, stride = (e->times + 3) / 4 * 4;
     double *x = new(sizeof(double), n, stride, 1), *products = new(sizeof(double), n, n, 1);
-    if (!x || !products) t->out_of_memory = 1;
-    for (size_t item = t->first; item < t->last && !t->out_of_memory; item++) {
-        double *to = (double *)t->out + item * n * (n + 1);
+    if (!x || !products) own->out_of_memory = 1;
+    for (size_t item = own->first; item < own->last && !own->out_of_memory; item++) {
+        double *to = t->out + item * n * (n + 1);
         memset(products, 0, sizeof(double) * n * n);
         memset(to, 0, sizeof(double) * n * (n + 1));
-        for (size_t b = t->batch * item / t->pieces; b < t->batch * (item + 1) / t->pieces; b++) {
+        for (size_t b = e->batch * item / t->pieces; b < e->batch * (item + 1) / t->pieces; b++) {
             for (size_t i = 0; i < n; i++) {
-                const REAL *from = (const REAL *)t->x + (ptrdiff_t)b * t->stride[0] + (ptrdiff_t)i * t->stride[1];
+                const REAL *from = (const REAL *)e->x + (ptrdiff_t)b * e->stride[0] + (ptrdiff_t)i * e->stride[1];
                 double *row = x + i * stride, sum[4] = {0};
-                if (t->stride[2] == 1)
-                    for (size_t s = 0; s < t->times; s++) row[s] = from[s];
+                if (e->stride[2] == 1)
+                    for (size_t s = 0; s < e->times; s++) row[s] = from[s];
                 else
-                    for (size_t s = 0; s < t->times; s++) row[s] = from[(ptrdiff_t)s * t->stride[2]];
-                for (size_t s = t->times; s < stride; s++) row[s] = 0;
+                    for (size_t s = 0; s < e->times; s++) row[s] = from[(ptrdiff_t)s * e->stride[2]];
+                for (size_t s = e->times; s < stride; s++) row[s] = 0;
                 for (size_t s = 0; s < stride; s += 4)
                     for (size_t l = 0; l < 4; l++) sum[l] += row[s + l];
                 to[i * (n + 1) + n] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
@@ -646,8 +688,7 @@ static void *NAME(channel_moments)(void *argument)
 
 /* ------------------------------------------------------------------------------------------- covariances of windows */
 
-/* A window, centred, as rows of whole vectors with zeros behind.  Where squares would leave the range of numbers it is
- * divided by its largest amplitude first. */
+/* A window, times a factor and centred, as rows of whole vectors padded with zeros. */
 static void NAME(centre)(const REAL *x, size_t times, size_t n, size_t samples, size_t stride, REAL factor, REAL *to)
 {
     for (size_t i = 0; i < n; i++, x += times, to += stride) {
@@ -679,7 +720,8 @@ static double NAME(squares)(const REAL *x, size_t count)
     return sum + NAME(total)(a) + NAME(total)(b);
 }
 
-/* Centre a window.  Returns the trace of its products; factor is what it was multiplied with. */
+/* Centre a window.  Returns the trace of its products.  A window whose squares would overflow or underflow is first divided
+ * by its largest amplitude; factor is the number that it was multiplied with. */
 static double NAME(window)(const REAL *x, size_t times, size_t n, size_t samples, size_t stride, REAL *to, REAL *factor)
 {
     double trace = 0;
@@ -691,7 +733,7 @@ static double NAME(window)(const REAL *x, size_t times, size_t n, size_t samples
     for (size_t i = 0; i < n; i++)
         for (size_t s = 0; s < samples; s++) {
             const REAL size = x[i * times + s] < 0 ? -x[i * times + s] : x[i * times + s];
-            if (!(size <= largest)) largest = size; /* and what is not a number */
+            if (!(size <= largest)) largest = size; /* true for NaN */
         }
     *factor = 1 / (largest > TINY || largest != largest ? largest : TINY);
     NAME(centre)(x, times, n, samples, stride, *factor, to);
@@ -700,9 +742,9 @@ static double NAME(window)(const REAL *x, size_t times, size_t n, size_t samples
     return trace;
 }
 
-/* Where window w of m begins, and how long it is: the first ones are one sample longer where the times do not
- * divide. */
-INLINE size_t NAME(span)(const task *t, size_t w, size_t *samples)
+/* Start and length of window w: the first windows are one sample longer if the times are not a multiple of their
+ * number. */
+INLINE size_t NAME(span)(const windows *t, size_t w, size_t *samples)
 {
     const size_t length = t->times / t->windows, longer = t->times % t->windows;
     *samples = length + (w < longer ? 1 : 0);
@@ -713,22 +755,24 @@ INLINE size_t NAME(span)(const task *t, size_t w, size_t *samples)
  * features (n, times) of a branch of a trial. */
 static void *NAME(covariances)(void *argument)
 {
-    task *t = (task *)argument;
-    const size_t n = t->n_in, stride = ROUNDED(t->times / t->windows + 1);
+    slice *own = (slice *)argument;
+    const covariance_arguments *t = own->arguments;
+    const windows *in = &t->s;
+    const size_t n = in->n, stride = ROUNDED(in->times / in->windows + 1);
     REAL *y = new(sizeof(REAL), n, stride, 1);
     double *product = new(sizeof(double), n, n, 1);
-    if (!y || !product) t->out_of_memory = 1;
-    for (size_t item = t->first; item < t->last && !t->out_of_memory; item++)
-        for (size_t w = 0; w < t->windows; w++) {
-            size_t samples, start = NAME(span)(t, w, &samples);
-            const REAL *x = (const REAL *)t->x + item * n * t->times + start;
-            REAL *out = (REAL *)t->out + (item * t->windows + w) * n * n, factor;
+    if (!y || !product) own->out_of_memory = 1;
+    for (size_t item = own->first; item < own->last && !own->out_of_memory; item++)
+        for (size_t w = 0; w < in->windows; w++) {
+            size_t samples, start = NAME(span)(in, w, &samples);
+            const REAL *x = (const REAL *)in->x + item * n * in->times + start;
+            REAL *out = (REAL *)t->out + (item * in->windows + w) * n * n, factor;
             double trace = 0;
-            NAME(window)(x, t->times, n, samples, stride, y, &factor);
+            NAME(window)(x, in->times, n, samples, stride, y, &factor);
             memset(product, 0, sizeof(double) * n * n);
             NAME(gram)(y, stride, n, stride, product);
             for (size_t i = 0; i < n; i++) trace += product[i * n + i];
-            const double scale = t->keep / (trace > TINY || trace != trace ? trace : TINY); /* silence gives 0 */
+            const double scale = t->keep / (trace > TINY || trace != trace ? trace : TINY); /* 0 for a constant window */
             for (size_t i = 0; i < n; i++) {
                 for (size_t j = 0; j < i; j++) out[i * n + j] = out[j * n + i] = (REAL)(product[i * n + j] * scale);
                 out[i * n + i] = (REAL)(product[i * n + i] * scale + t->lift);
@@ -738,7 +782,7 @@ static void *NAME(covariances)(void *argument)
     return NULL;
 }
 
-/* out = s y for four rows of s, whose columns stand in s one after the other, and `count` vectors of the rows y. */
+/* out = s y for four rows of s, stored column by column, and `count` vectors of the rows y. */
 INLINE void NAME(four)(const REAL *s, const REAL *y, size_t stride, size_t n, size_t count, REAL *out)
 {
     vec a0 = {0}, a1 = {0}, a2 = {0}, b0 = {0}, b1 = {0}, b2 = {0}, c0 = {0}, c1 = {0}, c2 = {0};
@@ -755,8 +799,8 @@ INLINE void NAME(four)(const REAL *s, const REAL *y, size_t stride, size_t n, si
     if (count > 2) a[2] = a2, b[2] = b2, c[2] = c2, d[2] = d2;
 }
 
-/* z = s y, for s in groups of four rows, column by column. */
-static void NAME(turn)(const REAL *s, const REAL *y, size_t stride, size_t n, REAL *z)
+/* z = s y, for s in groups of four rows, each stored column by column. */
+static void NAME(multiply_rows)(const REAL *s, const REAL *y, size_t stride, size_t n, REAL *z)
 {
     for (size_t i = 0; i < n; i += 4, s += 4 * n, z += 4 * stride) {
         size_t at = 0;
@@ -770,22 +814,24 @@ static void NAME(turn)(const REAL *s, const REAL *y, size_t stride, size_t n, RE
  * trace. */
 static void *NAME(covariance_gradients)(void *argument)
 {
-    task *t = (task *)argument;
-    const size_t n = t->n_in, stride = ROUNDED(t->times / t->windows + 1), rows = (n + 3) / 4 * 4;
+    slice *own = (slice *)argument;
+    const covariance_gradient_arguments *t = own->arguments;
+    const windows *in = &t->s;
+    const size_t n = in->n, stride = ROUNDED(in->times / in->windows + 1), rows = (n + 3) / 4 * 4;
     REAL *y = new(sizeof(REAL), n, stride, 1), *z = new(sizeof(REAL), rows, stride, 1), *s = new(sizeof(REAL), rows, n, 1);
-    if (!y || !z || !s) t->out_of_memory = 1;
+    if (!y || !z || !s) own->out_of_memory = 1;
     else memset(s, 0, sizeof(REAL) * rows * n);
-    for (size_t item = t->first; item < t->last && !t->out_of_memory; item++)
-        for (size_t w = 0; w < t->windows; w++) {
-            size_t samples, start = NAME(span)(t, w, &samples);
-            const REAL *x = (const REAL *)t->x + item * n * t->times + start;
-            const REAL *g = (const REAL *)t->grad + (item * t->windows + w) * n * n;
-            REAL *out = (REAL *)t->out + item * n * t->times + start, factor;
-            const double trace = NAME(window)(x, t->times, n, samples, stride, y, &factor);
+    for (size_t item = own->first; item < own->last && !own->out_of_memory; item++)
+        for (size_t w = 0; w < in->windows; w++) {
+            size_t samples, start = NAME(span)(in, w, &samples);
+            const REAL *x = (const REAL *)in->x + item * n * in->times + start;
+            const REAL *g = (const REAL *)t->grad + (item * in->windows + w) * n * n;
+            REAL *out = (REAL *)t->out + item * n * in->times + start, factor;
+            const double trace = NAME(window)(x, in->times, n, samples, stride, y, &factor);
             for (size_t i = 0; i < n; i++)
                 for (size_t j = 0; j < n; j++)
                     s[(i / 4 * n + j) * 4 + i % 4] = (REAL)t->keep * (g[i * n + j] + g[j * n + i]);
-            NAME(turn)(s, y, stride, n, z);
+            NAME(multiply_rows)(s, y, stride, n, z);
             double inner = 0;
             for (size_t i = 0; i < n; i++) {
                 vec sum = {0};
@@ -793,11 +839,11 @@ static void *NAME(covariance_gradients)(void *argument)
                     sum += *(const vec *)(y + i * stride + l) * *(const vec *)(z + i * stride + l);
                 inner += NAME(total)(sum);
             }
-            const int silent = trace <= TINY;
-            const REAL scale = silent ? 0 : (REAL)(factor / trace), along = silent ? 0 : (REAL)(inner / trace);
+            const int constant = trace <= TINY;
+            const REAL scale = constant ? 0 : (REAL)(factor / trace), along = constant ? 0 : (REAL)(inner / trace);
             for (size_t i = 0; i < n; i++)
                 for (size_t l = 0; l < samples; l++)
-                    out[i * t->times + l] = scale * (z[i * stride + l] - along * y[i * stride + l]);
+                    out[i * in->times + l] = scale * (z[i * stride + l] - along * y[i * stride + l]);
         }
     delete(y), delete(z), delete(s);
     return NULL;

@@ -1,6 +1,7 @@
+INTERFACE: int
 MAX_CHANNELS: int
 
-# The address of an array, and the number of bytes from there to the end of its memory; _native.py says what it is of.
+# Address of an array, and number of bytes from there to the end of its memory; see __init__.py.
 _Array = tuple[int, int]
 _Sizes = tuple[int, int, int]
 

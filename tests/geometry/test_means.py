@@ -7,7 +7,7 @@ import torch
 
 from gbwatt.errors import ConvergenceWarning
 from gbwatt.geometry import BuresWasserstein, GeneralizedBuresWasserstein, barycenter, sqrtm
-from gbwatt.geometry._fixed_point import BuresFlow
+from gbwatt.geometry._fixed_point import BuresEquation
 from gbwatt.geometry.linalg import factor
 from tests.conftest import SPECTRA, spectrum
 from tests.geometry.conftest import CONDITIONS, DTYPES, METRICS, SIZES, assert_close, exact, make_metric
@@ -55,7 +55,7 @@ def test_mean_of_commuting_matrices_is_exact_after_one_step(softmax_weights, cas
     points = torch.diag_embed(a).to(dtype)
     want = torch.diag((w[:, None] * a.sqrt()).sum(0).square())
     arithmetic = factor(total(w.to(dtype), points))
-    one_step = BuresFlow().step(arithmetic, factor(points), w.to(dtype))
+    one_step = BuresEquation().step(arithmetic, factor(points), w.to(dtype))
     assert_close(one_step @ one_step.mT, want, exact(dtype))
     assert_close(BW.mean(points, w.to(dtype)), want, exact(dtype))
 
