@@ -1,4 +1,4 @@
-"""Work spread over processes, some of which really die."""
+"""Work run_in_processes over processes, some of which really die."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gbwatt._processes import cores, spread
+from gbwatt._processes import cores, run_in_processes
 
 
 def twice(task, folder=None):
@@ -28,13 +28,13 @@ def twice(task, folder=None):
 
 
 def test_every_task_has_its_result():
-    assert dict(spread(twice, [1, 2, 3], workers=2)) == {1: 2, 2: 4, 3: 6}
-    assert list(spread(twice, [], workers=2)) == []
+    assert dict(run_in_processes(twice, [1, 2, 3], workers=2)) == {1: 2, 2: 4, 3: 6}
+    assert list(run_in_processes(twice, [], workers=2)) == []
 
 
 @pytest.mark.parametrize(("deadly", "result"), [(7, 14), (13, None)])
 def test_a_process_that_dies_takes_no_other_task_with_it(tmp_path, deadly, result):
-    found = dict(spread(partial(twice, folder=tmp_path), [1, deadly, 2, 3], workers=2))
+    found = dict(run_in_processes(partial(twice, folder=tmp_path), [1, deadly, 2, 3], workers=2))
     assert found == {1: 2, 2: 4, 3: 6, deadly: result}
 
 
@@ -44,7 +44,7 @@ def fail(task):
 
 def test_an_error_of_the_work_is_an_error_here():
     with pytest.raises(ValueError, match="task 1"):
-        list(spread(fail, [1], workers=1))
+        list(run_in_processes(fail, [1], workers=1))
 
 
 def threads(_task):
@@ -52,12 +52,12 @@ def threads(_task):
 
 
 def test_processes_have_so_many_threads():
-    assert dict(spread(threads, [0], workers=1, threads=3)) == {0: "3"}
+    assert dict(run_in_processes(threads, [0], workers=1, threads=3)) == {0: "3"}
     assert cores() >= 1
 
 
 def test_what_is_closed_is_given_up():
-    with closing(spread(twice, list(range(1, 5)), workers=1)) as found:
+    with closing(run_in_processes(twice, list(range(1, 5)), workers=1)) as found:
         assert next(found) == (1, 2)
 
 
@@ -65,13 +65,13 @@ def test_what_is_closed_is_given_up():
 RUNNER = """
 import os, sys, time
 from pathlib import Path
-from gbwatt._processes import spread
+from gbwatt._processes import run_in_processes
 
 def work(task):
     (Path(sys.argv[1]) / str(os.getpid())).touch()
     {work}
 
-list(spread(work, [0, 1], workers=2))
+list(run_in_processes(work, [0, 1], workers=2))
 """
 ASLEEP, BUSY = "time.sleep(600)", "sum(range(10**13))  # one call of C, which never gives the other threads a turn"
 
@@ -120,7 +120,7 @@ def alive(pid):
 
 
 def test_workers_outlive_the_thread_that_started_them():
-    found = spread(twice, [1, 2, 3], workers=1)
+    found = run_in_processes(twice, [1, 2, 3], workers=1)
     first = []
     thread = threading.Thread(target=lambda: first.append(next(found)))
     thread.start()

@@ -27,6 +27,8 @@ MOVED = {
     "gbwatt.data.steps": ("gbwatt.data.preprocessing.steps",),
     "gbwatt.data.filters": ("gbwatt.data.preprocessing.filters",),
     "gbwatt.data.sanity": ("gbwatt.data.baselines",),
+    "gbwatt.data.catalogue": ("gbwatt.data.datasets",),
+    "gbwatt.data.truth": ("gbwatt.data.trials",),
     "gbwatt.geometry.halves": ("gbwatt.geometry.symmetric",),
 }
 

@@ -1,4 +1,4 @@
-"""Work in processes of this machine, any of which may die.  Nothing here imports the rest of the package."""
+"""Parallel work in processes that survives the death of any of them."""
 
 from __future__ import annotations
 
@@ -16,60 +16,65 @@ from typing import TypeVar
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-#: Libraries that would each take all cores in each process.
+#: Limit the threads of libraries that would use all cores in every process.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_LOOKS = 0.5  # seconds between two looks of a worker at whether the process that started it is alive
+_POLLING_INTERVAL = 0.5  # seconds between two checks of a worker whether its parent is alive
 _PR_SET_PDEATHSIG = 1
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Number of cores that this process may use."""
     with suppress(AttributeError):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def spread(
+def run_in_processes(
     work: Callable[[Task], Result],
     tasks: Sequence[Task],
     workers: int,
     threads: int = 1,
     initializer: Callable[[], None] | None = None,
 ) -> Generator[tuple[Task, Result | None]]:
-    """Each task with its result, in the order in which they end; None for one whose process died twice.
+    """Run tasks in worker processes and yield each with its result as it completes.
 
-    A process that dies takes no other task with it: what was running is tried once more, by itself, at the end.  When
-    the iterator is closed, what is not done yet is given up.  When the calling process dies, killed by a signal for
-    instance, its workers end within about a second.
+    Tasks that were running when a process died are retried at the end, one at a time.  A task whose process dies again
+    is yielded with the result None.  Closing the generator cancels the remaining tasks.  If the calling process is
+    killed, its workers exit within about a second.
 
     Parameters
     ----------
     work : callable
-        Of one task; it and the tasks have to be such that they can be sent to a process.
+        Function of one task.  It and the tasks must be picklable.
     tasks : sequence
-        That can be compared.
+        Tasks, which must support comparison with ``==``.
     workers : int
-        Processes.
+        Number of processes.
     threads : int
-        Threads of each.
+        Number of threads per process.
     initializer : callable, optional
-        Called by each process at its beginning.
+        Called at the start of each process.
+
+    Yields
+    ------
+    task, result
+        In the order of completion.
     """
-    left, suspects = list(tasks), list[Task]()
-    while left:
+    remaining, suspects = list(tasks), list[Task]()
+    while remaining:
         lost: list[Task] = []
-        for task, result in _pool(work, left, min(workers, len(left)), threads, initializer, lost):
-            left.remove(task)
+        for task, result in _run_pool(work, remaining, min(workers, len(remaining)), threads, initializer, lost):
+            remaining.remove(task)
             yield task, result
         suspects += lost
-        left = [task for task in left if task not in lost]
+        remaining = [task for task in remaining if task not in lost]
     for task in suspects:
-        again: list[Task] = []
-        yield from _pool(work, [task], 1, threads, initializer, again)
-        yield from ((dead, None) for dead in again)
+        lost_again: list[Task] = []
+        yield from _run_pool(work, [task], 1, threads, initializer, lost_again)
+        yield from ((dead, None) for dead in lost_again)
 
 
-def _pool(
+def _run_pool(
     work: Callable[[Task], Result],
     tasks: Sequence[Task],
     workers: int,
@@ -77,71 +82,70 @@ def _pool(
     initializer: Callable[[], None] | None,
     lost: list[Task],
 ) -> Generator[tuple[Task, Result]]:
-    """Results until all are there or a process dies; then ``lost`` are the tasks that may have been in it."""
-    from joblib.externals.loky import get_reusable_executor
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
+    """Yield results until all tasks are done or a process dies; then add the tasks that were running to ``lost``."""
+    import loky
 
     environment = dict.fromkeys(_THREADS, str(threads))
     by_signal = threading.current_thread() is threading.main_thread()
-    begin = partial(_begin, os.getpid(), by_signal, initializer)
-    pool = get_reusable_executor(max_workers=workers, timeout=60, env=environment, reuse=False, initializer=begin)
+    start = partial(_start_worker, os.getpid(), by_signal, initializer)
+    pool = loky.get_reusable_executor(max_workers=workers, timeout=60, env=environment, reuse=False, initializer=start)
     waiting, active = list(tasks), dict[Future[Result], Task]()
     try:
         while waiting or active:
-            while waiting and len(active) < workers:  # so many only: what is lost with a process is known
+            while waiting and len(active) < workers:  # no more than can run, to know which tasks a dead process had
                 task = waiting.pop(0)
                 active[pool.submit(work, task)] = task
             done, _ = wait(active, return_when=FIRST_COMPLETED)
             for future in done:
                 result = future.result()
                 yield active.pop(future), result
-    except TerminatedWorkerError:
+    except loky.BrokenProcessPool:
         lost.extend(active.values())
     finally:
         pool.shutdown(wait=not active, kill_workers=bool(active))
 
 
-# ------------------------------------------------------------------------------------------------------------- workers
+# ---- workers
 
 
-def _begin(parent: int, by_signal: bool, initializer: Callable[[], None] | None) -> None:
-    """Begin a worker: it ends with the process that started it."""
+def _start_worker(parent: int, by_signal: bool, initializer: Callable[[], None] | None) -> None:
+    """Initialize a worker, which exits with the process that started it."""
     end_with_parent(parent, by_signal)
     if initializer is not None:
         initializer()
 
 
 def end_with_parent(parent: int, by_signal: bool = True) -> None:
-    """End this process soon after its parent has died.
+    """Make this process exit soon after its parent has died.
 
     Parameters
     ----------
     parent : int
-        Process id of the parent, which it has read itself: it may have died before this call.
+        Process id of the parent.  The parent must determine it, since it may have died before this call.
     by_signal : bool
-        Let Linux kill this process, too, in case no Python code gets a turn.  The signal comes when the thread that
-        started this process ends, so that has to be one that lasts.
+        Also let Linux kill this process, in case it never returns to the Python interpreter.  Linux sends the signal
+        when the thread that started this process ends, so that must be a long-lived thread.
     """
     if by_signal and sys.platform == "linux":
         import ctypes
 
-        with suppress(OSError, AttributeError):  # a C library without prctl: the watch below does it
+        with suppress(OSError, AttributeError):  # the C library may lack prctl: the thread below is enough then
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    threading.Thread(target=_end_after, args=(parent,), daemon=True, name="end with parent").start()
+    threading.Thread(target=_exit_after, args=(parent,), daemon=True, name="end with parent").start()
 
 
-def _end_after(parent: int) -> None:
+def _exit_after(parent: int) -> None:
     _wait_for_end(parent)
-    os._exit(1)  # at once: nobody is left to read a result
+    os._exit(1)  # immediately: no process is left to read a result
 
 
 def _wait_for_end(parent: int) -> None:
     if sys.platform == "win32":
         import _winapi
 
-        with suppress(OSError):  # it has ended already
+        with suppress(OSError):  # it has already ended
             handle = _winapi.OpenProcess(0x00100000, False, parent)  # SYNCHRONIZE
             _winapi.WaitForSingleObject(handle, _winapi.INFINITE)
     else:
         while os.getppid() == parent:  # orphans get another parent
-            time.sleep(_LOOKS)
+            time.sleep(_POLLING_INTERVAL)

@@ -91,7 +91,7 @@ def test_the_first_subject_is_described_unless_another_is_named(name):
     assert as_json("data", "describe", name)["subjects"] == [DATASETS[name].subjects[0]]
 
 
-@pytest.mark.parametrize(("y", "reason"), [([0] * 40, "one class only"), ([0] * 39 + [1], "one trial")])
+@pytest.mark.parametrize(("y", "reason"), [([0] * 40, "one class only"), ([0] * 39 + [1], "single trial")])
 def test_what_cannot_be_scored_is_described_all_the_same(tmp_path, y, reason):
     file = tmp_path / "mine.npz"
     np.savez(file, X=np.random.default_rng(0).standard_normal((40, 3, 100)), y=y, sfreq=100)
@@ -101,7 +101,7 @@ def test_what_cannot_be_scored_is_described_all_the_same(tmp_path, y, reason):
     assert reason in found["no_sanity"]
     shown = run("data", "describe", str(file))
     assert shown.exit_code == 0
-    assert "No sanity score" in shown.output
+    assert "No baseline score" in shown.output
     assert "3: " in shown.output
 
 

@@ -19,9 +19,8 @@ from rich.console import Console
 import gbwatt
 from gbwatt.data import Trials, find_dataset, load
 from gbwatt.data.datasets import Source
-from gbwatt.data.fingerprint import fingerprint
 from gbwatt.data.formats.npz import write_npz
-from gbwatt.data.loading import DATASETS
+from gbwatt.data.loading import DATASETS, fingerprint
 from gbwatt.data.sets import bcic2a
 from gbwatt.decoding import EEGDecoder, GBWAttClassifier, callbacks
 from gbwatt.errors import RareClassWarning

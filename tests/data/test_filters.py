@@ -79,7 +79,7 @@ def test_notch_lets_half_the_amplitude_through_half_a_width_away(width):
 def test_windows_too_short_for_a_filter_are_an_error_that_says_how_many_samples_do(step, least):
     x = np.random.default_rng(0).standard_normal((1, least))
     assert run(step, x).shape == (1, least)
-    with pytest.raises(ShapeError, match=f"{least - 1} samples are too short .* needs {least} at least"):
+    with pytest.raises(ShapeError, match=f"{least - 1} samples are too short .* needs at least {least}"):
         run(step, x[:, 1:])
 
 
@@ -134,11 +134,11 @@ def test_resampling_to_the_same_rate_changes_nothing(trials):
 
 
 def test_rates_without_a_ratio_of_whole_numbers_are_an_error_that_offers_a_rate():
-    with pytest.raises(ParameterError, match=r"ratio of whole numbers up to 1000; take 99\.0\d+ Hz") as error:
+    with pytest.raises(ParameterError, match=r"ratio of whole numbers up to 1000; use 99\.0\d+ Hz") as error:
         run(Resample(99.0123456), np.zeros((1, 500)))
-    offered = float(str(error.value).split("take ")[1].split(" Hz")[0])
+    offered = float(str(error.value).split("use ")[1].split(" Hz")[0])
     run(Resample(offered), np.zeros((1, 500)))
-    with pytest.raises(ParameterError, match=r"take 0\.25 Hz"):
+    with pytest.raises(ParameterError, match=r"use 0\.25 Hz"):
         run(Resample(0.01), np.zeros((1, 500)))
 
 
@@ -187,5 +187,5 @@ def test_exponential_standardisation_makes_flat_channels_zero_and_has_no_unit():
 
 @pytest.mark.parametrize("start", [5.0, 0.001])
 def test_a_start_that_the_window_does_not_have_is_an_error(start):
-    with pytest.raises(ParameterError, match=r"samples at 250 Hz; 1 to 1000 are possible"):
+    with pytest.raises(ParameterError, match=r"samples at 250 Hz; 1 to 1000 are allowed"):
         run(ExponentialStandardise(start=start), np.zeros((1, 1000)))

@@ -81,7 +81,7 @@ def test_a_missing_file_is_named_with_its_place_and_where_to_get_it(root):
 def test_an_incomplete_set_of_files_says_how_many_are_there(tmp_path):
     (tmp_path / "bcic-iv-2a").mkdir()
     (tmp_path / "bcic-iv-2a" / "A01T.gdf").touch()
-    with pytest.raises(MissingFileError, match=r"A01T\.mat.*\(1 of 4 files are there\)"):
+    with pytest.raises(MissingFileError, match=r"A01T\.mat.*\(1 of 4 files exist\)"):
         load("bcic-iv-2a", root=tmp_path)
 
 
@@ -131,7 +131,7 @@ def test_all_subjects_and_none_given():
         ({"name": "simulated-ssvp"}, "Did you mean 'simulated-ssvep'"),
         ({"subject": 12}, "subject=12 is not in simulated-ssvep; it has 1-11"),
         ({"subject": []}, "it has 1-11"),
-        ({"subject": [1, 2, 1]}, "has a subject twice"),
+        ({"subject": [1, 2, 1]}, "contains a subject twice"),
         ({"subject": "al"}, "Did you mean 'all'"),
         ({"source": "gdf"}, "source='gdf' is not known; it is one of 'simulated'"),
         ({"preprocessing": "presets"}, "Did you mean 'preset'"),
@@ -198,7 +198,7 @@ def test_subjects_of_a_file_of_arrays_are_those_in_it(tmp_path):
 @pytest.mark.parametrize(
     ("scale", "shape", "message"),
     [
-        (1e-6, (6, 2, 50), "which EEG hardly does"),
+        (1e-6, (6, 2, 50), "implausible for EEG"),
         (1e6, (6, 2, 50), "is the unit 'µV' right"),
         (10, (6, 50, 2), "axes"),
     ],

@@ -125,7 +125,7 @@ def test_joining_puts_the_steps_in_order():
     assert one + two == Preprocessing(Crop(0, 1), Notch(50), Convert("V"))
     assert one + Notch(50) == Preprocessing(Crop(0, 1), Notch(50))
     for wrong in (lambda: Preprocessing([Notch(50)]), lambda: one + "notch", lambda: Preprocessing(Notch)):
-        with pytest.raises(MismatchError, match="steps are wanted, one argument each"):
+        with pytest.raises(MismatchError, match="each argument must be a step"):
             wrong()
 
 
@@ -150,8 +150,8 @@ def test_all_that_is_wrong_in_records_is_reported_at_once():
         ("records[1]", "field of crop='unit' is not known"),
         ("records[1]", "crop needs 'tmin'"),
         ("records[3]", "sfreq=-1 must be positive"),
-        ("records[4]", "is no step"),
-        ("records[5]", "'notch' is no step"),
+        ("records[4]", "is not a step"),
+        ("records[5]", "'notch' is not a step"),
     ]
     assert len(found) == len(expected)
     for line, parts in zip(found, expected, strict=True):

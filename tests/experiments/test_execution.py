@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gbwatt.data import MissingFileError, find_dataset, load
-from gbwatt.data.fingerprint import fingerprint
+from gbwatt.data.loading import fingerprint
 from gbwatt.decoding.estimator import EEGDecoder
 from gbwatt.decoding.evaluation import scores
 from gbwatt.errors import MismatchError
@@ -142,7 +142,7 @@ def test_a_fingerprint_follows_the_revision_of_what_is_read(monkeypatch):
     before = fingerprint("simulated-ssvep", 1)
     dataset = find_dataset("simulated-ssvep")
     newer = replace(dataset, sources=(replace(dataset.sources[0], revision=2),))
-    monkeypatch.setattr("gbwatt.data.fingerprint.find_dataset", lambda _name: newer)
+    monkeypatch.setattr("gbwatt.data.loading.find_dataset", lambda _name: newer)
     assert fingerprint("simulated-ssvep", 1) != before
 
 

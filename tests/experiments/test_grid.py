@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gbwatt.data import DATASETS, MissingFileError
-from gbwatt.data.fingerprint import fingerprint
+from gbwatt.data.loading import fingerprint
 from gbwatt.errors import ParameterError
 from gbwatt.experiments.config import experiment_from_dict
 from gbwatt.experiments.grid import match_runs

@@ -19,8 +19,8 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import loky
 import torch
-from joblib.externals import loky
 from rich.console import Console
 
 from gbwatt.cli import benchmark as command

@@ -1,4 +1,4 @@
-"""``gbwatt data``: which data sets there are, and what is in one."""
+"""``gbwatt data``: list and describe data sets."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from gbwatt.data.description import Description
 from gbwatt.data.trials import Trials
 from gbwatt.errors import InputError
 
-app = typer.Typer(help="Data sets: which there are, and what is in one.", no_args_is_help=True)
+app = typer.Typer(help="List and describe data sets.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_(root: Root = None, as_json: AsJson = False) -> None:
-    """Data sets, and of which subjects the files are there."""
+    """List the data sets, and the number of subjects whose files exist."""
     rows = [_row(dataset, root) for dataset in DATASETS.values()]
     console = Console()
     if as_json:
         print_json(rows)
         return
-    table = Table("name", "what it is", "subjects", "here", "forms of files", title=f"Recordings in {data_root(root)}")
+    table = Table("name", "title", "subjects", "available", "sources", title=f"Recordings in {data_root(root)}")
     for row in rows:
-        here = f"{len(row['here'])}" if row["here"] else "-"
-        table.add_row(row["name"], row["title"], str(len(row["subjects"])), here, ", ".join(row["sources"]))
+        available = str(len(row["here"]) or "-")
+        table.add_row(row["name"], row["title"], str(len(row["subjects"])), available, ", ".join(row["sources"]))
     console.print(table)
     if not data_root(root).is_dir():
-        console.print(f"There is no folder {data_root(root)}.", highlight=False)
-    console.print("Also any file that MNE reads, an .npz file, and moabb:NAME.", highlight=False)
+        console.print(f"The folder {data_root(root)} does not exist.", highlight=False)
+    console.print("Files that MNE-Python reads, .npz files and moabb:NAME can also be used.", highlight=False)
     console.print("Next: gbwatt data describe NAME", highlight=False)
 
 
@@ -52,43 +52,45 @@ def _row(dataset: Dataset, root: Path | None) -> dict[str, Any]:
 
 @app.command()
 def describe(
-    name: Annotated[str, typer.Argument(help="A data set of `gbwatt data list`, moabb:NAME, or a file.")],
-    subject: Annotated[int | None, typer.Option(help="Number of the subject; by default the first.")] = None,
+    name: Annotated[str, typer.Argument(help="Data set of `gbwatt data list`, moabb:NAME, or a file.")],
+    subject: Annotated[int | None, typer.Option(help="Number of the subject; default: the first.")] = None,
     root: Root = None,
-    source: Annotated[str | None, typer.Option(help="Form of the files; by default the first that is there.")] = None,
+    source: Annotated[
+        str | None, typer.Option(help="File source (gdf, processed, moabb, …); default: the first available.")
+    ] = None,
     read: Annotated[
         list[str] | None,
-        typer.Option("--read", "--option", help="Option of the reader, e.g. difficulty=0.8 or tmax=4; repeatable."),
+        typer.Option("--read", "--option", help="Option of the reader, such as difficulty=0.8 or tmax=4; repeatable."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Counts, channels, rate, units and preprocessing of a subject, and what a classical pipeline decodes of it."""
+    """Describe the trials of a subject, and score a classical baseline."""
     dataset = find_dataset(name)
     trials = load(name, subject, root=root, source=source, **key_values(read, "read"))
     description, console = trials.describe(), Console()
     if not as_json:
         _print_description(console, description)
-    judged = _judge(trials, dataset)
+    evaluation = _evaluate(trials, dataset)
     if as_json:
-        print_json({**description.to_dict(), **judged})
+        print_json({**description.to_dict(), **evaluation})
     else:
-        _print_judgement(console, judged)
+        _print_evaluation(console, evaluation)
 
 
-def _judge(trials: Trials, dataset: Dataset) -> dict[str, Any]:
-    """Sizes of the protocol's splits and the sanity score; where there can be none, why."""
-    from gbwatt.data.baselines import sanity  # takes a second to import
+def _evaluate(trials: Trials, dataset: Dataset) -> dict[str, Any]:
+    """Return the sizes of the protocol's splits and the baseline score, or the reason why there is none."""
+    from gbwatt.data.baselines import evaluate_baseline  # takes a second to import
 
-    found: dict[str, Any] = {"splits": None, "sanity": None}
+    evaluation: dict[str, Any] = {"splits": None, "sanity": None}
     try:
-        found["splits"] = _parts(trials, dataset)
-        found["sanity"] = sanity(trials, dataset.protocol, dataset.pipeline).to_dict()
+        evaluation["splits"] = _split_sizes(trials, dataset)
+        evaluation["sanity"] = evaluate_baseline(trials, dataset.protocol, dataset.pipeline).to_dict()
     except InputError as error:
-        found["no_sanity"] = str(error)
-    return found
+        evaluation["no_sanity"] = str(error)
+    return evaluation
 
 
-def _parts(trials: Trials, dataset: Dataset) -> list[dict[str, Any]]:
+def _split_sizes(trials: Trials, dataset: Dataset) -> list[dict[str, Any]]:
     return [
         {"test": split.name, "n_train": len(split.train), "n_valid": len(split.valid), "n_test": len(split.test)}
         for split in dataset.protocol.splits(trials)
@@ -111,19 +113,19 @@ def _print_description(console: Console, description: Description) -> None:
     console.print(_counts(description))
 
 
-def _print_judgement(console: Console, judged: dict[str, Any]) -> None:
-    if judged["splits"]:
-        table = Table("tested on", "training", "validation", "test", title="Protocol")
-        for part in judged["splits"]:
+def _print_evaluation(console: Console, evaluation: dict[str, Any]) -> None:
+    if evaluation["splits"]:
+        table = Table("test set", "training", "validation", "test", title="Protocol")
+        for part in evaluation["splits"]:
             table.add_row(part["test"], str(part["n_train"]), str(part["n_valid"]), str(part["n_test"]))
         console.print(table)
-    score = judged["sanity"]
+    score = evaluation["sanity"]
     if score is None:
-        console.print(Text.assemble(("No sanity score: ", "yellow"), judged["no_sanity"]))
+        console.print(Text.assemble(("No baseline score: ", "yellow"), evaluation["no_sanity"]))
         return
     verdict = "above chance" if score["decodable"] else "[yellow]not above chance[/]"
     console.print(
-        f"Sanity: {score['pipeline']} reaches {score['measure']} [bold]{score['score']:.3f}[/] on {score['n_test']} "
-        f"test trials; chance is {score['chance']:.3f}, in 95 % of cases at most {score['chance_95']:.3f}: {verdict}.",
+        f"Baseline ({score['pipeline']}): {score['measure']} [bold]{score['score']:.3f}[/] on {score['n_test']} test "
+        f"trials, {verdict} ({score['chance']:.3f} on average, 95th percentile {score['chance_95']:.3f}).",
         highlight=False,
     )

@@ -1,4 +1,4 @@
-"""EEG recordings: official files, simulated ones with a known truth, preprocessing, and the paper's protocols."""
+"""EEG data: readers, simulated recordings, preprocessing, and protocols."""
 
 from gbwatt.data.datasets import Dataset, data_root
 from gbwatt.data.loading import DATASETS, find_dataset, list_datasets, load

@@ -1,4 +1,4 @@
-"""What all readers share: errors that name the file, damaged files, and cutting trials out of recordings."""
+"""Functions that all readers share: checks of files and their content, plausibility, and cutting of trials."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt._text import printable
+from gbwatt.data.trials import UNITS, Trials
 from gbwatt.errors import DataError, DataWarning, InputError, MissingFileError
 
 Array = NDArray[Any]
 
 
 class MNEDataWarning(DataWarning, RuntimeWarning):
-    """What MNE warns of while it reads a recording."""
+    """A warning of MNE about a recording."""
 
 
-def warn_of(file: str | Path, problem: str, stacklevel: int = 2, category: type[DataWarning] = DataWarning) -> None:
-    """Warn of something in a recording."""
+def warn_about(file: str | Path, problem: str, stacklevel: int = 2, category: type[DataWarning] = DataWarning) -> None:
+    """Warn about a problem in a recording."""
     warnings.warn(printable(f"{file}: {problem}"), category, stacklevel=stacklevel + 1)
 
 
 # ---- reading
 
 
-def size(file: Path) -> str:
-    """How large a file is, in words."""
+def size_text(file: Path) -> str:
+    """Size of a file in words."""
     return f"{file.stat().st_size} bytes" if file.is_file() else "a folder"
 
 
 def require_file(file: Path, why: str = "", *, folders: bool = False) -> None:
-    """Require a file, or with ``folders`` also a folder; ``why`` says who needs it."""
+    """Require a file, or with ``folders`` a file or folder; ``why`` says what needs it."""
     because = f"; {why}" if why else ""
     if not file.exists():
         raise MissingFileError(f"{file} does not exist{because}.")
@@ -46,46 +47,51 @@ def require_file(file: Path, why: str = "", *, folders: bool = False) -> None:
 
 @contextmanager
 def opening(file: Path, library: str, expected: str, remedy: str = "Copy it again.") -> Iterator[None]:
-    """Turn whatever a library raises over a damaged file into a :class:`DataError`."""
+    """Raise a :class:`DataError` for any exception that a library raises on a damaged file."""
     require_file(file, folders=True)
     try:
         yield
     except InputError:
         raise
     except Exception as error:
-        found = f"{size(file)} that {library} cannot read ({type(error).__name__}: {error})"
+        found = f"{size_text(file)} that {library} cannot read ({type(error).__name__}: {error})"
         raise DataError(file, found, expected, remedy) from error
 
 
-# ---- sizes, before anything is allocated
+def error_text(error: Exception) -> str:
+    """Text of an exception, with its type unless it is one of ours."""
+    return str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
 
-#: A file may unpack to this many times its size, or to this many bytes: real recordings compress less than tenfold.
+
+# ---- sizes, before memory is allocated
+
+#: A file may expand to this many times its size, or to this many bytes; real recordings compress less than tenfold.
 MAX_EXPANSION, ALWAYS_ALLOWED = 50, 1 << 28
 
 
 def allowed_bytes(file: Path) -> int:
-    """How many bytes a file may unpack to."""
+    """Number of bytes that a file may expand to."""
     return max(MAX_EXPANSION * file.stat().st_size, ALWAYS_ALLOWED)
 
 
 def expect_expansion(file: Path, n_bytes: int, what: str = "arrays") -> None:
-    """Require that what a file unpacks to is in proportion to the file, and fits into memory."""
+    """Require that the expanded content is in proportion to the file and fits into memory."""
     size_on_disk = file.stat().st_size
     if n_bytes > allowed_bytes(file):
         raise DataError(
             file,
             f"{what} of {in_words(n_bytes)} in a file of {in_words(size_on_disk)}",
-            f"{MAX_EXPANSION} times the size of the file at most",
-            "Such a file is damaged, or made to fill the memory; if it is neither, save it without compression.",
+            f"at most {MAX_EXPANSION} times the size of the file",
+            "The file is damaged or malicious; if it is neither, save it without compression.",
         )
     if n_bytes > (memory := _memory()):
         raise DataError(
-            file, f"{what} of {in_words(n_bytes)}", f"what fits into {in_words(memory)} of memory", "Divide the file."
+            file, f"{what} of {in_words(n_bytes)}", f"at most {in_words(memory)}, the size of memory", "Split the file."
         )
 
 
 def in_words(n_bytes: int) -> str:
-    """A number of bytes, ``"8.1 GB"``."""
+    """Format a number of bytes, ``"8.1 GB"``."""
     power = 0 if n_bytes < 1000 else min(4, (len(str(n_bytes)) - 1) // 3)
     return f"{n_bytes / 1000**power:.3g} {('bytes', 'kB', 'MB', 'GB', 'TB')[power]}"
 
@@ -93,29 +99,29 @@ def in_words(n_bytes: int) -> str:
 def _memory() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # not every system says
+    except (AttributeError, OSError, ValueError):  # not available on every system
         return 1 << 40
 
 
-# ---- expectations
+# ---- content
 
 
 def expect_shape(file: Path, name: str, array: Array, shape: Sequence[int | None]) -> None:
-    """Require a shape; None stands for any length."""
+    """Require a shape, in which None allows any length."""
     if array.ndim != len(shape) or any(want not in (None, got) for got, want in zip(array.shape, shape, strict=True)):
         wanted = ", ".join("any" if want is None else str(want) for want in shape)
         raise DataError(file, f"{name} of shape {array.shape}", f"({wanted})")
 
 
 def expect_labels(file: Path, labels: Array, n: int, allowed: Sequence[int], name: str = "labels") -> Array:
-    """Whole numbers (n,) among the allowed ones, each of which occurs."""
+    """Return labels as whole numbers (n,); require that they are allowed and that every class occurs."""
     flat = np.asarray(labels).ravel()
     if flat.size != n:
         raise DataError(file, f"{flat.size} {name}", f"{n}, one for each trial")
-    wrong = flat[~np.isin(flat, allowed)]
+    wrong = np.flatnonzero(~np.isin(flat, allowed))
     if wrong.size:
-        at = int(np.flatnonzero(~np.isin(flat, allowed))[0])
-        raise DataError(file, f"{wrong[0]!s} as label of trial {at}", f"one of {', '.join(map(str, allowed))}")
+        first = int(wrong[0])
+        raise DataError(file, f"{flat[first]!s} as label of trial {first}", f"one of {', '.join(map(str, allowed))}")
     absent = [code for code in allowed if code not in flat]
     if absent:
         raise DataError(file, f"no trial with label {absent[0]}", f"trials of all {len(allowed)} classes")
@@ -123,7 +129,7 @@ def expect_labels(file: Path, labels: Array, n: int, allowed: Sequence[int], nam
 
 
 def expect_finite(file: Path, x: Array, ch_names: Sequence[str]) -> None:
-    """Require trials (n, n_chans, n_times) without NaN and infinities."""
+    """Require trials (n, n_chans, n_times) without NaN and infinite samples."""
     bad = ~np.isfinite(x).all(axis=-1)
     if bad.any():
         trial, channel = np.argwhere(bad)[0]
@@ -132,8 +138,81 @@ def expect_finite(file: Path, x: Array, ch_names: Sequence[str]) -> None:
             f"NaN or infinite samples in {np.any(bad, axis=1).sum()} of {len(x)} trials, first in trial {trial}, "
             f"channel {ch_names[channel]}",
             "finite samples",
-            "Interpolate the channel or leave the trials out before.",
+            "Interpolate the channel or drop the trials first.",
         )
+
+
+# ---- plausibility
+
+#: Typical standard deviation within a trial, in µV.  EEG has 1 to 100; unfiltered recordings drift by several mV, and
+#: narrow frequency bands go down to tenths.
+TYPICAL = (0.1, 1e4)
+
+#: The same for a single channel.  Electrodes without contact pick up tens of mV, amplifiers saturate below 1 V, and the
+#: noise of an amplifier with shorted inputs is some tenths of a µV.
+SINGLE = (1e-3, 1e5)
+
+#: Bad electrodes differ from the median channel by less than this factor; wrong units differ by more.
+RATIO = 1e3
+
+#: Sampling rates in Hz.
+RATES = (1.0, 1e5)
+
+_MAX_TRIALS = 200  # to look at
+
+
+def check_trials(where: str | Path, trials: Trials, stacklevel: int = 2) -> None:
+    """Warn if samples do not look like EEG in their unit; flat channels are ignored."""
+    problems = [*_amplitude_problems(trials), *_axis_problems(trials)]
+    if problems:
+        warn_about(where, "; ".join(problems), stacklevel + 1)
+
+
+def _amplitude_problems(trials: Trials) -> list[str]:
+    n = len(trials)
+    if not n:
+        return []
+    rows = np.unique(np.linspace(0, n - 1, min(n, _MAX_TRIALS)).astype(int))
+    deviations = np.median(trials.X[rows].std(axis=2, dtype=np.float64), axis=0)  # (n_chans,)
+    deviations[deviations == 0] = np.nan  # flat
+    if np.isnan(deviations).all():
+        return []
+    typical = float(np.nanmedian(deviations))
+    problems = _unit_problems(trials, deviations, typical)
+    odd = (deviations > RATIO * typical) | (deviations < typical / RATIO)
+    if odd.any() and trials.shape[1] > 2:
+        ratios = [f"{trials.ch_names[c]} ({deviations[c] / typical:.2g} times)" for c in np.flatnonzero(odd)[:6]]
+        problems.append(
+            f"{odd.sum()} of {len(deviations)} channels differ in amplitude from the others by a factor of {RATIO:g} "
+            f"or more: {', '.join(ratios)}; check their units, or exclude these channels"
+        )
+    return problems
+
+
+def _unit_problems(trials: Trials, deviations: Array, typical: float) -> list[str]:
+    if trials.unit not in UNITS:
+        return []
+    microvolts = UNITS[trials.unit] / UNITS["µV"]
+    if not TYPICAL[0] < typical * microvolts < TYPICAL[1]:
+        return [
+            f"the standard deviation of channels is {typical * UNITS[trials.unit]:.1e} V, which is implausible for "
+            f"EEG; is the unit {trials.unit!r} right?"
+        ]
+    wrong = (deviations * microvolts < SINGLE[0]) | (deviations * microvolts > SINGLE[1])
+    if not wrong.any():
+        return []
+    values = [f"{trials.ch_names[c]} ({deviations[c] * microvolts:.1e} µV)" for c in np.flatnonzero(wrong)[:6]]
+    return [f"implausible amplitudes for EEG: {', '.join(values)}; correct the unit, or exclude these channels"]
+
+
+def _axis_problems(trials: Trials) -> list[str]:
+    _, n_chans, n_times = trials.shape
+    problems = []
+    if not RATES[0] <= trials.sfreq <= RATES[1]:
+        problems.append(f"a sampling rate of {trials.sfreq:g} Hz is implausible for EEG; is sfreq in Hz?")
+    if n_chans > n_times:
+        problems.append(f"{n_chans} channels and {n_times} samples; are the axes (n, n_chans, n_times)?")
+    return problems
 
 
 # ---- cutting
@@ -142,11 +221,11 @@ def expect_finite(file: Path, x: Array, ch_names: Sequence[str]) -> None:
 def cut(
     file: Path, data: Array, onsets: Sequence[int], sfreq: float, window: tuple[float, float], margin: float = 0.0
 ) -> Array:
-    """Trials (n, n_chans, n_times) out of a recording (n_chans, n_samples), at sample numbers ``onsets``.
+    """Cut trials (n, n_chans, n_times) from a recording (n_chans, n_samples) at the sample numbers ``onsets``.
 
-    ``window`` is in seconds after the onset; its end is not included.  The trials are longer by ``margin`` seconds on
-    either side, so that filters have run in before the window begins; where the recording does not reach that far, its
-    first or last sample is repeated.  The window itself must be inside.
+    ``window`` is in seconds after the onset, without its end, and must lie within the recording.  Trials extend beyond
+    it by ``margin`` seconds on both sides, in which filters settle.  Where the recording does not cover the margin, its
+    first or last sample is repeated.
     """
     start, stop = (round(t * sfreq) for t in window)
     extra, n_samples = round(margin * sfreq), data.shape[1]

@@ -1,8 +1,9 @@
-"""The fields of trials: brought into one form, or an error that says what is wrong with them."""
+"""The fields of trials: ground truth, validation and conversion."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -17,10 +18,10 @@ V = TypeVar("V")
 
 
 class ReadOnly(dict[K, V]):
-    """A dict that cannot be changed; also in copies, which a ``MappingProxyType`` has none of, and fit for JSON."""
+    """An immutable dict; unlike ``MappingProxyType``, it can be copied and written as JSON."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError("what belongs to trials does not change; make another one: {**this, 'name': value}.")
+        raise TypeError("metadata of trials cannot be changed; create a new dict: {**this, 'name': value}.")
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
@@ -29,13 +30,106 @@ class ReadOnly(dict[K, V]):
         return type(self), (dict(self),)
 
 
+# ---- ground truth
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A known effect by which a class of simulated recordings differs from the others.
+
+    Attributes
+    ----------
+    kind : "desynchronisation", "oscillation" or "deflection"
+        A decrease of power in a band, a phase-locked sine with harmonics, or a slow potential.
+    channels : tuple of str
+        Electrodes where the effect is strongest.
+    band : (low, high) or None
+        Frequency band in Hz; None for a deflection.
+    window : (start, end)
+        Time window in seconds after the event.
+    topography : tuple of float
+        Weight of the source at every electrode, with a maximum magnitude of one.  For a deflection, its sign is that of
+        the potential.
+
+    Examples
+    --------
+    >>> from gbwatt.data import load
+    >>> load("simulated-ssvep").truth.effects["12 Hz"][0].band
+    (11.5, 12.5)
+    """
+
+    kind: str
+    channels: tuple[str, ...]
+    band: tuple[float, float] | None
+    window: tuple[float, float]
+    topography: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Ground truth of the simulated recordings of a subject.
+
+    Attributes
+    ----------
+    ch_names : tuple of str
+        Electrodes of the topographies.
+    effects : mapping from str to tuple of Effect
+        Effects of each class.
+    difficulty : float
+    seed : int
+        Settings of the simulation.
+
+    Examples
+    --------
+    >>> from gbwatt.data import load
+    >>> truth = load("simulated-ssvep", difficulty=0.2).truth
+    >>> truth.difficulty, Truth.from_dict(truth.to_dict()) == truth
+    (0.2, True)
+    """
+
+    ch_names: tuple[str, ...]
+    effects: Mapping[str, tuple[Effect, ...]]
+    difficulty: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        effects = {str(name): tuple(own) for name, own in self.effects.items()}
+        object.__setattr__(self, "effects", ReadOnly(effects))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a dict that can be written as JSON."""
+        values = asdict(self)
+        return {**values, "effects": dict(values["effects"])}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Truth:
+        """Create the truth from the result of :meth:`to_dict`, also after JSON."""
+        effects = {
+            name: tuple(
+                Effect(
+                    kind=e["kind"],
+                    channels=tuple(e["channels"]),
+                    band=None if e["band"] is None else (float(e["band"][0]), float(e["band"][1])),
+                    window=(float(e["window"][0]), float(e["window"][1])),
+                    topography=tuple(e["topography"]),
+                )
+                for e in own
+            )
+            for name, own in values["effects"].items()
+        }
+        return cls(tuple(values["ch_names"]), effects, float(values["difficulty"]), int(values["seed"]))
+
+
+# ---- validation and conversion
+
+
 def samples(X: Any, ch_names: tuple[str, ...]) -> Array:
-    """Finite samples (n, n_chans, n_times) in float32, a copy."""
+    """Return a copy of finite samples (n, n_chans, n_times) in float32."""
     x = _numbers("X", X, np.float32)
     if x.ndim != 3 or 0 in x.shape[1:]:
-        raise ShapeError(f"'X' {x.shape} does not hold epochs; (n, n_chans, n_times) is needed.")
+        raise ShapeError(f"'X' {x.shape} does not have the shape (n, n_chans, n_times).")
     if x.shape[1] != len(ch_names):
-        raise ShapeError(f"'X' {x.shape} has {x.shape[1]} channels, but {len(ch_names)} have names.")
+        raise ShapeError(f"'X' {x.shape} has {x.shape[1]} channels, but there are {len(ch_names)} channel names.")
     bad = ~np.isfinite(x).all(axis=2)
     if bad.any():
         trial, channel = np.argwhere(bad)[0]
@@ -46,56 +140,58 @@ def samples(X: Any, ch_names: tuple[str, ...]) -> Array:
     return x
 
 
-#: Longest name of a channel, class, session, run or data set.
+#: Maximum length of the name of a channel, class, session, run or data set.
 MAX_NAME = 200
 
 
 def plain_name(what: str, value: Any, limit: int = MAX_NAME) -> str:
-    """A name without characters that would break a report, a table or a terminal, and not too long."""
+    """Return a name; require that it is not too long and has no unsafe characters."""
     text = str(value)
     shown = ascii(text if len(text) <= 60 else f"{text[:57]}...")
     if wrong := UNSAFE.search(text):
         raise ParameterError(f"{what} has the name {shown} with the control character {wrong.group()!a}; rename it.")
     if len(text) > limit:
         raise ParameterError(
-            f"{what} has the name {shown} of {len(text)} characters; {limit} at most are allowed. Shorten it."
+            f"{what} has the name {shown} of {len(text)} characters; at most {limit} are allowed. Shorten it."
         )
     return text
 
 
 def class_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Different names, one or more."""
-    found = tuple(plain_name("class_names", value) for value in names)
-    if len(set(found)) != len(found) or not found:
-        raise ParameterError(f"class_names={list(found)} must be different names, one or more.")
-    return found
+    """Return at least one name, without repetitions."""
+    plain = tuple(plain_name("class_names", value) for value in names)
+    if len(set(plain)) != len(plain) or not plain:
+        raise ParameterError(f"class_names={list(plain)} must be one or more different names.")
+    return plain
 
 
 def codes(y: Any, n: int, names: tuple[str, ...]) -> Array:
-    """Class numbers (n,), each the place of a name."""
-    found = np.array(y)
-    if found.shape != (n,):
-        raise ShapeError(f"'y' {found.shape} does not match {n} epochs; ({n},) is needed.")
+    """Return class numbers (n,), indices into ``names``."""
+    numbers = np.array(y)
+    if numbers.shape != (n,):
+        raise ShapeError(f"'y' {numbers.shape} does not match {n} epochs; ({n},) is needed.")
     if not n:
         return np.empty(0, dtype=np.int64)
-    if found.dtype.kind not in "iu":
-        raise MismatchError(f"'y' has dtype {found.dtype}; places in class_names, 0 to {len(names) - 1}, do.")
-    wrong = found[(found < 0) | (found >= len(names))]
+    if numbers.dtype.kind not in "iu":
+        raise MismatchError(
+            f"'y' has dtype {numbers.dtype}; indices into class_names, 0 to {len(names) - 1}, are needed."
+        )
+    wrong = numbers[(numbers < 0) | (numbers >= len(names))]
     if wrong.size:
-        raise ParameterError(f"'y' has class {wrong[0]}; {len(names)} classes are named: 0 to {len(names) - 1}.")
-    return found.astype(np.int64)
+        raise ParameterError(f"'y' contains class {wrong[0]}; class_names has 0 to {len(names) - 1}.")
+    return numbers.astype(np.int64)
 
 
 def _numbers(name: str, value: Any, dtype: Any) -> Array:
-    """A copy as real numbers of a dtype; what is too large for it becomes infinite."""
+    """Return a copy as real numbers of a dtype; numbers too large for it become infinite."""
     try:
-        found = np.asarray(value)
-        if found.dtype.kind == "c":
+        array = np.asarray(value)
+        if array.dtype.kind == "c":
             raise TypeError
         with np.errstate(over="ignore"):
-            return np.array(found, dtype=dtype, order="C")
+            return np.array(array, dtype=dtype, order="C")
     except (TypeError, ValueError):
-        raise MismatchError(f"'{name}' must be real numbers in one array, got {_short(value)}.") from None
+        raise MismatchError(f"'{name}' must be an array of real numbers, got {_short(value)}.") from None
 
 
 def _short(value: Any) -> str:
@@ -104,12 +200,12 @@ def _short(value: Any) -> str:
 
 
 def whole(name: str, value: Any, n: int) -> Array:
-    """Whole numbers (n,), of one for all or one for each."""
+    """Return whole numbers (n,) from one value or one per trial."""
     return _per_trial(name, _whole(name, value), n)
 
 
 def text(name: str, value: Any, n: int) -> Array:
-    """Names (n,), of one for all or one for each."""
+    """Return names (n,) from one value or one per trial."""
     return _per_trial(name, _text(name, value), n)
 
 
@@ -123,7 +219,7 @@ def _whole(name: str, value: Any) -> Array:
 def _text(name: str, value: Any) -> Array:
     values = np.array(value)
     if values.dtype.kind in "fc" or (values.dtype.kind == "O" and not all(_is_name(v) for v in values.flat)):
-        raise MismatchError(f"'{name}' must be names, or whole numbers to stand for them, got {_short(value)}.")
+        raise MismatchError(f"'{name}' must be names or whole numbers, got {_short(value)}.")
     texts = values.astype(np.str_)
     for value in np.unique(texts).tolist():
         plain_name(f"'{name}'", value)
@@ -141,13 +237,13 @@ def _per_trial(name: str, values: Array, n: int) -> Array:
 
 
 def groups(value: Any, n: int) -> Array:
-    """Numbers of groups (n,); -1 for all means that each trial is its own."""
+    """Return group numbers (n,); with -1, each trial is its own group."""
     numbers = _whole("group", value)
     return np.arange(n) if numbers.shape == () and numbers == -1 else _per_trial("group", numbers, n)
 
 
 def settled(value: Any) -> Any:
-    """Lists as tuples, so that records are the same before and after JSON, and nothing in them can be changed."""
+    """Make a record immutable, with tuples for lists, so that it is the same before and after JSON."""
     if isinstance(value, str):
         return plain_name("a step", value, limit=10_000)
     if isinstance(value, Mapping):
@@ -156,17 +252,17 @@ def settled(value: Any) -> Any:
 
 
 def names_of(value: str | Sequence[str]) -> Sequence[str]:
-    """One name as a list of one."""
+    """Return one name as a list."""
     return [value] if isinstance(value, str) else value
 
 
 def in_order(values: Array) -> list[Any]:
-    """Different values in the order in which they first occur."""
+    """Return the unique values in order of first occurrence."""
     return list(dict.fromkeys(values.tolist()))
 
 
 def components(one: Sequence[Hashable], other: Sequence[Hashable]) -> Array:
-    """Numbers (n,) that two items share if they have the same value in either sequence, or are linked by others.
+    """Number the connected components (n,) of items that share a value in either sequence.
 
     Examples
     --------
@@ -183,6 +279,6 @@ def components(one: Sequence[Hashable], other: Sequence[Hashable]) -> Array:
 
 
 def _numbered(values: Sequence[Hashable]) -> Array:
-    """Number of each value in the order in which they first occur."""
+    """Number the values in order of first occurrence."""
     number: dict[Hashable, int] = {}
     return np.array([number.setdefault(value, len(number)) for value in values], dtype=np.int64)

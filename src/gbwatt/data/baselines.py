@@ -1,4 +1,4 @@
-"""Is there anything to decode?  A classical pipeline for each kind of recording, beside chance."""
+"""Classical pipelines that show whether the classes of a data set can be decoded above chance."""
 
 from __future__ import annotations
 
@@ -27,14 +27,24 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Sanity:
-    """What a classical pipeline reaches on the test trials of a protocol, and what guessing would.
+class BaselineScore:
+    """Test score of a classical pipeline, compared with chance.
 
-    ``chance`` is what guessing reaches on average, and ``chance_95`` what it exceeds once in twenty times.
+    Attributes
+    ----------
+    pipeline : str
+    measure : "accuracy" or "AUC"
+    score : float
+    chance : float
+        Expected score of guessing.
+    chance_95 : float
+        95th percentile of the score of guessing.
+    n_test : int
+        Number of test trials.
     """
 
     pipeline: str
-    measure: str  # "accuracy" or "AUC"
+    measure: str
     score: float
     chance: float
     chance_95: float
@@ -42,15 +52,15 @@ class Sanity:
 
     @property
     def decodable(self) -> bool:
-        """Whether the score is above what guessing may reach."""
+        """Whether the score is significantly above chance (5 % level)."""
         return self.score > self.chance_95
 
     def to_dict(self) -> dict[str, Any]:
-        """In a form that JSON keeps."""
+        """Return a dict that can be written as JSON."""
         return {**asdict(self), "decodable": self.decodable}
 
 
-def sanity(trials: Trials, protocol: Splitter, pipeline: str) -> Sanity:
+def evaluate_baseline(trials: Trials, protocol: Splitter, pipeline: str) -> BaselineScore:
     """Train a pipeline on the training and validation trials of each split, and score it on the test trials.
 
     Parameters
@@ -58,13 +68,22 @@ def sanity(trials: Trials, protocol: Splitter, pipeline: str) -> Sanity:
     trials : Trials
     protocol : Splitter
     pipeline : "tangent", "cca" or "lda"
-        Covariances in the affine-invariant tangent space with logistic regression; canonical correlation with sines of
-        the frequencies that the classes are named after; means over 50 ms with shrinkage LDA.  Two classes of the last
-        are scored by the area under the ROC curve, all else by accuracy.
+        "tangent": covariances in the affine-invariant tangent space and logistic regression.  "cca": canonical
+        correlation with sines of the frequencies in the class names.  "lda": means over 50 ms and shrinkage LDA; with
+        two classes, its measure is the area under the ROC curve.  Otherwise it is the accuracy.
+
+    Returns
+    -------
+    BaselineScore
+
+    Raises
+    ------
+    ParameterError
+        If a training set has a single class, or the classes are not named by frequencies ("cca").
     """
     check_one_of("pipeline", pipeline, tuple(PIPELINES))
     measure = "AUC" if pipeline == "lda" and len(trials.class_names) == 2 else "accuracy"
-    truth, scores, found = [], [], []
+    labels, scores, counts = [], [], []
     for split in protocol.splits(trials):
         known = np.concatenate([split.train, split.valid])
         _require_classes(trials, split.name, known, split.test if measure == "AUC" else known)
@@ -74,14 +93,17 @@ def sanity(trials: Trials, protocol: Splitter, pipeline: str) -> Sanity:
             scores.append(roc_auc_score(y, model.predict_proba(x)[:, 1]))
         else:
             scores.append(accuracy_score(y, model.predict(x)))
-        truth.append(y)
-        found.append(len(y))
-    chance, limit = _chance(np.concatenate(truth), measure)
-    return Sanity(pipeline, measure, float(np.average(scores, weights=found)), chance, limit, sum(found))
+        labels.append(y)
+        counts.append(len(y))
+    chance, limit = _chance(np.concatenate(labels), measure)
+    return BaselineScore(pipeline, measure, float(np.average(scores, weights=counts)), chance, limit, sum(counts))
+
+
+Sanity, sanity = BaselineScore, evaluate_baseline  # former names
 
 
 def _require_classes(trials: Trials, name: str, *parts: Array) -> None:
-    """Refuse parts in which there is nothing to tell apart."""
+    """Require at least two classes in each part."""
     for rows in parts:
         there = np.unique(trials.labels[rows])
         if len(there) < 2:
@@ -111,24 +133,24 @@ def _chance(y: Array, measure: str) -> tuple[float, float]:
 
 
 class TangentSpace(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Covariances of trials (n, n_chans, n_times), seen from their affine-invariant mean: (n, k (k + 1) / 2)."""
+    """Tangent vectors (n, k (k + 1) / 2) of trial covariances at their affine-invariant mean."""
 
     def fit(self, X: Array, y: Any = None) -> TangentSpace:
-        """Find the mean covariance."""
+        """Compute the mean covariance."""
         covariances = _covariances(X)
         self.mean_ = AffineInvariant().mean(covariances)
         self.whitener_ = invsqrtm(self.mean_)
         return self
 
     def transform(self, X: Array) -> Array:
-        """Half vectors of log(G^-½ C G^-½), off the diagonal times √2, so that lengths are distances to the mean."""
+        """Return vech(log(G^-½ C G^-½)) with off-diagonal entries times √2: lengths are distances to the mean."""
         tangents = logm(congruence(self.whitener_, _covariances(X)))
         off_diagonal = 1 - torch.eye(tangents.shape[-1], dtype=tangents.dtype)
         return np.asarray(vech(tangents * (1 + (2**0.5 - 1) * off_diagonal)))
 
 
 def _covariances(X: Array, shrinkage: float = 1e-3) -> torch.Tensor:
-    """Covariances (n, k, k), a little shrunk: a flat or repeated channel must not make them singular."""
+    """Covariances (n, k, k) with a little shrinkage, which flat or repeated channels do not make singular."""
     x = torch.from_numpy(np.array(X, dtype=np.float64))
     x = x - x.mean(-1, keepdim=True)
     c = x @ x.mT / x.shape[-1]
@@ -137,7 +159,7 @@ def _covariances(X: Array, shrinkage: float = 1e-3) -> torch.Tensor:
 
 
 class CanonicalCorrelation(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """The frequency whose sines and cosines, with harmonics, correlate best with the channels; nothing is learnt."""
+    """Predicts the frequency whose sines, cosines and harmonics correlate best with the channels; needs no training."""
 
     def __init__(self, frequencies: tuple[float, ...], sfreq: float, n_harmonics: int = 3) -> None:
         self.frequencies = frequencies
@@ -145,12 +167,12 @@ class CanonicalCorrelation(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.n_harmonics = n_harmonics
 
     def fit(self, X: Array, y: Any = None) -> CanonicalCorrelation:
-        """Note the classes."""
+        """Set the classes; nothing is learned."""
         self.classes_ = np.arange(len(self.frequencies))
         return self
 
     def decision_function(self, X: Array) -> Array:
-        """Largest canonical correlation with each frequency (n, n_classes)."""
+        """Return the largest canonical correlation with each frequency (n, n_classes)."""
         x = np.swapaxes(np.asarray(X, dtype=np.float64), 1, 2)  # (n, times, channels)
         bases = _orthonormal(x - x.mean(1, keepdims=True))
         times = np.arange(x.shape[1]) / self.sfreq
@@ -163,7 +185,7 @@ class CanonicalCorrelation(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return np.stack(columns, axis=1)
 
     def predict(self, X: Array) -> Array:
-        """Class numbers (n,)."""
+        """Return class numbers (n,)."""
         return np.asarray(self.decision_function(X).argmax(axis=1))
 
 
@@ -172,17 +194,17 @@ def _orthonormal(x: Array) -> Array:
 
 
 class TimeBins(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Means of consecutive samples of every channel: (n, n_chans * n_bins)."""
+    """Means of consecutive samples of every channel (n, n_chans * n_bins)."""
 
     def __init__(self, width: int) -> None:
         self.width = width
 
     def fit(self, X: Array, y: Any = None) -> TimeBins:
-        """Nothing is learnt."""
+        """Do nothing."""
         return self
 
     def transform(self, X: Array) -> Array:
-        """Average bins of ``width`` samples; a remainder is left out."""
+        """Average bins of ``width`` samples; a remainder is dropped."""
         x = np.asarray(X, dtype=np.float64)
         n_bins = max(1, x.shape[2] // self.width)
         bins = x[:, :, : n_bins * self.width].reshape(len(x), x.shape[1], n_bins, -1)
@@ -206,7 +228,7 @@ PIPELINES: dict[str, Callable[[Trials], Any]] = {"tangent": _tangent, "cca": _cc
 
 
 def frequencies(class_names: tuple[str, ...]) -> tuple[float, ...]:
-    """Frequencies that classes are named after.
+    """Return the frequencies in the names of classes.
 
     Examples
     --------
@@ -217,5 +239,5 @@ def frequencies(class_names: tuple[str, ...]) -> tuple[float, ...]:
         return tuple(float(name.lower().removesuffix("hz")) for name in class_names)
     except ValueError:
         raise ParameterError(
-            f"classes {list(class_names)} are not named after frequencies, as canonical correlation needs: '12 Hz'."
+            f"classes {list(class_names)} are not named by frequencies ('12 Hz'), as canonical correlation needs."
         ) from None

@@ -1,4 +1,4 @@
-"""What a data set is, and where its files are looked for."""
+"""Descriptions of data sets, and the search for their files."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gbwatt._text import number_ranges
 from gbwatt._validation import check_one_of
 from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.data.splits import Splitter
 from gbwatt.data.trials import Trials
 from gbwatt.errors import MissingFileError
 
-#: Environment variable with the folder of recordings, and the folder without it.
+#: Environment variable that names the data folder, and the folder used without it.
 VARIABLE, DEFAULT = "GBWATT_DATA", "~/gbwatt_data"
 
 
-#: From the files of one subject, its number, and options, to its trials.
+#: Function of the files of one subject, its number and further options that returns the trials.
 Reader = Callable[..., Trials]
 
 
 def no_files(_subject: int) -> tuple[str, ...]:
-    """Files of what is not read from files."""
+    """Return no file names, for sources that are not read from files of the data folder."""
     return ()
 
 
 @dataclass(frozen=True)
-class Source:
-    """One form in which a data set is to be had.
+class DatasetSource:
+    """One file format in which a data set is distributed.
 
     Attributes
     ----------
     name : str
         ``"gdf"``, ``"processed"``, ``"moabb"``, …
+    read : callable
+        Reads the files of a subject.  The trials are unprocessed and include the margins that the filters need.
     files : callable
-        Names of the files of a subject, in the order in which ``read`` wants them; by default none.
-    read : Reader
-        From these files to trials, as they are in the files but for margins in time that filters need.
+        Returns the file names of a subject in the order that ``read`` expects.
     preprocessing : Preprocessing
-        Steps that give the trials of the paper.
+        Steps that produce the trials of the paper.
     downloads : bool
-        Whether reading may fetch files; such a source is used only when it is asked for by name.
+        Whether reading may download files.  Such a source is used only if it is requested by name.
     options : tuple of str
-        What ``read`` takes besides.
+        Keyword arguments of ``read``.
     revision : int
-        Goes up when ``read`` gives something else for the same files, or for none; results of before are then not
-        those of now.
+        Increased whenever ``read`` returns something else for the same files, so that earlier results are not reused.
     """
 
     name: str
@@ -59,37 +59,48 @@ class Source:
     revision: int = 1
 
 
+Source = DatasetSource  # former name
+
+
 @dataclass(frozen=True)
 class Dataset:
-    """One data set.
+    """Description of a data set.
 
     Attributes
     ----------
     name, title : str
+        Identifier and full name.
     subjects : tuple of int
-        All that "all" means; none for a recording, which may be given any number.
-    held_back : tuple of int
-        Further subjects, whose labels are in a file that not everybody has.
-    sources : tuple of Source
-        In the order in which they are looked for.
+        Subjects selected by "all".  Empty for a single recording, which may be assigned to any subject.
+    sources : tuple of DatasetSource
+        File formats in order of preference.
     protocol : Splitter
-        How it is divided into training, validation and test.
+        Division into training, validation and test trials.
     task : "mi", "ssvep", "ern" or None
-        Preset of the models.
-    pipeline : str
-        Classical pipeline that shows whether there is anything to decode, see :mod:`gbwatt.data.baselines`.
+        Model preset.
+    pipeline : "tangent", "cca" or "lda"
+        Classical baseline, see :mod:`gbwatt.data.baselines`.
     folder : str
-        Below the folder of recordings.
-    only_there : bool
-        Whether its files are looked for at the top of that folder and nowhere else: others have names like theirs.
+        Subfolder of the data folder.
     where : str
-        Where to get it.
+        Where to download the files.
+    held_back : tuple of int
+        Further subjects, whose labels are in a file that must be obtained separately.
+    only_there : bool
+        Search ``folder`` itself only, without subfolders.  For file names that are not specific to the data set.
+
+    Examples
+    --------
+    >>> from gbwatt.data import DATASETS
+    >>> dataset = DATASETS["bcic-iv-2a"]
+    >>> dataset.subjects, [source.name for source in dataset.sources]
+    ((1, 2, 3, 4, 5, 6, 7, 8, 9), ['gdf', 'processed', 'moabb'])
     """
 
     name: str
     title: str
     subjects: tuple[int, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[DatasetSource, ...]
     protocol: Splitter
     task: str | None
     pipeline: str
@@ -98,57 +109,87 @@ class Dataset:
     held_back: tuple[int, ...] = ()
     only_there: bool = False
 
-    def source(self, name: str) -> Source:
-        """A source by its name."""
+    def source(self, name: str) -> DatasetSource:
+        """Return a source by its name.
+
+        Parameters
+        ----------
+        name : str
+            Name of one of the sources.
+
+        Returns
+        -------
+        DatasetSource
+
+        Raises
+        ------
+        ParameterError
+            If the data set has no source of this name.
+        """
         check_one_of("source", name, tuple(source.name for source in self.sources))
         return next(source for source in self.sources if source.name == name)
 
 
 def data_root(root: str | Path | None = None) -> Path:
-    """The folder of recordings: ``root``, else what GBWATT_DATA says, else ~/gbwatt_data."""
+    """Return the data folder.
+
+    Parameters
+    ----------
+    root : path, optional
+        The folder.  Default: the value of the environment variable GBWATT_DATA, or ``~/gbwatt_data`` if it is not set.
+
+    Returns
+    -------
+    Path
+
+    Examples
+    --------
+    >>> data_root("recordings").name
+    'recordings'
+    """
     return Path(root if root is not None else os.environ.get(VARIABLE) or DEFAULT).expanduser()
 
 
 def index_files(dataset: Dataset, root: str | Path | None = None) -> dict[str, Path]:
-    """Files of a data set by name, of those that it may have: in its folder below the root and anywhere below that.
+    """Map the names of a data set's files to their paths.
 
-    Without such a folder, in the root itself and the folders in it.  Of two files with one name the less deep counts,
-    and of two in one depth neither is left out silently.
+    The folder of the data set and all its subfolders are searched.  If the folder does not exist, the data folder and
+    its immediate subfolders are.  If several files have the same name, the one at the highest level is used; a warning
+    is issued if two are at the same level.
     """
-    if not dataset.folder:  # made, or found by itself
+    if not dataset.folder:  # simulated, or a single file
         return {}
     subjects = (*dataset.subjects, *dataset.held_back)
     wanted = {Path(name).name for source in dataset.sources for s in subjects for name in source.files(s)}
-    own = data_root(root) / dataset.folder
-    top, depth = _where(own, data_root(root), dataset.only_there)
-    found: dict[str, Path] = {}
-    for level, files in _levels(top, depth):
+    top, depth = _search_area(data_root(root) / dataset.folder, data_root(root), dataset.only_there)
+    index: dict[str, Path] = {}
+    for folder, files in _folders(top, depth):
         for file in wanted.intersection(files):
-            other = found.setdefault(file, level / file)
-            if other != level / file and len(other.parts) == len(level.parts) + 1:
-                warnings.warn(f"{level / file} is not looked at: {other} has the same name.", stacklevel=3)
-    return found
+            first = index.setdefault(file, folder / file)
+            if first != folder / file and len(first.parts) == len(folder.parts) + 1:
+                warnings.warn(f"{folder / file} is ignored: {first} has the same name.", stacklevel=3)
+    return index
 
 
-def _where(own: Path, root: Path, only_there: bool) -> tuple[Path, int | None]:
-    """The folder to look in, and how many levels below it, if not all."""
+def _search_area(own: Path, root: Path, only_there: bool) -> tuple[Path, int | None]:
+    """Return the folder to search, and the number of levels below it; None for all levels."""
     if only_there:
         return own, 0
     return (own, None) if own.is_dir() else (root, 1)
 
 
-def _levels(top: Path, depth: int | None) -> Iterator[tuple[Path, list[str]]]:
-    """Folders with their files, the least deep first."""
+def _folders(top: Path, depth: int | None) -> Iterator[tuple[Path, list[str]]]:
+    """Yield folders with the names of their files, the highest level first."""
     walked = []
     for path, folders, files in os.walk(top):
-        below = len(Path(path).relative_to(top).parts)
-        folders[:] = [] if below == depth else sorted(folders)
-        walked.append((below, Path(path), files))
-    yield from ((path, files) for _, path, files in sorted(walked, key=lambda step: step[0]))
+        level = len(Path(path).relative_to(top).parts)
+        folders[:] = [] if level == depth else sorted(folders)
+        walked.append((level, Path(path), files))
+    yield from ((path, files) for _, path, files in sorted(walked, key=lambda entry: entry[0]))
 
 
 def find_files(index: Mapping[str, Path], names: Sequence[str]) -> dict[str, Path | None]:
-    """Where each of the files is."""
+    """Look up files by name; the path is None if a file does not exist."""
     return {name: index.get(Path(name).name) for name in names}
 
 
@@ -158,49 +199,55 @@ def find_source(
     root: str | Path | None,
     name: str | None,
     index: Mapping[str, Path] | None = None,
-) -> tuple[Source, tuple[Path, ...]]:
-    """The source to read a subject from, and its files; without a name the first whose files are all there.
+) -> tuple[DatasetSource, tuple[Path, ...]]:
+    """Return the source to read a subject from, and its files; by default the first whose files all exist.
 
-    ``index`` is that of :func:`index_files`, for whoever asks for many subjects.
+    ``index`` is the result of :func:`index_files`, which saves a search for every subject.
     """
     index = index_files(dataset, root) if index is None else index
-    wanted = [dataset.source(name)] if name is not None else [s for s in dataset.sources if not s.downloads]
+    wanted = [dataset.source(name)] if name is not None else _local_sources(dataset)
     searched = [(source, find_files(index, source.files(subject))) for source in wanted]
     for source, files in searched:
         paths = tuple(path for path in files.values() if path is not None)
         if len(paths) == len(files):
             return source, paths
-    raise MissingFileError(_missing(dataset, subject, root, searched))
+    raise MissingFileError(_missing_message(dataset, subject, root, searched))
 
 
 def subjects_here(dataset: Dataset, root: str | Path | None = None) -> list[int]:
-    """Subjects whose files are all there, for one source at least."""
+    """Return the subjects for which all files of at least one source exist."""
     index = index_files(dataset, root)
-    return [s for s in (*dataset.subjects, *dataset.held_back) if _complete(dataset, s, index)]
+    return [
+        subject
+        for subject in (*dataset.subjects, *dataset.held_back)
+        if any(None not in find_files(index, source.files(subject)).values() for source in _local_sources(dataset))
+    ]
 
 
-def _complete(dataset: Dataset, subject: int, index: Mapping[str, Path]) -> bool:
-    sources = [source for source in dataset.sources if not source.downloads]
-    return any(None not in find_files(index, source.files(subject)).values() for source in sources)
+def _local_sources(dataset: Dataset) -> list[DatasetSource]:
+    return [source for source in dataset.sources if not source.downloads]
 
 
-def _missing(
-    dataset: Dataset, subject: int, root: str | Path | None, searched: Sequence[tuple[Source, dict[str, Path | None]]]
+def _missing_message(
+    dataset: Dataset,
+    subject: int,
+    root: str | Path | None,
+    searched: Sequence[tuple[DatasetSource, dict[str, Path | None]]],
 ) -> str:
-    place = data_root(root) / dataset.folder
-    lines = [f"{dataset.name}, subject {subject}: no complete set of files in {place}. Expected there"]
+    folder = data_root(root) / dataset.folder
+    lines = [f"{dataset.name}, subject {subject}: no complete set of files in {folder}. Missing files by source:"]
     for source, files in searched:
-        absent = [str(place / name) for name, path in files.items() if path is None]
-        there = f" ({len(files) - len(absent)} of {len(files)} files are there)" if len(absent) < len(files) else ""
-        shown = ", ".join(absent[:4]) + (f" and {len(absent) - 4} more" if len(absent) > 4 else "")
-        lines.append(f"  {source.name}: {shown}{there}")
-    here = subjects_here(dataset, root)
-    if here:
-        lines.append(f"Files are there of subjects {', '.join(map(str, here))}.")
-    lines.append(f"The folder is root=, else the environment variable {VARIABLE}, else {DEFAULT}.")
+        missing = [str(folder / name) for name, path in files.items() if path is None]
+        partly = f" ({len(files) - len(missing)} of {len(files)} files exist)" if len(missing) < len(files) else ""
+        shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
+        lines.append(f"  {source.name}: {shown}{partly}")
+    available = subjects_here(dataset, root)
+    if available:
+        lines.append(f"Available subjects: {number_ranges(available)}.")
+    lines.append(f"The data folder is set by root=, or by the environment variable {VARIABLE}; default: {DEFAULT}.")
     if dataset.where:
-        lines.append(f"Get the files from {dataset.where}.")
+        lines.append(f"Download the files from {dataset.where}.")
     online = [source.name for source in dataset.sources if source.downloads]
     if online:
-        lines.append(f"Or let a library download them: source={online[0]!r}.")
+        lines.append(f"Or use source={online[0]!r}, which downloads them.")
     return "\n".join(lines)

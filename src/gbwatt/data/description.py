@@ -1,4 +1,4 @@
-"""What is in a set of trials: counts, frame, amplitude, conditioning, and what was done to them."""
+"""Summaries of trials: counts, channels, amplitudes, conditioning, preprocessing and ground truth."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class Description:
     n_trials : int
     subjects : tuple of int
     counts : mapping
-        Trials of each class, by session.
+        Number of trials by session and class.
     ch_names : tuple of str
     n_times : int
     tmin, tmax : float
-        Seconds after the event of the first sample and of the end, which is not included.
+        Window in seconds after the event, without its end.
     sfreq : float
     unit : str
     amplitude : float or None
-        Standard deviation over trials and time, the median over channels; None without trials.
+        Median over channels of the standard deviation over trials and time; None without trials.
     flat : tuple of str
-        Channels that do not change within any trial.
+        Channels that are constant within every trial.
     condition_median, condition_largest : float or None
-        Condition numbers of the trials' covariances; infinite if singular, None without trials.
+        Condition numbers of the covariances of trials; infinite if singular, None without trials.
     steps, truth : tuple of str
-        What was done to the samples, and what was planted, a line each.
+        Lines that describe the preprocessing steps and the ground truth of simulated recordings.
     """
 
     dataset: str
@@ -69,16 +69,16 @@ class Description:
 
     @property
     def seconds(self) -> float:
-        """Length of a trial."""
+        """Length of a trial in seconds."""
         return self.n_times / self.sfreq
 
     def to_dict(self) -> dict[str, Any]:
-        """In a form that JSON keeps; an infinite condition number is the text ``"inf"``."""
+        """Return a dict that can be written as JSON; an infinite condition number becomes ``"inf"``."""
         values = {**asdict(self), "n_chans": self.n_chans, "seconds": self.seconds}
         return {name: "inf" if value == math.inf else _plain(value) for name, value in values.items()}
 
     def rows(self) -> list[tuple[str, str]]:
-        """Names and values to print, without the counts; a row of several lines has its name in the first."""
+        """Return names and values to print, without the counts; continued rows have an empty name."""
         return _rows(self)
 
     def __str__(self) -> str:
@@ -88,7 +88,16 @@ class Description:
 
 
 def describe(trials: Trials) -> Description:
-    """What is in these trials.
+    """Summarize trials.
+
+    Parameters
+    ----------
+    trials : Trials
+
+    Returns
+    -------
+    Description
+        Prints as a table; :meth:`Description.to_dict` is for JSON.
 
     Examples
     --------
@@ -143,12 +152,12 @@ def _amplitude(x: Array) -> float | None:
 def _flat(trials: Trials) -> tuple[str, ...]:
     if not len(trials):
         return ()
-    still = (np.ptp(trials.X, axis=2) == 0).all(axis=0)
-    return tuple(name for name, flat in zip(trials.ch_names, still, strict=True) if flat)
+    constant = (np.ptp(trials.X, axis=2) == 0).all(axis=0)
+    return tuple(name for name, flat in zip(trials.ch_names, constant, strict=True) if flat)
 
 
 def _conditions(x: Array) -> tuple[float | None, float | None]:
-    """Median and largest condition number of the covariances of trials (n, n_chans, n_times)."""
+    """Return the median and the maximum condition number of the covariances of trials (n, n_chans, n_times)."""
     if not len(x):
         return None, None
     numbers = [_condition(np.atleast_2d(np.cov(trial.astype(np.float64), bias=True))) for trial in x]
@@ -161,11 +170,11 @@ def _condition(covariance: Array) -> float:
     return math.inf if singular else float(values[-1] / values[0])
 
 
-# ---- words
+# ---- text
 
 
 def step_line(step: Mapping[str, Any]) -> str:
-    """One step as a line, ``"band-pass 4-38 Hz (Butterworth 4, zero-phase)"``; of a foreign one, what is recorded."""
+    """Describe a step in a line, ``"band-pass 4-38 Hz (Butterworth 4, zero-phase)"``; unknown steps by their record."""
     try:
         return str(Preprocessing.from_records([step]))
     except InputError:
@@ -192,7 +201,7 @@ def _truth_lines(trials: Trials) -> tuple[str, ...]:
 
 
 def truth_lines(truth: Truth) -> tuple[str, ...]:
-    """What was planted, a line for each effect of a class."""
+    """Describe the ground truth, with a line for each effect of a class."""
     settings = f"difficulty={truth.difficulty:g} seed={truth.seed}"
     return (settings, *(f"{name}: {_effect(e)}" for name, effects in truth.effects.items() for e in effects))
 
@@ -203,45 +212,49 @@ def _effect(effect: Effect) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Tuples as lists."""
+    """Replace tuples by lists."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _rows(found: Description) -> list[tuple[str, str]]:
+def _rows(summary: Description) -> list[tuple[str, str]]:
     rows = [
-        ("data set", found.dataset or "(no name)"),
-        ("subjects", " ".join(map(str, found.subjects)) or "none"),
-        ("trials", str(found.n_trials)),
-        ("channels", f"{found.n_chans}: {' '.join(found.ch_names)}"),
-        ("samples", f"{found.n_times} at {found.sfreq:g} Hz, {found.tmin:g} to {found.tmax:g} s"),
+        ("data set", summary.dataset or "(no name)"),
+        ("subjects", " ".join(map(str, summary.subjects)) or "none"),
+        ("trials", str(summary.n_trials)),
+        ("channels", f"{summary.n_chans}: {' '.join(summary.ch_names)}"),
+        ("samples", f"{summary.n_times} at {summary.sfreq:g} Hz, {summary.tmin:g} to {summary.tmax:g} s"),
     ]
-    if found.amplitude is not None:
-        rows += [("amplitude", f"{_three(found.amplitude)} {found.unit}"), ("condition", _conditioning(found))]
-    if found.flat:
-        rows.append(("flat", " ".join(found.flat)))
-    return [*rows, *_lines("steps", found.steps or ("none since the files were read",)), *_lines("truth", found.truth)]
+    if summary.amplitude is not None:
+        rows += [("amplitude", f"{_three(summary.amplitude)} {summary.unit}"), ("condition", _conditioning(summary))]
+    if summary.flat:
+        rows.append(("flat", " ".join(summary.flat)))
+    return [
+        *rows,
+        *_lines("steps", summary.steps or ("none since the files were read",)),
+        *_lines("truth", summary.truth),
+    ]
 
 
 def _three(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _conditioning(found: Description) -> str:
+def _conditioning(summary: Description) -> str:
     words = [
         "singular" if value == math.inf else _three(float(value or 0))
-        for value in (found.condition_median, found.condition_largest)
+        for value in (summary.condition_median, summary.condition_largest)
     ]
     return f"{words[0]} (median), {words[1]} (largest) of the covariances"
 
 
 def _lines(name: str, lines: Sequence[str]) -> list[tuple[str, str]]:
-    return [(name if place == 0 else "", line) for place, line in enumerate(lines)]
+    return [("" if number else name, line) for number, line in enumerate(lines)]
 
 
 def _table(counts: Mapping[str, Mapping[str, int]], width: int) -> list[tuple[str, str]]:
-    """Trials of each class, by session."""
+    """Return a table of the number of trials by session and class."""
     classes = list(next(iter(counts.values()), {}))
     if not classes:
         return []

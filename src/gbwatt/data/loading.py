@@ -1,22 +1,26 @@
-"""One function for all recordings, by the name of a data set or of a file."""
+"""Loading of trials by the name of a data set or file, and fingerprints of what is loaded."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from gbwatt import _plugins
+from gbwatt._text import number_ranges
 from gbwatt._validation import check_one_of
 from gbwatt.data import simulated
-from gbwatt.data.datasets import Dataset, Source, find_source, index_files
+from gbwatt.data._reading import check_trials
+from gbwatt.data.datasets import Dataset, DatasetSource, data_root, find_source, index_files
 from gbwatt.data.formats.moabb import open_dataset, read_moabb
 from gbwatt.data.formats.npz import read_npz
 from gbwatt.data.formats.recordings import read_file
-from gbwatt.data.plausibility import check_trials
 from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.data.sets import bcic2a, ern, mamem, physionet
 from gbwatt.data.splits import InOrder
@@ -35,12 +39,39 @@ _MOABB = "moabb:"
 
 
 def list_datasets() -> list[str]:
-    """Names that :func:`load` knows."""
+    """Return the names of the data sets that :func:`load` knows.
+
+    Returns
+    -------
+    list of str
+
+    Examples
+    --------
+    >>> list_datasets()[:3]
+    ['bcic-iv-2a', 'mamem-ssvep-ii', 'bci-ern']
+    """
     return list(DATASETS)
 
 
 def find_dataset(name: str | Path) -> Dataset:
-    """A data set by its name, or the beginning of one; ``"moabb:NAME"`` for any of MOABB; or a file of recordings.
+    """Find a data set by name.
+
+    Parameters
+    ----------
+    name : str or path
+        A name of :func:`list_datasets`, or the part of one before a hyphen if only one name begins with it;
+        ``"moabb:NAME"`` for a data set of MOABB; or the path of a file.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    ParameterError
+        If there is no data set of this name.
+    MissingFileError
+        If the name looks like a file, which does not exist.
 
     Examples
     --------
@@ -53,14 +84,14 @@ def find_dataset(name: str | Path) -> Dataset:
     if text in DATASETS:
         return DATASETS[text]
     if text.startswith(_MOABB):
-        return _of_moabb(text.removeprefix(_MOABB))
+        return _moabb_dataset(text.removeprefix(_MOABB))
     if isinstance(name, Path) or Path(text).suffix or Path(text).exists():
-        return _of_file(Path(name).expanduser())
-    begun = [known for known in DATASETS if text and known.startswith(f"{text}-")]
-    if len(begun) == 1:
-        return DATASETS[begun[0]]
+        return _file_dataset(Path(name).expanduser())
+    matches = [known for known in DATASETS if text and known.startswith(f"{text}-")]
+    if len(matches) == 1:
+        return DATASETS[matches[0]]
     check_one_of("dataset", text, tuple(DATASETS))
-    raise AssertionError  # one_of has raised
+    raise AssertionError  # check_one_of has raised
 
 
 def load(
@@ -72,25 +103,38 @@ def load(
     preprocessing: Preprocessing | Literal["preset"] | None = "preset",
     **options: Any,
 ) -> Trials:
-    """Trials of a data set.
+    """Load the trials of one or several subjects.
 
     Parameters
     ----------
     name : str or path
-        One of :func:`list_datasets`; ``"moabb:NAME"`` for any data set of MOABB, which may download it; or a file:
-        ``.npz``, or epochs or a recording in a format that MNE reads.
-    subject : int, several, "all", or None
-        None is the first.  A recording is given the number.
+        A name of :func:`list_datasets`; ``"moabb:NAME"`` for a data set of MOABB, which MOABB downloads if necessary;
+        or a file: ``.npz``, or epochs or a continuous recording in a format that MNE-Python reads.
+    subject : int, iterable of int, "all" or None
+        Subjects to load; None for the first.  For a file of a single recording, the number to assign to it.
     root : path, optional
-        The folder of recordings; by default what the environment variable GBWATT_DATA says, else ``~/gbwatt_data``.
-        Files are looked for in the data set's own folder there, and below it.
+        The data folder.  Default: the value of the environment variable GBWATT_DATA, or ``~/gbwatt_data``.
     source : str, optional
-        The form of the files; by default the first whose files are there.  ``"moabb"`` may download.
+        File source (``"gdf"``, ``"processed"``, ``"moabb"``, …).  Default: the first whose files exist.
     preprocessing : Preprocessing, "preset" or None
-        Steps to take: those that the source states for the paper's trials, others, or none.
+        Steps to apply: those of the paper (``"preset"``), others, or none.
     **options
-        Further arguments of the reader: ``difficulty`` and ``seed`` of simulated recordings; ``classes``, ``tmin`` and
-        ``tmax`` for recordings with annotations.
+        Further arguments of the reader: ``difficulty`` and ``seed`` for simulated recordings; ``classes``, ``tmin``,
+        ``tmax``, ``session``, ``run`` and ``channels`` for files that MNE-Python reads; ``band`` and ``resample`` for
+        MOABB.
+
+    Returns
+    -------
+    Trials
+
+    Raises
+    ------
+    MissingFileError
+        If files of a subject do not exist.
+    DataError
+        If a file is damaged, or its content is not as expected.
+    ParameterError
+        If the data set, a subject, the source or an option is unknown.
 
     Examples
     --------
@@ -111,7 +155,7 @@ def load(
     return parts[0] if len(parts) == 1 else concatenate(parts)
 
 
-def _steps(preprocessing: Preprocessing | str | None, source: Source) -> Preprocessing:
+def _steps(preprocessing: Preprocessing | str | None, source: DatasetSource) -> Preprocessing:
     if isinstance(preprocessing, str):
         check_one_of("preprocessing", preprocessing, ("preset",))
         return source.preprocessing
@@ -129,42 +173,38 @@ def _subjects(dataset: Dataset, subject: Any) -> list[int]:
         check_one_of("subject", subject, ("all",))
         return list(dataset.subjects) or [1]
     try:
-        asked = [operator.index(s) for s in ([subject] if np.ndim(subject) == 0 else subject)]
+        requested = [operator.index(s) for s in ([subject] if np.ndim(subject) == 0 else subject)]
     except TypeError:
         raise MismatchError(f"subject={subject!r} must be a whole number, several, 'all' or None.") from None
-    if not dataset.subjects:  # a recording: it is that subject's
-        if len(asked) != 1:
-            raise ParameterError(f"{dataset.name} is the recording of one subject, but got subject={asked}.")
-        return asked
+    if not dataset.subjects:  # a recording, which is assigned to the subject
+        if len(requested) != 1:
+            raise ParameterError(f"{dataset.name} is the recording of one subject, but got subject={requested}.")
+        return requested
     known = (*dataset.subjects, *dataset.held_back)
-    unknown = [s for s in asked if s not in known]
-    if len(set(asked)) != len(asked):
-        raise ParameterError(f"subject={asked} has a subject twice.")
-    if unknown or not asked:
-        which = unknown[0] if unknown else asked
-        raise ParameterError(f"subject={which!r} is not in {dataset.name}; it has {_ranges(known)}.")
-    return asked
+    unknown = [s for s in requested if s not in known]
+    if len(set(requested)) != len(requested):
+        raise ParameterError(f"subject={requested} contains a subject twice.")
+    if unknown or not requested:
+        which = unknown[0] if unknown else requested
+        raise ParameterError(f"subject={which!r} is not in {dataset.name}; it has {number_ranges(known)}.")
+    return requested
 
 
-def _ranges(numbers: tuple[int, ...]) -> str:
-    """Numbers in short, ``"2, 6-7, 11-14"``."""
-    ordered = np.sort(numbers)
-    parts = np.split(ordered, np.flatnonzero(np.diff(ordered) != 1) + 1)
-    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
-
-
-def _check_options(dataset: Dataset, source: Source, options: dict[str, Any]) -> None:
+def _check_options(dataset: Dataset, source: DatasetSource, options: dict[str, Any]) -> None:
     for name in options:
         if not source.options:
             raise ParameterError(f"{dataset.name} ({source.name}) has no options, but got {name}={options[name]!r}.")
         check_one_of(f"option of {dataset.name}", name, source.options)
 
 
-def _of_file(file: Path) -> Dataset:
-    """A data set that is one file."""
-    if not file.exists():  # some formats are folders
-        raise MissingFileError(f"{file} does not exist, and it is no data set: those are {', '.join(DATASETS)}.")
-    source, subjects = _arrays(file) if file.suffix == ".npz" else _recording(file)
+# ---- files and MOABB
+
+
+def _file_dataset(file: Path) -> Dataset:
+    """Describe a file as a data set."""
+    if not file.exists():  # a folder is possible: some formats are folders
+        raise MissingFileError(f"{file} does not exist, and is not a data set; these are {', '.join(DATASETS)}.")
+    source, subjects = _npz_source(file) if file.suffix == ".npz" else _recording_source(file)
     return Dataset(
         name=str(file),
         title="a file of recordings",
@@ -176,28 +216,28 @@ def _of_file(file: Path) -> Dataset:
     )
 
 
-def _arrays(file: Path) -> tuple[Source, tuple[int, ...]]:
-    """A file of arrays, and the subjects in it."""
+def _npz_source(file: Path) -> tuple[DatasetSource, tuple[int, ...]]:
+    """Return a file of arrays as source, and its subjects."""
     trials = read_npz(file)
 
     def read(files: Sequence[Path], subject: int) -> Trials:  # noqa: ARG001
         return trials.select(subject=subject)
 
-    return Source("npz", read), tuple(np.unique(trials.subject).tolist())
+    return DatasetSource("npz", read), tuple(np.unique(trials.subject).tolist())
 
 
-def _recording(file: Path) -> tuple[Source, tuple[int, ...]]:
-    """A file that MNE reads, of whatever subject."""
+def _recording_source(file: Path) -> tuple[DatasetSource, tuple[int, ...]]:
+    """Return a file that MNE reads as source; its subject is not known."""
 
     def read(files: Sequence[Path], subject: int, **options: Any) -> Trials:  # noqa: ARG001
         return read_file(file, subject=subject, **options)
 
-    return Source("mne", read, options=("classes", "tmin", "tmax", "session", "run", "channels")), ()
+    return DatasetSource("mne", read, options=("classes", "tmin", "tmax", "session", "run", "channels")), ()
 
 
-def _of_moabb(name: str) -> Dataset:
-    """Any data set of MOABB."""
-    found = open_dataset(name)
+def _moabb_dataset(name: str) -> Dataset:
+    """Describe a data set of MOABB."""
+    dataset = open_dataset(name)
 
     def read(files: Sequence[Path], subject: int, **options: Any) -> Trials:  # noqa: ARG001
         return read_moabb(name, subject, **options)
@@ -205,9 +245,73 @@ def _of_moabb(name: str) -> Dataset:
     return Dataset(
         name=_MOABB + name,
         title=f"{name} through MOABB",
-        subjects=tuple(found.subject_list),
-        sources=(Source("moabb", read, options=("band", "resample")),),
+        subjects=tuple(dataset.subject_list),
+        sources=(DatasetSource("moabb", read, options=("band", "resample")),),
         protocol=InOrder(),
         task=None,
-        pipeline={"ssvep": "cca", "p300": "lda"}.get(found.paradigm, "tangent"),
+        pipeline={"ssvep": "cca", "p300": "lda"}.get(dataset.paradigm, "tangent"),
     )
+
+
+# ---- fingerprints
+
+
+def fingerprint(
+    name: str, subject: int, root: str | Path | None = None, reading: Mapping[str, Any] | None = None
+) -> str:
+    """Hash the files of a subject and their preprocessing; for simulated recordings, their revision.
+
+    Files that MOABB downloads are not hashed, only the name of the source and the steps.
+
+    Parameters
+    ----------
+    name : str
+        Name of the data set, or a file.
+    subject : int
+    root : path, optional
+        The data folder.
+    reading : mapping, optional
+        The argument ``source`` and the options of the reader that :func:`load` is called with.
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits.
+
+    Examples
+    --------
+    >>> fingerprint("simulated-mi", 1) == fingerprint("simulated-mi", 2)
+    True
+    """
+    options = dict(reading or {})
+    source, files = _source_and_files(name, subject, data_root(root), options.pop("source", None))
+    name_and_revision = source.name if source.revision == 1 else f"{source.name} {source.revision}"
+    read = [{"options": options}] if options else []
+    steps = json.dumps([name_and_revision, *source.preprocessing.records(), *read], sort_keys=True)
+    digest = hashlib.sha256(steps.encode())
+    own = Path(name).expanduser()  # a data set that is a file
+    for file in files or ((own,) if own.is_file() else ()):
+        digest.update(_file_digest(file, file.stat().st_size, file.stat().st_mtime_ns))
+    return digest.hexdigest()[:16]
+
+
+def _source_and_files(
+    name: str, subject: int, root: Path, source: str | None
+) -> tuple[DatasetSource, tuple[Path, ...]]:
+    dataset = find_dataset(name)
+    try:
+        return find_source(dataset, subject, root, source, _cached_index(name, root))
+    except MissingFileError:  # files may have been added since the folder was searched
+        _cached_index.cache_clear()
+        return find_source(dataset, subject, root, source, _cached_index(name, root))
+
+
+@lru_cache(maxsize=64)
+def _cached_index(name: str, root: Path) -> dict[str, Path]:
+    return index_files(find_dataset(name), root)
+
+
+@lru_cache(maxsize=4096)
+def _file_digest(file: Path, _size: int, _modified: int) -> bytes:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").digest()

@@ -14,16 +14,16 @@ from gbwatt.errors import ParameterError, UnknownPositionError
 
 
 def montage_name() -> str:
-    """What the MNE-Python that is installed calls the 10-05 montage on the Colin 27 head."""
+    """Return the name of the 10-05 montage on the Colin 27 head in the installed version of MNE-Python."""
     import mne
 
     return "colin27_1005" if "colin27_1005" in mne.channels.get_builtin_montages() else "standard_1005"
 
 
 def electrode_name(label: str) -> str:
-    """Name of an electrode without the dots and spaces that some files fill it up with.
+    """Remove the dots and spaces with which some files pad the names of electrodes.
 
-    Its capitals are left as they are: they do not matter where positions are looked up.
+    Upper and lower case are kept; they do not matter for positions.
 
     Examples
     --------
@@ -34,27 +34,27 @@ def electrode_name(label: str) -> str:
 
 
 # fmt: off
-#: Electrodes against a common reference, in the order in which LaBraM's authors take them.
+#: Electrodes against a common reference, in the order of LaBraM's authors.
 REFERENTIAL = (
     "FP1", "FP2", "F3", "F4", "C3", "C4", "P3", "P4", "O1", "O2", "F7", "F8",
     "T3", "T4", "T5", "T6", "A1", "A2", "FZ", "CZ", "PZ", "T1", "T2",
 )
-#: Pairs of electrodes whose differences BIOT takes: four chains from front to back.
+#: Pairs of electrodes of BIOT's bipolar montage: four chains from front to back.
 BIPOLAR = (
     "FP1-F7", "F7-T3", "T3-T5", "T5-O1", "FP2-F8", "F8-T4", "T4-T6", "T6-O2",
     "FP1-F3", "F3-C3", "C3-P3", "P3-O1", "FP2-F4", "F4-C4", "C4-P4", "P4-O2",
 )
 # fmt: on
 
-#: Ends of labels that name a common reference, not a second electrode.
+#: Suffixes of labels that denote a common reference, not a second electrode.
 REFERENCES = ("REF", "LE", "AR", "AVG")
 
-#: Names of the 10-10 system for electrodes that clinical recordings call by their older names.
+#: Older names of electrodes, used in clinical recordings, by their name in the 10-10 system.
 OLDER = {"T7": "T3", "T8": "T4", "P7": "T5", "P8": "T6"}
 
 
 def plain_name(label: str) -> str:
-    """A channel's name without what recording systems add.
+    """Remove prefixes and reference suffixes that recording systems add to the name of a channel.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def plain_name(label: str) -> str:
 
 
 def older_name(name: str) -> str:
-    """An electrode, or a pair, by the older names.
+    """Replace the names of an electrode, or a pair, by the older ones.
 
     Examples
     --------

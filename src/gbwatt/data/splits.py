@@ -1,4 +1,4 @@
-"""Protocols: which trials are for training, for validation and for test."""
+"""Protocols that split trials into training, validation and test sets."""
 
 from __future__ import annotations
 
@@ -21,16 +21,26 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Split:
-    """Numbers of the trials for training, validation and test.
+    """Indices of the training, validation and test trials.
 
-    No trial is in two of them, and no group of trials (segments of one stretch of recording) is divided between two:
-    a split that did so cannot be made.
-
-    Attributes
+    Parameters
     ----------
     name : str
-        What is tested, ``"session E"`` for instance.
+        Name of the test set, such as ``"subject 1, session E"``.
     train, valid, test : arrays of int
+        Indices of trials; ``valid`` may be empty.
+    groups : array (n,)
+        Group of every trial, see :class:`Trials`.
+
+    Raises
+    ------
+    ParameterError
+        If two of the sets share a trial or a group of trials, or if ``train`` or ``test`` is empty.
+
+    Examples
+    --------
+    >>> Split("last trials", train=[0, 1], valid=[2], test=[3], groups=np.arange(4))
+    <Split last trials: train 2, valid 1, test 1>
     """
 
     name: str
@@ -54,19 +64,32 @@ class Split:
             if shared.size:
                 raise ParameterError(
                     f"split {self.name!r}: group {shared[0]} has trials in both {one} and {other}; "
-                    "what was cut from one stretch of recording must stay on one side."
+                    "trials cut from the same segment of a recording must not be divided."
                 )
 
     def limited(self, y: Any, fraction: float, seed: int = 0) -> Split:
-        """The same split with a part of the training trials: that fraction of each class, drawn with ``seed``.
+        """Return the split with a random fraction of the training trials of each class.
 
-        Validation and test are not touched, and with one seed smaller parts are contained in larger ones.
+        Validation and test sets do not change.  With the same seed, smaller fractions are subsets of larger ones.
+
+        Parameters
+        ----------
+        y : array (n,)
+            Class of every trial.
+        fraction : float
+            Above 0, at most 1.
+        seed : int
+            Random seed.
+
+        Returns
+        -------
+        Split
         """
         check_number("fraction", fraction)
         if not 0 < fraction <= 1:
             raise ParameterError(f"fraction={fraction} must be above 0 and at most 1.")
         if len(y) != len(self.groups):
-            raise ShapeError(f"'y' has {len(y)} labels, but the split is of {len(self.groups)} trials.")
+            raise ShapeError(f"'y' has {len(y)} labels, but the split has {len(self.groups)} trials.")
         labels = np.asarray(y)[self.train]
         rng = np.random.default_rng(seed)
         kept = []
@@ -78,36 +101,63 @@ class Split:
 
 def _check_part(name: str, part: str, indices: Indices, n: int) -> None:
     if not indices.size and part != "valid":
-        raise ParameterError(f"split {name!r}: no trial is left for {part}.")
+        raise ParameterError(f"split {name!r}: {part} is empty.")
     if indices.ndim != 1 or (indices.size and not (indices.min() >= 0 and indices.max() < n)):
-        raise ParameterError(f"split {name!r}: {part} must have numbers of trials, 0 to {n - 1}.")
+        raise ParameterError(f"split {name!r}: {part} must contain indices of trials, 0 to {n - 1}.")
     if len(np.unique(indices)) != len(indices):
-        raise ParameterError(f"split {name!r}: {part} has a trial twice.")
+        raise ParameterError(f"split {name!r}: {part} contains a trial twice.")
 
 
 class Splitter(ABC):
-    """A rule that divides trials."""
+    """Base class of protocols, which split trials into training, validation and test sets."""
 
     @property
     def per_subject(self) -> int | None:
-        """How many splits each subject has; None if splits are between subjects."""
+        """Number of splits per subject; None if subjects are split from each other."""
         return 1
 
     def splits(self, trials: Trials) -> list[Split]:
-        """One split for each part that is tested."""
+        """Split the trials.
+
+        Parameters
+        ----------
+        trials : Trials
+
+        Returns
+        -------
+        list of Split
+            One for each test set.
+
+        Raises
+        ------
+        ParameterError
+            If sessions, runs or subjects are missing, or a class has too few trials.
+        """
         return list(self._splits(trials))
 
     @abstractmethod
     def _splits(self, trials: Trials) -> Iterator[Split]: ...
 
     def describe(self) -> dict[str, Any]:
-        """The rule in a form that JSON keeps."""
+        """Return the protocol and its parameters as a dict for JSON."""
         return {"protocol": type(self).__name__, **asdict(self)}  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
 class BySession(Splitter):
-    """Sessions for training, for validation and for test: MAMEM-SSVEP-II and BCI-ERN in the paper."""
+    """Split each subject by session; the protocol of the paper for MAMEM-SSVEP-II and BCI-ERN.
+
+    Parameters
+    ----------
+    train, valid, test : tuples of str
+        Sessions.
+
+    Examples
+    --------
+    >>> from gbwatt.data import load
+    >>> BySession().splits(load("simulated-ssvep"))
+    [<Split subject 1, session 5: train 300, valid 100, test 100>]
+    """
 
     train: tuple[str, ...] = ("1", "2", "3")
     valid: tuple[str, ...] = ("4",)
@@ -124,9 +174,20 @@ class BySession(Splitter):
 
 @dataclass(frozen=True)
 class HeldOutSession(Splitter):
-    """One session for training, of which the last trials of each class are for validation, another for test.
+    """Train and validate on one session, test on another; the protocol of the paper for BCIC-IV-2a.
 
-    With an eighth for validation, BCIC-IV-2a in the paper.
+    Parameters
+    ----------
+    train, test : str
+        Sessions.
+    valid : float
+        Fraction of the training session, the last trials of each class, that is used for validation.
+
+    Examples
+    --------
+    >>> from gbwatt.data import load
+    >>> HeldOutSession("T", "E", valid=1 / 8).splits(load("simulated-mi"))
+    [<Split subject 1, session E: train 252, valid 36, test 288>]
     """
 
     train: str = "T"
@@ -148,10 +209,23 @@ class HeldOutSession(Splitter):
 
 @dataclass(frozen=True)
 class LeaveOneRoundOut(Splitter):
-    """Each round of runs is tested once; of the others, the last trials of each class are for validation.
+    """Test on each round of runs in turn.
 
-    For sets in which classes are recorded in different runs, such as PhysioNet's motor imagery: leaving out single
-    runs would leave out classes.
+    For data sets whose classes are recorded in different runs, such as PhysioNet's motor imagery, where leaving out a
+    single run would leave out classes.
+
+    Parameters
+    ----------
+    rounds : tuple of tuples of str
+        Runs of each round.
+    valid : float
+        Fraction of the other rounds, the last trials of each class, that is used for validation.
+
+    Examples
+    --------
+    >>> from gbwatt.data import load
+    >>> LeaveOneRoundOut((("1", "2", "3"), ("4", "5", "6"))).splits(load("simulated-mi"))[0]
+    <Split subject 1, runs 1+2+3: train 252, valid 36, test 288>
     """
 
     rounds: tuple[tuple[str, ...], ...]
@@ -162,7 +236,7 @@ class LeaveOneRoundOut(Splitter):
 
     @property
     def per_subject(self) -> int:
-        """One for each round."""
+        """Number of rounds."""
         return len(self.rounds)
 
     def _splits(self, trials: Trials) -> Iterator[Split]:
@@ -178,7 +252,19 @@ class LeaveOneRoundOut(Splitter):
 
 @dataclass(frozen=True)
 class LeaveOneSubjectOut(Splitter):
-    """Each subject is tested once; the next ``n_valid`` subjects are for validation, all others for training."""
+    """Test on each subject in turn, after training on the others.
+
+    Parameters
+    ----------
+    n_valid : int
+        Number of subjects for validation: those after the test subject, in cyclic order.
+
+    Examples
+    --------
+    >>> from gbwatt.data import load
+    >>> LeaveOneSubjectOut().splits(load("simulated-ssvep", [1, 2, 3]))[0]
+    <Split subject 1: train 500, valid 500, test 500>
+    """
 
     n_valid: int = 1
 
@@ -187,15 +273,15 @@ class LeaveOneSubjectOut(Splitter):
 
     @property
     def per_subject(self) -> None:
-        """None: they are between subjects."""
+        """None: subjects are split from each other."""
         return
 
     def _splits(self, trials: Trials) -> Iterator[Split]:
         subjects = np.unique(trials.subject)
         if len(subjects) < self.n_valid + 2:
             raise ParameterError(
-                f"leaving a subject out, with n_valid={self.n_valid}, needs at least {self.n_valid + 2} subjects; "
-                f"there are {len(subjects)}: {subjects.tolist()}."
+                f"LeaveOneSubjectOut(n_valid={self.n_valid}) needs at least {self.n_valid + 2} subjects; "
+                f"got {len(subjects)}: {subjects.tolist()}."
             )
         for place, subject in enumerate(subjects):
             valid = np.take(subjects, range(place + 1, place + 1 + self.n_valid), mode="wrap")
@@ -206,7 +292,19 @@ class LeaveOneSubjectOut(Splitter):
 
 @dataclass(frozen=True)
 class InOrder(Splitter):
-    """Of each class the first trials for training, the next for validation, the last for test: one session, in time."""
+    """Split each class in temporal order: first training, then validation, then test.
+
+    Parameters
+    ----------
+    valid, test : float
+        Fractions of the trials of each class.
+
+    Examples
+    --------
+    >>> from gbwatt.data import load
+    >>> InOrder().splits(load("simulated-mi"))
+    [<Split subject 1, last trials: train 360, valid 72, test 144>]
+    """
 
     valid: float = 1 / 8
     test: float = 1 / 4
@@ -214,7 +312,7 @@ class InOrder(Splitter):
     def __post_init__(self) -> None:
         _check_fractions(valid=self.valid, test=self.test)
         if not self.test:
-            raise ParameterError("test=0 leaves nothing to test on.")
+            raise ParameterError("test=0 leaves no trials for the test; it must be above 0.")
 
     def _splits(self, trials: Trials) -> Iterator[Split]:
         for subject in np.unique(trials.subject):
@@ -230,11 +328,11 @@ def _split(trials: Trials, name: str, train: Indices, valid: Indices, test: Indi
 
 def _require(what: str, trials: Trials, subject: int, names: Sequence[str]) -> None:
     """Require sessions or runs of a subject."""
-    there = dict.fromkeys(getattr(trials, what)[trials.subject == subject].tolist())
-    missing = [name for name in names if name not in there]
+    existing = dict.fromkeys(getattr(trials, what)[trials.subject == subject].tolist())
+    missing = [name for name in names if name not in existing]
     if missing:
         raise ParameterError(
-            f"subject {subject} has no {what} {missing[0]!r}; there are {', '.join(map(repr, there)) or 'none'}."
+            f"subject {subject} has no {what} {missing[0]!r}, only {', '.join(map(repr, existing)) or 'none'}."
         )
 
 
@@ -242,15 +340,15 @@ def _check_fractions(**fractions: float) -> None:
     for name, value in fractions.items():
         check_number(name, value)
         if not 0 <= value < 1:
-            raise ParameterError(f"{name}={value} must be a fraction, 0 or more and below 1.")
+            raise ParameterError(f"{name}={value} must be a fraction, at least 0 and below 1.")
     if sum(fractions.values()) >= 1:
-        raise ParameterError(f"{' + '.join(fractions)} must be below 1: nothing is left for training.")
+        raise ParameterError(f"{' + '.join(fractions)} must be below 1, or no trials are left for training.")
 
 
 def _last_of_each_class(trials: Trials, rows: Indices, fraction: float) -> tuple[Indices, Indices]:
-    """Trials without, and with, the last ``fraction`` of each class, one group at least; groups are not divided.
+    """Set apart the last ``fraction`` of each class, at least one group; groups are not divided.
 
-    A class with a single group is left to the first of the two, with a warning, if there are two others at least.
+    A class with a single group is not set apart, with a warning, if there are at least two other classes.
     """
     held_out: list[int] = []
     rare: list[str] = []
@@ -263,19 +361,18 @@ def _last_of_each_class(trials: Trials, rows: Indices, fraction: float) -> tuple
             continue
         if n_last >= len(groups):
             raise ParameterError(
-                f"class {trials.class_names[label]!r} has {len(groups)} trials, or groups of them; too few to set some "
-                "apart and keep some."
+                f"class {trials.class_names[label]!r} has {len(groups)} trials or groups of trials, too few to split."
             )
         last = groups[len(groups) - n_last :]
         held_out.extend(members[np.isin(trials.group[members], last)].tolist())
     if rare and len(set(trials.y[held_out].tolist())) < 2:
         raise ParameterError(
-            f"class {', '.join(map(repr, rare))} has one trial or one group; with fewer than two other classes no "
-            "validation set can be made."
+            f"class {', '.join(map(repr, rare))} has a single trial or group; a validation set needs at least two "
+            "other classes."
         )
     if rare:
         warnings.warn(
-            f"{', '.join(map(repr, rare))}: classes with one trial, or trials of one group only, stay in the training.",
+            f"{', '.join(map(repr, rare))}: classes with a single trial or group are used for training only.",
             RareClassWarning,
             stacklevel=3,
         )
@@ -284,7 +381,19 @@ def _last_of_each_class(trials: Trials, rows: Indices, fraction: float) -> tuple
 
 
 def add_noise(trials: Trials, variance: float, seed: int = 0) -> Trials:
-    """The same trials and labels with white Gaussian noise of a variance in the unit of the samples, squared.
+    """Add white Gaussian noise, which depends on the trial and the seed, not on the position of the trial.
+
+    Parameters
+    ----------
+    trials : Trials
+    variance : float
+        Variance of the noise, in the squared unit of the samples.
+    seed : int
+        Random seed.
+
+    Returns
+    -------
+    Trials
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""Epochs with their metadata: one immutable container for every data set."""
+"""Trials: an immutable container for epochs and their metadata."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gbwatt._validation import check_number, check_one_of
 from gbwatt.data import _trial_fields
-from gbwatt.data._trial_fields import ReadOnly
+from gbwatt.data._trial_fields import Effect, Truth
 from gbwatt.errors import MismatchError, ParameterError, ShapeError
 
 if TYPE_CHECKING:
@@ -23,75 +23,16 @@ if TYPE_CHECKING:
     from gbwatt.data.description import Description
 
 
-@dataclass(frozen=True)
-class Effect:
-    """One thing by which a class differs.
-
-    Attributes
-    ----------
-    kind : "desynchronisation", "oscillation" or "deflection"
-        Less power in a band, a phase-locked sine with harmonics, or a slow potential.
-    channels : tuple of str
-        Electrodes where it is strongest.
-    band : (low, high) in Hz, or None for a deflection
-    window : (start, end) in seconds after the event
-    topography : tuple of float
-        Weight of the source at every electrode of the recording, the largest magnitude being one; of a deflection with
-        its sign.
-    """
-
-    kind: str
-    channels: tuple[str, ...]
-    band: tuple[float, float] | None
-    window: tuple[float, float]
-    topography: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Truth:
-    """Effects of each class, over the electrodes ``ch_names``, and the settings that they were made with."""
-
-    ch_names: tuple[str, ...]
-    effects: Mapping[str, tuple[Effect, ...]]
-    difficulty: float
-    seed: int
-
-    def __post_init__(self) -> None:
-        effects = {str(name): tuple(found) for name, found in self.effects.items()}
-        object.__setattr__(self, "effects", ReadOnly(effects))
-
-    def to_dict(self) -> dict[str, Any]:
-        """In a form that JSON keeps."""
-        values = asdict(self)
-        return {**values, "effects": dict(values["effects"])}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Truth:
-        """Of what :meth:`to_dict` gave, also after JSON."""
-        effects = {
-            name: tuple(
-                Effect(
-                    kind=e["kind"],
-                    channels=tuple(e["channels"]),
-                    band=None if e["band"] is None else (float(e["band"][0]), float(e["band"][1])),
-                    window=(float(e["window"][0]), float(e["window"][1])),
-                    topography=tuple(e["topography"]),
-                )
-                for e in found
-            )
-            for name, found in values["effects"].items()
-        }
-        return cls(tuple(values["ch_names"]), effects, float(values["difficulty"]), int(values["seed"]))
-
+__all__ = ["UNITS", "Effect", "Frame", "Trials", "Truth", "concatenate", "unit_name"]
 
 Array = NDArray[Any]
 
-#: Units of voltage, in volts; anything else, standardised data for one, is "a.u.".
+#: Units of voltage, in volts.  Other data, such as standardised samples, are in "a.u.".
 UNITS: Mapping[str, float] = {"V": 1.0, "mV": 1e-3, "µV": 1e-6, "nV": 1e-9}
 
 
 def unit_name(unit: str, allowed: tuple[str, ...] = tuple(UNITS)) -> str:
-    """A unit in its one spelling: microvolts are written with u or with a Greek mu, too."""
+    """Return the usual spelling of a unit; "uV" and "μV" (Greek mu) become "µV"."""
     name = {"uV": "µV", "\u03bcV": "µV"}.get(unit, unit)
     check_one_of("unit", name, allowed)
     return name
@@ -99,9 +40,16 @@ def unit_name(unit: str, allowed: tuple[str, ...] = tuple(UNITS)) -> str:
 
 @dataclass(frozen=True)
 class Frame:
-    """What the axes of samples (..., n_chans, n_times) mean.
+    """Meaning of samples (..., n_chans, n_times).
 
-    ``tmin`` is the time of the first sample in seconds after the event that the trial was cut at.
+    Attributes
+    ----------
+    ch_names : tuple of str
+    sfreq : float
+        Sampling rate in Hz.
+    tmin : float
+        Time of the first sample in seconds after the event.
+    unit : "V", "mV", "µV", "nV" or "a.u."
     """
 
     ch_names: tuple[str, ...]
@@ -113,8 +61,8 @@ class Frame:
         object.__setattr__(self, "ch_names", tuple(_trial_fields.plain_name("ch_names", n) for n in self.ch_names))
         repeated = [name for name, n in Counter(self.ch_names).items() if n > 1]
         if repeated or not self.ch_names or "" in self.ch_names:
-            what = f"{repeated[0]!r} twice" if repeated else "no channel" if not self.ch_names else "an empty name"
-            raise ParameterError(f"ch_names has {what}; every channel needs a name of its own.")
+            problem = f"{repeated[0]!r} twice" if repeated else "no channel" if not self.ch_names else "an empty name"
+            raise ParameterError(f"ch_names has {problem}; every channel needs a unique name.")
         for name in ("sfreq", "tmin"):
             check_number(name, getattr(self, name))
             object.__setattr__(self, name, float(getattr(self, name)))
@@ -130,28 +78,39 @@ class Trials:
     Parameters
     ----------
     X : array (n, n_chans, n_times)
-        Samples; kept in float32.
+        Samples, stored in float32.
     y : array (n,)
-        Class numbers, places in ``class_names``.
+        Class numbers, indices into ``class_names``.
     class_names, ch_names : sequences of str
+        Names of the classes and channels.
     sfreq : float
         Sampling rate in Hz.
     tmin : float
-        Time of the first sample, in seconds after the event.
+        Time of the first sample in seconds after the event.
     unit : "V", "mV", "µV", "nV" or "a.u."
+        Unit of the samples.
     subject : int or array (n,)
+        Subject of all trials, or of each.
     session, run : str or array (n,)
-        A session is a visit to the laboratory (or what the data set calls so); a run is a recording without a break.
+        A session is usually a visit to the laboratory, a run a recording without a break.
     group : array (n,), optional
-        Trials of one group were cut from one stretch of recording, and belong on the same side of a split.  By default
-        each trial is a group of its own.
+        Trials of the same group were cut from the same segment of a recording and must not be divided by a split.
+        Default: each trial is its own group.
     dataset : str
         Name of the data set.
     steps : tuple of dict
-        What was done to the samples since they were read, in order; each a record of a step of
-        :mod:`gbwatt.data.preprocessing`.
+        Preprocessing of the samples since they were read, in order, as records of :mod:`gbwatt.data.preprocessing`.
     truths : mapping of int to Truth, optional
-        What was planted into the recordings of each subject, for simulated ones; :attr:`truth` is that of the only one.
+        Ground truth of each subject of simulated recordings.  For a single subject, it is also in :attr:`truth`.
+
+    Raises
+    ------
+    ShapeError, MismatchError
+        If shapes or types do not fit.
+    NotFiniteError
+        If samples are NaN or infinite.
+    ParameterError
+        If names or numbers are invalid.
 
     Examples
     --------
@@ -172,7 +131,7 @@ class Trials:
     subject: Array = field(default_factory=lambda: np.array(1))
     session: Array = field(default_factory=lambda: np.array("1"))
     run: Array = field(default_factory=lambda: np.array("1"))
-    group: Array = field(default_factory=lambda: np.array(-1))  # numbers of their own
+    group: Array = field(default_factory=lambda: np.array(-1))  # each trial is its own group
     dataset: str = ""
     steps: tuple[Mapping[str, Any], ...] = ()
     truths: Mapping[int, Truth] = field(default_factory=dict)
@@ -197,45 +156,51 @@ class Trials:
         self.__setstate__(values)
 
     def __setstate__(self, values: Mapping[str, Any]) -> None:
-        """Set fields; also those of copies and of what comes from another process, whose arrays could be written to."""
+        """Set fields and make arrays read-only, also in copies and in trials from another process."""
         for name, value in values.items():
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
             object.__setattr__(self, name, value)
 
-    # ---- what there is
+    # ---- properties
 
     def __len__(self) -> int:
         return len(self.X)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Trials, channels, samples."""
+        """Number of trials, channels and samples."""
         n, n_chans, n_times = self.X.shape
         return n, n_chans, n_times
 
     @property
     def frame(self) -> Frame:
-        """What the axes of ``X`` mean."""
+        """Channels, sampling rate, start and unit of ``X``."""
         return Frame(self.ch_names, self.sfreq, self.tmin, self.unit)
 
     @property
     def times(self) -> Array:
-        """Seconds after the event (n_times,)."""
+        """Times of the samples in seconds after the event (n_times,)."""
         return self.tmin + np.arange(self.X.shape[2]) / self.sfreq
 
     @property
     def labels(self) -> Array:
-        """Name of the class of each trial (n,)."""
+        """Class name of each trial (n,)."""
         return np.array(self.class_names)[self.y]
 
     @property
     def truth(self) -> Truth | None:
-        """What was planted, if it is known and all trials are of one subject; for several there is :attr:`truths`."""
+        """Ground truth of a single simulated subject, otherwise None; see also :attr:`truths`."""
         return next(iter(self.truths.values()), None) if len(_trial_fields.in_order(self.subject)) == 1 else None
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Number of trials of each class, by session."""
+        """Count the trials of each class in each session.
+
+        Returns
+        -------
+        dict of dict
+            Number of trials by session and class name.
+        """
         return {
             str(session): {
                 name: int(np.sum((self.session == session) & (self.y == c))) for c, name in enumerate(self.class_names)
@@ -246,11 +211,11 @@ class Trials:
     # ---- selections
 
     def __getitem__(self, index: Any) -> Self:
-        """Trials by slice, mask or numbers."""
+        """Select trials by a slice, a mask or indices."""
         rows = np.atleast_1d(np.arange(len(self))[index])
-        found = {name: getattr(self, name)[rows] for name in _ROWS}
-        left = _trial_fields.in_order(found["subject"])
-        return replace(self, **found, truths={s: truth for s, truth in self.truths.items() if s in left})
+        fields = {name: getattr(self, name)[rows] for name in _ROWS}
+        left = _trial_fields.in_order(fields["subject"])
+        return replace(self, **fields, truths={s: truth for s, truth in self.truths.items() if s in left})
 
     def select(
         self,
@@ -261,34 +226,49 @@ class Trials:
         classes: str | Sequence[str] | None = None,
         channels: str | Sequence[str] | None = None,
     ) -> Self:
-        """The trials of some subjects, sessions, runs or classes; of all that is given at once.
+        """Select the trials that meet all conditions.
 
-        With ``classes``, these become the class names, in that order; ``channels`` are put in the order given, which
-        changes the samples and so is a step of the history.
+        Parameters
+        ----------
+        subject : int or iterable of int, optional
+        session, run : str or iterable of str, optional
+        classes : str or sequence of str, optional
+            Classes to keep, which become the class names in this order.
+        channels : str or sequence of str, optional
+            Channels to keep, in this order.  The selection is added to ``steps``.
+
+        Returns
+        -------
+        Trials
+
+        Raises
+        ------
+        ParameterError
+            If a value does not occur in the trials.
         """
         keep = np.ones(len(self), dtype=bool)
-        for name, wanted in (("subject", subject), ("session", session), ("run", run)):
-            if wanted is not None:
-                keep &= self._among(name, wanted)
-        found = self[keep]
+        for name, requested in (("subject", subject), ("session", session), ("run", run)):
+            if requested is not None:
+                keep &= self._among(name, requested)
+        selected = self[keep]
         if classes is not None:
-            found = found._only_classes(_trial_fields.names_of(classes))
-        return found if channels is None else found._only_channels(_trial_fields.names_of(channels))
+            selected = selected._only_classes(_trial_fields.names_of(classes))
+        return selected if channels is None else selected._only_channels(_trial_fields.names_of(channels))
 
-    def _among(self, name: str, wanted: Any) -> NDArray[np.bool_]:
+    def _among(self, name: str, requested: Any) -> NDArray[np.bool_]:
         values = getattr(self, name)
-        asked = [wanted] if isinstance(wanted, str | int | np.integer) else list(wanted)
+        several = [requested] if isinstance(requested, str | int | np.integer) else list(requested)
         known = [str(value) for value in _trial_fields.in_order(values)]
-        for value in asked:
+        for value in several:
             check_one_of(name, str(value), tuple(known))
-        return np.isin(values.astype(str), [str(value) for value in asked])
+        return np.isin(values.astype(str), [str(value) for value in several])
 
     def _only_classes(self, classes: Sequence[str]) -> Self:
         for name in classes:
             check_one_of("classes", name, self.class_names)
         number = {self.class_names.index(name): new for new, name in enumerate(classes)}
-        found = self[np.isin(self.y, list(number))]
-        return replace(found, class_names=tuple(classes), y=np.array([number[c] for c in found.y.tolist()], dtype=int))
+        kept = self[np.isin(self.y, list(number))]
+        return replace(kept, class_names=tuple(classes), y=np.array([number[c] for c in kept.y.tolist()], dtype=int))
 
     def _only_channels(self, channels: Sequence[str]) -> Self:
         for name in channels:
@@ -300,29 +280,39 @@ class Trials:
         return replace(self, X=self.X[:, places], ch_names=tuple(channels), steps=steps)
 
     def replace(self, **changes: Any) -> Self:
-        """The same with other values of some fields."""
+        """Return a copy with other values of some fields.
+
+        Parameters
+        ----------
+        **changes
+            New values by the name of the field.
+
+        Returns
+        -------
+        Trials
+        """
         return replace(self, **changes)
 
-    # ---- to and from other libraries
+    # ---- conversion
 
     def to_mne(self) -> mne.EpochsArray:
-        """The same as epochs of MNE-Python, see :func:`gbwatt.data.formats.interchange.to_mne`."""
+        """Convert the trials to MNE-Python epochs, see :func:`gbwatt.data.formats.interchange.to_mne`."""
         from gbwatt.data.formats import interchange
 
         return interchange.to_mne(self)
 
     @staticmethod
     def from_mne(epochs: mne.BaseEpochs, **options: Any) -> Trials:
-        """Trials of MNE's epochs, see :func:`gbwatt.data.formats.interchange.from_mne` for the options."""
-        from gbwatt.data import plausibility
+        """Convert MNE-Python epochs to trials, see :func:`gbwatt.data.formats.interchange.from_mne`."""
+        from gbwatt.data import _reading
         from gbwatt.data.formats import interchange
 
         trials = interchange.from_mne(epochs, **options)
-        plausibility.check_trials("epochs", trials)
+        _reading.check_trials("epochs", trials)
         return trials
 
     def to_moabb(self) -> tuple[Array, Array, pd.DataFrame]:
-        """X, labels and metadata as MOABB has them, see :func:`gbwatt.data.formats.interchange.to_moabb`."""
+        """Convert the trials to arrays of MOABB, see :func:`gbwatt.data.formats.interchange.to_moabb`."""
         from gbwatt.data.formats import interchange
 
         return interchange.to_moabb(self)
@@ -331,16 +321,16 @@ class Trials:
     def from_moabb(
         X: Any, y: Any, metadata: pd.DataFrame, ch_names: Sequence[str], sfreq: float, **options: Any
     ) -> Trials:
-        """Trials of MOABB's arrays, see :func:`gbwatt.data.formats.interchange.from_moabb` for the options."""
-        from gbwatt.data import plausibility
+        """Convert arrays of MOABB to trials, see :func:`gbwatt.data.formats.interchange.from_moabb`."""
+        from gbwatt.data import _reading
         from gbwatt.data.formats import interchange
 
         trials = interchange.from_moabb(X, y, metadata, ch_names, sfreq, **options)
-        plausibility.check_trials("arrays of MOABB", trials)
+        _reading.check_trials("arrays of MOABB", trials)
         return trials
 
     def describe(self) -> Description:
-        """What is in these trials, to read or as JSON."""
+        """Summarize the trials, see :func:`gbwatt.data.description.describe`."""
         from gbwatt.data import description
 
         return description.describe(self)
@@ -354,28 +344,52 @@ class Trials:
         raise TypeError("Trials are not a sequence; use .X and .y, or trials[0:10] for some of them.")
 
 
-_KEY = ("subject", "session", "run", "group")  # of one stretch of recording
+_KEY = ("subject", "session", "run", "group")  # identifies a segment of a recording
 _ROWS = ("X", "y", *_KEY)
 _SHARED = tuple(f.name for f in dataclasses.fields(Trials) if f.name not in (*_ROWS, "truths"))
 
 
 def _truths(truths: Mapping[int, Truth], subject: Array) -> Mapping[int, Truth]:
-    there = _trial_fields.in_order(subject)
-    unknown = [number for number in truths if number not in there]
+    subjects = _trial_fields.in_order(subject)
+    unknown = [number for number in truths if number not in subjects]
     if unknown:
-        raise ParameterError(f"truths has subject {unknown[0]!r}, but the trials are of {there}.")
+        raise ParameterError(f"truths has subject {unknown[0]!r}, but the trials are of {subjects}.")
     return _trial_fields.ReadOnly({int(number): truth for number, truth in truths.items()})
 
 
 def concatenate(parts: Sequence[Trials]) -> Trials:
-    """All trials of several containers, which must agree in everything but the trials.
+    """Concatenate trials with the same channels, classes, sampling rate, window, unit, data set and steps.
 
-    Groups are numbered anew.  Trials that are of one group in a part still are, and so are trials of two parts with the
-    same subject, session, run and group: they are taken to be of one recording.  Those of different recordings need
-    different names, of the run for instance.
+    Groups are renumbered.  Trials of the same group remain so.  Trials of different parts with the same subject,
+    session, run and group are assumed to come from the same recording; different recordings need different names of
+    subject, session or run.
+
+    Parameters
+    ----------
+    parts : sequence of Trials
+        One or more.
+
+    Returns
+    -------
+    Trials
+
+    Raises
+    ------
+    MismatchError, ShapeError
+        If the parts differ in more than their trials.
+    ParameterError
+        If there are no parts.
+
+    Examples
+    --------
+    >>> first, second = (
+    ...     Trials(X=np.zeros((2, 1, 9)), y=[0, 1], class_names="ab", ch_names=["Oz"], sfreq=100, run=r) for r in "12"
+    ... )
+    >>> concatenate([first, second]).group.tolist()
+    [0, 1, 2, 3]
     """
     if not parts:
-        raise ParameterError("there is nothing to concatenate: 'parts' is empty.")
+        raise ParameterError("'parts' is empty; at least one is needed.")
     for number, part in enumerate(parts):
         _expect_like(parts[0], part, number)
     rows: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _ROWS}
@@ -387,27 +401,27 @@ def _expect_like(first: Trials, part: Trials, number: int) -> None:
         if getattr(part, name) != getattr(first, name):
             raise MismatchError(
                 f"parts[{number}] has {name}={getattr(part, name)!r}, but parts[0] has {getattr(first, name)!r}; "
-                "select the same channels and classes, and resample, first."
+                "select the same channels and classes, and apply the same steps, before."
             )
     if part.shape[1:] != first.shape[1:]:
-        raise ShapeError(f"parts[{number}] {part.shape} and parts[0] {first.shape} differ in samples.")
+        raise ShapeError(f"parts[{number}] {part.shape} and parts[0] {first.shape} differ in the number of samples.")
 
 
 def _merged(parts: Sequence[Trials]) -> dict[int, Truth]:
-    """What was planted into the recordings of all subjects."""
-    found: dict[int, Truth | None] = {}
+    """Merge the ground truth of all subjects."""
+    truths: dict[int, Truth | None] = {}
     for number, part in enumerate(parts):
         for subject in _trial_fields.in_order(part.subject):
-            if found.setdefault(subject, part.truths.get(subject)) != part.truths.get(subject):
+            if truths.setdefault(subject, part.truths.get(subject)) != part.truths.get(subject):
                 raise MismatchError(
-                    f"parts[{number}] has another truth of subject {subject} than the parts before it; recordings that "
-                    "were made in another way are of another subject: replace(subject=..., truths=...)."
+                    f"parts[{number}] has another truth of subject {subject} than the parts before it; renumber "
+                    "subjects of other simulations: replace(subject=..., truths=...)."
                 )
-    return {subject: truth for subject, truth in found.items() if truth is not None}
+    return {subject: truth for subject, truth in truths.items() if truth is not None}
 
 
 def _joined(parts: Sequence[Trials]) -> Array:
-    """Numbers of groups (n,) in the order in which they occur."""
+    """Return group numbers (n,) in order of occurrence."""
     inside = [(place, g) for place, part in enumerate(parts) for g in part.group.tolist()]
     across = [row for part in parts for row in zip(*(getattr(part, name).tolist() for name in _KEY), strict=True)]
     return _trial_fields.components(inside, across)

@@ -16,7 +16,7 @@ from gbwatt._validation import check_one_of
 from gbwatt.data import Trials, find_dataset, load
 from gbwatt.data.baselines import chance_level
 from gbwatt.data.datasets import Dataset
-from gbwatt.data.fingerprint import fingerprint
+from gbwatt.data.loading import fingerprint
 from gbwatt.data.splits import Split
 from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
 from gbwatt.decoding.metrics import Accuracy, score

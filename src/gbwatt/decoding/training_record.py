@@ -53,7 +53,7 @@ class TrainingRecord:
     simulated : bool
         Whether the recordings are simulated.
     data : str or None
-        Fingerprint of the recordings, see :func:`gbwatt.data.fingerprint.fingerprint`.
+        Fingerprint of the recordings, see :func:`gbwatt.data.loading.fingerprint`.
     reading : dict
         Options that the recordings were read with.
     trials : dict

@@ -13,7 +13,7 @@ import numpy as np
 from gbwatt._validation import check_one_of
 from gbwatt.data import MissingFileError, data_root, find_dataset
 from gbwatt.data.datasets import subjects_here
-from gbwatt.data.fingerprint import fingerprint
+from gbwatt.data.loading import fingerprint
 from gbwatt.data.simulated import SETS
 from gbwatt.errors import ParameterError
 from gbwatt.experiments.runs import (

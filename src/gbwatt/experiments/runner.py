@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gbwatt._processes import cores, spread
+from gbwatt._processes import cores, run_in_processes
 from gbwatt._validation import check_at_least
 from gbwatt.errors import PackageError, ParameterError
 from gbwatt.experiments.config import Experiment, read_experiment
@@ -220,7 +220,7 @@ def run_locally(runs: Sequence[Run], jobs: int = 0, threads: int = 1, root: str 
     """
     groups = group_runs(runs)
     work = partial(_execute, root=None if root is None else str(root), threads=threads)
-    with closing(spread(work, groups, count_workers(jobs, threads, len(groups)), threads)) as results:
+    with closing(run_in_processes(work, groups, count_workers(jobs, threads, len(groups)), threads)) as results:
         for group, rows in results:
             died = "The process of this run died twice without a Python error: out of memory, or killed by a signal."
             yield from _failed(group, died) if rows is None else rows

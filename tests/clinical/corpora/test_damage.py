@@ -162,7 +162,7 @@ def test_a_process_that_dies_twice_is_listed_and_tried_again(tuab, tmp_path, mon
         for job in jobs:
             yield job, None if "aaaaaaaa" in job.recording.path else work(job)
 
-    monkeypatch.setattr(windows, "spread", die)
+    monkeypatch.setattr(windows, "run_in_processes", die)
     built = build(tuab, tmp_path / "cache", corpus="tuab", jobs=2)
     assert [(s.path, s.kind) for s in built.skipped] == [(f"{AB}.edf", "failed")]
     assert built.new == 3

@@ -52,7 +52,7 @@ def test_sound_files_are_read_without_warnings(file):
         (252, "<I", 1 << 31, "channels"),
         (PHYSICAL_MAX, "<d", float("nan"), "physical range .* of channel C3"),
         (DIGITAL_MAX, "<q", -32768, "digital range -32768 to -32768 of channel C3"),
-        (DIGITAL_MAX, "<q", 1 << 40, "digital range .* of channel C3; expected one within"),
+        (DIGITAL_MAX, "<q", 1 << 40, "digital range .* of channel C3; expected a range within"),
         (SAMPLES, "<i", -5, "-5 samples"),
         (SAMPLES, "<i", 101, "as its header says|after its records"),
         (TYPE, "<i", 77, "samples of type 77"),

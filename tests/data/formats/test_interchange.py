@@ -134,7 +134,7 @@ def test_rejected_epochs_are_left_out_and_the_epochs_stay_as_they_were():
     assert Trials.from_mne(epochs).labels.tolist() == ["a", "b"]
     assert len(epochs.events) == 3
     everything = epochs.copy().drop_bad(reject={"eeg": 1e-9}, verbose="ERROR")
-    with pytest.raises(ParameterError, match="all were rejected"):
+    with pytest.raises(ParameterError, match="all 3 epochs were rejected"):
         Trials.from_mne(everything)
 
 
@@ -244,7 +244,7 @@ def test_classes_of_moabbs_labels_are_sorted_unless_given():
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda x, y, m: (np.stack([x, x], -1), y, m), "bank of filters"),
+        (lambda x, y, m: (np.stack([x, x], -1), y, m), "filter bank"),
         (lambda x, y, m: (x, y[:-1], m), r"'y' \(7,\)"),
         (lambda x, y, m: (x, y, m[:-1]), r"'subject' \(7,\)"),
         (lambda x, y, m: (x, y, m.drop(columns="run")), "'run' is missing"),

@@ -51,7 +51,7 @@ def test_files_of_version_4_are_read(tmp_path):
     ("at", "value", "message"),
     [
         (128, 99, "a variable of type 99"),
-        (132, 1 << 30, "goes on after the end"),
+        (132, 1 << 30, "beyond the end"),
         (144, 0x63, "a variable of class 99"),
         (160, 99, "numbers at .* where the shape says"),
         (136, 7, "no array flags"),

@@ -138,7 +138,7 @@ def test_marks_of_breaks_begin_no_trials(tmp_path):
 
 def test_trials_outside_or_in_bad_parts_are_left_out_with_a_warning(tmp_path):
     recording(((3.2, 0.1, "BAD_muscle"),)).save(tmp_path / "mine_raw.fif", verbose="ERROR")
-    message = r"mine_raw\.fif: 2 of 6 trials \(1 leave the recording, 1 overlap a BAD annotation\) are left out"
+    message = r"mine_raw\.fif: 2 of 6 trials \(1 leave the recording, 1 overlap a BAD annotation\) are dropped"
     with pytest.warns(UserWarning, match=message) as caught:
         trials = read_file(tmp_path / "mine_raw.fif", tmin=-1.5, tmax=2.0)
     assert len(trials) == 4
@@ -209,7 +209,7 @@ def test_epochs_of_eeglab_are_read(tmp_path):
         ({}, r"a recording with the events T1 \(3\), T2 \(3\); expected tmin and tmax.*tmin=0\.5"),
         ({"tmin": 0.0}, "expected tmin and tmax"),
         ({"tmin": 0, "tmax": 1, "classes": ["T1", "T3"]}, r"the events T1 \(3\), T2 \(3\); expected also T3"),
-        ({"tmin": 0, "tmax": 1, "classes": {}}, "expected some that begin trials"),
+        ({"tmin": 0, "tmax": 1, "classes": {}}, "expected events at which trials begin"),
         ({"tmin": 0, "tmax": 1, "channels": ["C3", "Cz"]}, "the channels C3, C4, EOG; expected also Cz"),
         ({"tmin": 0, "tmax": 60}, "6 of 6 trials .6 leave the recording"),
     ],
@@ -242,7 +242,7 @@ def test_class_whose_trials_are_all_left_out_is_an_error(tmp_path):
 
 def test_recording_without_events_is_an_error(tmp_path):
     recording().set_annotations(None).save(tmp_path / "m_raw.fif", verbose="ERROR")
-    with pytest.raises(DataError, match="the events none; expected some"):
+    with pytest.raises(DataError, match="the events none; expected events"):
         read_file(tmp_path / "m_raw.fif", tmin=0, tmax=1)
 
 
@@ -273,7 +273,7 @@ def test_window_must_have_a_length(fif, tmin, tmax):
 
 
 def test_event_of_two_classes_is_an_error(fif):
-    with pytest.raises(ParameterError, match="'T1' in two places"):
+    with pytest.raises(ParameterError, match="'T1' twice"):
         read_file(fif, classes={"a": "T1", "b": ["T1", "T2"]}, tmin=0, tmax=1)
 
 
@@ -363,7 +363,7 @@ def test_real_edf_is_read():
 def test_windows_that_overlap_give_a_warning(tmp_path):
     file = tmp_path / "mine_raw.fif"
     recording().save(file, verbose="error")
-    with pytest.warns(UserWarning, match=r"windows overlap with the next, by up to 0\.5 s.*no split divides"):
+    with pytest.warns(UserWarning, match=r"windows overlap by up to 0\.5 s.*no split divides"):
         trials = read_file(file, tmin=0, tmax=2.5)
     assert len(set(trials.group.tolist())) == 1  # every two seconds: each shares samples with the next
     with warnings.catch_warnings():

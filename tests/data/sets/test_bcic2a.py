@@ -226,7 +226,7 @@ def _first_cue_as(code):
 
 NO_GDF = r"A01T\.gdf: found \d+ bytes that begin with b'<html>Pl'; expected a file in the General Data Format"
 CUT_GDF = r"A01T\.gdf: found \d+ bytes; expected \d+, \d+ records, as its header says.*truncated"
-CUT_EVENTS = r"A01T\.gdf: found \d+ bytes after its records; expected a table of events that ends with the file"
+CUT_EVENTS = r"A01T\.gdf: found \d+ bytes after its records; expected an event table that ends with the file"
 DAMAGES = {
     "absent": (_nothing, r"A01T\.gdf does not exist"),
     "not a GDF file": (_text, NO_GDF),
@@ -242,14 +242,14 @@ DAMAGES = {
         r"found 125 Hz; expected 250 Hz",
     ),
     "unknown event": (_events(lambda events: [*events, (999, 1234, 0)]), r"event code 1234; expected 276.*session T"),
-    "cues of the other day": (_events(_first_cue_as(783)), r"event code 783; expected .*Are T and E mixed up"),
+    "cues of the other day": (_events(_first_cue_as(783)), r"event code 783; expected .*T and E interchanged"),
     "trial missing": (
         _events(lambda events: [e for e in events if e != max(e for e in events if 769 <= e[1] <= 772)]),
         r"found 287 cues, in runs of 48, 48, 48, 48, 48, 47; expected 288, in 6 runs of 48",
     ),
     "break in a trial": (
         _samples(lambda day: (slice(None), slice(day.cues[0] + 300, day.cues[0] + 310)), np.nan),
-        r"a break, or the end, in trial 0, whose cue is at .* s; expected samples from 0\.5 to 4\.0 s",
+        r"a break or the end of the recording in trial 0, whose cue is at .* s; expected samples from 0\.5 to 4\.0 s",
     ),
     "NaN in a channel": (
         _samples(lambda day: (7, day.cues[95] + 900), np.nan),
@@ -264,7 +264,7 @@ DAMAGES = {
     "labels of another day": (_labels(lambda y: y[::-1]), r"A01T\.mat: found class .* the cue in A01T\.gdf"),
     "file of BNCI Horizon": (
         _of_bnci,
-        r"A01T\.mat: found the variables data; .*may be .* BNCI Horizon 2020.*Wanted are the true labels .*bbci\.de",
+        r"A01T\.mat: found the variables data; .*may be .* BNCI Horizon 2020.*true labels .*bbci\.de",
     ),
     "labels under another name": (_no_variable, r"A01T\.mat: found the variables labels; expected also classlabel"),
 }
@@ -314,7 +314,7 @@ def test_processed_files_may_have_an_axis_for_convolutions(processed, tmp_path):
 
 PROCESSED_DAMAGES = {
     "channel missing": ("x_train", lambda x: x[:, :21], r"_T\.mat: found x_train of shape \(288, 21, 563\)"),
-    "too short": ("x_train", lambda x: x[:, :, :561], r"x_train of 561 samples; expected 562 or more"),
+    "too short": ("x_train", lambda x: x[:, :, :561], r"x_train of 561 samples; expected at least 562"),
     "days of different length": ("x_train", lambda x: x[:, :, :562], r"_E\.mat: found x_test .*as in BCIC_S01_T"),
     "labels from one": ("y_train", lambda y: y + 1, r"found 4 as label of trial 3; expected one of 0, 1, 2, 3"),
     "NaN": ("x_train", lambda x: np.where(np.arange(288)[:, None, None] == 5, np.nan, x), r"trial 5, channel Fz"),

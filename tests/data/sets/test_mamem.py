@@ -271,7 +271,7 @@ def _reverse(content):
         (_keep("eeg", np.s_[:, :900]), "a recording of 3.60 s"),
         (_keep("DIN_1", np.s_[:3]), r"DIN_1 of shape \(3, "),
         (_keep("DIN_1", np.s_[:, :1500]), "stimulations; expected 25 in a session"),
-        (_change("DIN_1", (1, 8), "late"), "a cell of DIN_1 that is no number"),
+        (_change("DIN_1", (1, 8), "late"), "a cell of DIN_1 that is not a number"),
         (_keep("labels", np.s_[:, :24]), "24 labels; expected 25"),
         (_change("labels", (0, 2), 6), "6.0 as label of trial 2"),
         (_reverse, "4/5/6/5/5 stimulations with labels 1 to 5; expected 5/5/6/5/4"),

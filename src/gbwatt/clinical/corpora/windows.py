@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt._processes import cores, spread
+from gbwatt._processes import cores, run_in_processes
 from gbwatt._validation import check_number
 from gbwatt.clinical.corpora.cache import write_error
 from gbwatt.clinical.corpora.layout import (
@@ -307,7 +307,7 @@ def process_recordings(jobs: Sequence[Job], workers: int) -> Generator[Entry]:
     if workers <= 1:
         yield from map(cache_recording, jobs)
         return
-    with closing(spread(cache_recording, jobs, workers, initializer=_ignore_interrupts)) as done:
+    with closing(run_in_processes(cache_recording, jobs, workers, initializer=_ignore_interrupts)) as done:
         for job, entry in done:
             died = _skipped(job.recording, "failed", "its process died twice: out of memory, or killed", {})
             yield died if entry is None else entry

@@ -1,1 +1,1 @@
-"""Recordings in general formats: whatever MNE reads, arrays in .npz files, data sets of MOABB."""
+"""Readers of general formats: files that MNE reads, arrays in .npz files, and data sets of MOABB."""

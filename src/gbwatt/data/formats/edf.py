@@ -1,8 +1,8 @@
-"""EDF and BDF files: a header that is checked, and the samples of some channels.
+"""EDF and BDF files: checks of the header, and reading of samples.
 
-MNE reads all channels in float64, interpolates those with other rates, and accepts files that end early and headers
-that contradict themselves.  Here a header is compared with itself, with the size of the file and, in EDF+ and BDF+,
-with the time that every record states, before samples are read.
+MNE reads all channels in float64, interpolates those with other rates, and accepts truncated files and inconsistent
+headers.  This module checks the header for consistency, against the size of the file and, in EDF+ and BDF+, against the
+time stamp of every record, before samples are read.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt.data._reading import require_file, warn_of
+from gbwatt.data._reading import require_file, warn_about
 from gbwatt.data.formats.headers import Channel, microvolts
 from gbwatt.errors import EDFError
 
 FIXED, PER_SIGNAL = 256, 256  # bytes
-BLOCK = 1 << 24  # bytes that are read at once
+BLOCK = 1 << 24  # bytes read at once
 ANNOTATIONS = ("EDF Annotations", "BDF Annotations")
 
-#: Fields of a signal: name, where it begins among the 256 bytes of a signal, and how long it is.
+#: Header fields of a signal: offset and length within its 256 bytes.
 _FIELDS = {
     "label": (0, 16),
     "unit": (96, 8),
@@ -44,12 +44,12 @@ _ONSET = re.compile(rb"([+-][0-9]+(?:\.[0-9]*)?)\x14")
 
 @dataclass(frozen=True)
 class Signal:
-    """A channel of an EDF file."""
+    """A signal of an EDF file."""
 
     label: str
     unit: str
-    first: int  # of its samples in a record
-    n_samples: int  # in a record
+    first: int  # position of its first sample in a record
+    n_samples: int  # per record
     physical: tuple[float, float]  # NaN where the header has no number
     digital: tuple[float, float]
 
@@ -66,18 +66,18 @@ class Signal:
 
     @property
     def is_annotations(self) -> bool:
-        """Whether it has texts instead of samples."""
+        """Whether it holds text instead of samples."""
         return self.label in ANNOTATIONS
 
     def microvolts(self, digital: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
-        """Samples in µV."""
+        """Convert digital samples to µV."""
         scale = microvolts(self.unit)
         return digital.astype(np.float64) * (self.gain * scale) + self.offset * scale
 
 
 @dataclass(frozen=True)
 class Header:
-    """What an EDF or BDF file says of itself, found to be consistent with its size."""
+    """Header of an EDF or BDF file, consistent with the size of the file."""
 
     n_bytes: int
     n_records: int
@@ -89,27 +89,27 @@ class Header:
 
     @property
     def record_samples(self) -> int:
-        """Samples of a record, of all signals."""
+        """Number of samples per record, of all signals."""
         return sum(signal.n_samples for signal in self.signals)
 
     @property
     def record_bytes(self) -> int:
-        """Bytes of a record."""
+        """Number of bytes per record."""
         return self.record_samples * self.sample_bytes
 
     @property
     def seconds(self) -> float:
-        """Length of the recording."""
+        """Duration of the recording."""
         return self.n_records * self.record_seconds
 
     @property
     def digital_limits(self) -> tuple[float, float]:
-        """Least and greatest number that a sample can have."""
+        """Range of the stored numbers."""
         return -(2.0 ** (8 * self.sample_bytes - 1)), 2.0 ** (8 * self.sample_bytes - 1) - 1
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """The signals that are no annotations, in the form that all headers share."""
+        """Signals other than annotations, in the form shared by all formats."""
         return tuple(
             Channel(s.label, s.unit, s.gain, self.rate(place), s.physical, s.digital, self.digital_limits)
             for place, s in enumerate(self.signals)
@@ -122,7 +122,7 @@ class Header:
 
 
 def read_header(file: Path) -> Header:
-    """The header of an EDF or BDF file, or an error that says what is wrong with the file."""
+    """Read the header of an EDF or BDF file, and check it against the size of the file."""
     require_file(file)
     n_bytes = file.stat().st_size
     with file.open("rb") as stream:
@@ -130,16 +130,16 @@ def read_header(file: Path) -> Header:
         is_bdf = fixed[:8] == b"\xffBIOSEMI"
         if len(fixed) < FIXED or not (is_bdf or fixed[:8].strip() == b"0"):
             found = f"{n_bytes} bytes" + (f" that begin with {fixed[:8]!r}" if fixed else "")
-            raise EDFError(file, "not-edf", found, f"an EDF or BDF file, which has {FIXED} bytes at least")
+            raise EDFError(file, "not-edf", found, f"an EDF or BDF file of at least {FIXED} bytes")
         _expect_text(file, fixed[8:], 8)
         size, n_records, n_signals = (_whole(file, fixed, *at) for at in ((184, 8), (236, 8), (252, 4)))
         record_seconds = _decimal(fixed, 244, 8)
         if n_signals < 1 or size != FIXED + n_signals * PER_SIGNAL or not 0 < record_seconds < math.inf:
             found = f"{n_bytes} bytes, a header of {size} bytes, {n_signals} signals, records of {record_seconds:g} s"
-            expected = f"{FIXED} bytes and {PER_SIGNAL} for each signal, and records that last"
+            expected = f"{FIXED} bytes plus {PER_SIGNAL} for each signal, and records of positive duration"
             raise EDFError(file, "damaged-header", found, expected)
         if n_bytes < size:
-            raise EDFError(file, "truncated", f"{n_bytes} bytes", f"a header of {size} bytes, and records after it")
+            raise EDFError(file, "truncated", f"{n_bytes} bytes", f"a header of {size} bytes and at least one record")
         rest = stream.read(n_signals * PER_SIGNAL)
     _expect_text(file, rest, FIXED)
     signals = _signals(file, rest, n_signals)
@@ -155,27 +155,27 @@ def read_header(file: Path) -> Header:
 
 
 def _complete(file: Path, header: Header, n_bytes: int) -> Header:
-    """The header, with the bytes that are left over; an error if the file has other records than it says."""
+    """Require the number of records in the header, and add the number of surplus bytes to it."""
     record = header.record_bytes
     expected = header.n_bytes + header.n_records * record
-    said = f"{expected}, {header.n_records} records, as its header says"
-    if header.n_records < 1:  # -1 as long as it is being written
+    declared = f"{expected}, {header.n_records} records, as its header says"
+    if header.n_records < 1:  # -1 while the file is being written
         found = f"{n_bytes} bytes and a header that says {header.n_records} records"
         raise EDFError(file, "truncated", found, "the number of records", "Was the file ever completed? Copy it again.")
     if n_bytes < expected:
-        there = max(n_bytes - header.n_bytes, 0) / record * header.record_seconds
-        found = f"{n_bytes} bytes, {there:.1f} of {header.seconds:.1f} s"
-        raise EDFError(file, "truncated", found, said, "It may be truncated. Copy it again.")
+        seconds = max(n_bytes - header.n_bytes, 0) / record * header.record_seconds
+        found = f"{n_bytes} bytes, {seconds:.1f} of {header.seconds:.1f} s"
+        raise EDFError(file, "truncated", found, declared, "It may be truncated. Copy it again.")
     if n_bytes >= expected + record:
-        raise EDFError(file, "damaged-header", f"{n_bytes} bytes", said)
+        raise EDFError(file, "damaged-header", f"{n_bytes} bytes", declared)
     return Header(**{**vars(header), "surplus": n_bytes - expected})
 
 
 def _expect_text(file: Path, raw: bytes, start: int) -> None:
-    """Require text; NUL may fill up fields."""
-    if found := _CONTROL.search(raw):
-        at = start + found.start()
-        raise EDFError(file, "damaged-header", f"the byte {found.group()!r} at {at} of its header", "printable text")
+    """Require printable text; fields may be padded with NUL."""
+    if match := _CONTROL.search(raw):
+        at = start + match.start()
+        raise EDFError(file, "damaged-header", f"the byte {match.group()!r} at {at} of its header", "printable text")
 
 
 def _text(raw: bytes, start: int, length: int, fill: str = " \0") -> str:
@@ -199,7 +199,7 @@ def _signals(file: Path, raw: bytes, n_signals: int) -> tuple[Signal, ...]:
         start, length = _FIELDS[name]
         return start * n_signals + place * length, length
 
-    found: list[Signal] = []
+    signals: list[Signal] = []
     first = 0
     for place in range(n_signals):
         label, unit = _text(raw, *at("label", place), fill=" "), _text(raw, *at("unit", place))
@@ -208,50 +208,52 @@ def _signals(file: Path, raw: bytes, n_signals: int) -> tuple[Signal, ...]:
         ]
         count = _whole(file, raw, *at("n_samples", place))
         if count < 1:
-            raise EDFError(file, "damaged-header", f"{count} samples of {label!r} in a record", "one or more")
-        found.append(Signal(label, unit, first, count, (ranges[0], ranges[1]), (ranges[2], ranges[3])))
+            raise EDFError(file, "damaged-header", f"{count} samples of {label!r} in a record", "at least one")
+        signals.append(Signal(label, unit, first, count, (ranges[0], ranges[1]), (ranges[2], ranges[3])))
         first += count
-    return tuple(found)
+    return tuple(signals)
 
 
 # ---- time
 
 
 def expect_continuous(file: Path, header: Header) -> None:
-    """Require records that follow each other as the duration in the header says.
+    """Require records without gaps, of the duration in the header.
 
-    In EDF+ and BDF+ files every record states when it begins; a wrong duration, and with it a wrong sampling rate, or a
-    gap, are found by that.
+    In EDF+ and BDF+ files every record has a time stamp, which reveals gaps and a wrong duration, and thus a wrong
+    sampling rate.
     """
-    place = next((signal for signal in header.signals if signal.is_annotations), None)
-    if place is None:
+    annotations = next((signal for signal in header.signals if signal.is_annotations), None)
+    if annotations is None:
         if header.discontinuous:
-            raise EDFError(file, "discontinuous", "records with gaps, and no annotations", "the time of each record")
+            raise EDFError(
+                file, "discontinuous", "records with gaps, and no annotations", "a time stamp for each record"
+            )
         return
-    start, size = place.first * header.sample_bytes, place.n_samples * header.sample_bytes
+    start, size = annotations.first * header.sample_bytes, annotations.n_samples * header.sample_bytes
     onsets = []
     with file.open("rb") as stream:
         for number in range(header.n_records):
             stream.seek(header.n_bytes + number * header.record_bytes + start)
-            found = _ONSET.match(stream.read(min(size, 64)))
-            if found is None:
-                what = f"no time in {place.label!r} of record {number}"
-                raise EDFError(file, "damaged-header", what, "the time at which each record begins")
-            onsets.append(float(found.group(1)))
+            match = _ONSET.match(stream.read(min(size, 64)))
+            if match is None:
+                found = f"no time stamp in {annotations.label!r} of record {number}"
+                raise EDFError(file, "damaged-header", found, "a time stamp for each record")
+            onsets.append(float(match.group(1)))
     late = np.array(onsets) - onsets[0] - np.arange(header.n_records) * header.record_seconds
     counts = [signal.n_samples for signal in header.signals if not signal.is_annotations]
     shortest = header.record_seconds / max(counts, default=1)
     wrong = np.flatnonzero(np.abs(late) > max(0.5 * shortest, 1e-5))
     if wrong.size:
         number = int(wrong[0])
-        found_text = f"record {number} at {onsets[number]:g} s, and {wrong.size} records that begin at other times"
+        found = f"record {number} at {onsets[number]:g} s; {wrong.size} records begin at unexpected times"
         expected = f"{onsets[0] + number * header.record_seconds:g} s, for records of {header.record_seconds:g} s"
-        remedy = "There is a gap in the recording, or its header is damaged: cut it at the gap, or copy it again."
-        raise EDFError(file, "discontinuous", found_text, expected, remedy)
+        remedy = "The recording has a gap, or its header is damaged: split it at the gap, or copy it again."
+        raise EDFError(file, "discontinuous", found, expected, remedy)
 
 
 def check_file(file: Path, header: Header, stacklevel: int = 3) -> None:
-    """Warn of bytes after the last record, and of channels of one name; channels without a name are an error."""
+    """Require names of channels; warn about repeated names and bytes after the last record."""
     labels = [channel.name for channel in header.channels]
     if broken := [label for label in labels if "\0" in label]:
         raise EDFError(file, "damaged-header", f"the label {broken[0]!r}", "printable text")
@@ -260,18 +262,18 @@ def check_file(file: Path, header: Header, stacklevel: int = 3) -> None:
         raise EDFError(file, "damaged-header", found, "a label for each channel")
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if header.surplus:
-        warn_of(
-            file, f"{header.surplus} bytes after the last record are not read; is the header right?", stacklevel + 1
+        warn_about(
+            file, f"{header.surplus} bytes after the last record are ignored; is the header right?", stacklevel + 1
         )
     if twice:
-        warn_of(file, f"several channels are called {', '.join(map(repr, twice[:4]))}.", stacklevel + 1)
+        warn_about(file, f"several channels are called {', '.join(map(repr, twice[:4]))}.", stacklevel + 1)
 
 
 # ---- samples
 
 
 def read_samples(file: Path, header: Header, which: Sequence[int]) -> NDArray[np.int16]:
-    """Digital samples (n_chans, n) of signals of an EDF file that have one rate."""
+    """Read the digital samples (n_chans, n) of signals of an EDF file that share a sampling rate."""
     signals = [header.signals[place] for place in which]
     size = signals[0].n_samples
     digital = np.empty((len(signals), header.n_records, size), dtype=np.int16)
@@ -282,7 +284,7 @@ def read_samples(file: Path, header: Header, which: Sequence[int]) -> NDArray[np
             count = min(at_once, header.n_records - start)
             block = np.frombuffer(stream.read(count * header.record_bytes), dtype="<i2")
             if block.size != count * header.record_samples:
-                raise EDFError(file, "truncated", "a file that became shorter while it was read", "all of its records")
+                raise EDFError(file, "truncated", "a file that was truncated while it was read", "all of its records")
             records = block.reshape(count, -1)
             for row, signal in zip(digital, signals, strict=True):
                 row[start : start + count] = records[:, signal.first : signal.first + size]

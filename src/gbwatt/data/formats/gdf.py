@@ -1,6 +1,6 @@
-"""Headers and event tables of GDF files (General Data Format for biosignals, versions 1 and 2), checked before reading.
+"""Checks of the header and event table of GDF files (General Data Format for biosignals, versions 1 and 2).
 
-MNE follows whatever a header says; here it is compared with itself, with the size of the file and with the event table.
+MNE trusts the header.  This module checks it for consistency, and against the size of the file and the event table.
 """
 
 from __future__ import annotations
@@ -21,28 +21,21 @@ Array = NDArray[Any]
 
 FIXED = PER_CHANNEL = 256  # bytes
 
-#: Bytes of a sample, by the number of its type.
+#: Bytes per sample by the number of the data type.
 SAMPLE_BYTES = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 8, 8: 8, 16: 4, 17: 8}
 WHOLE = range(1, 9)
 _UNITS = {4256: "V", 4274: "mV", 4275: "uV", 4276: "nV", 0: "", 512: "1"}
 
-#: For files of version 2 whose header is longer than that of the channels.
+#: For files of version 2 whose header is longer than its channels require.
 _ADDITIONAL = (
-    "The file has an additional header (tag, length, value), which is not supported: export it without, or as EDF. "
-    "If it should have none, the file is damaged."
+    "The file has an additional header (tag, length, value), which is not supported: export it without one, or as EDF. "
+    "If it should not have one, the file is damaged."
 )
 
 
 @dataclass(frozen=True)
-class Header:
-    """What a GDF file says of its channels, found to be consistent with its size and its event table."""
-
-    channels: tuple[Channel, ...]
-
-
-@dataclass(frozen=True)
 class _Layout:
-    """Where the fields of channels begin, in bytes for each channel; the types that differ between versions."""
+    """Offsets of the channel fields in bytes per channel, and the data types that differ between versions."""
 
     unit: tuple[int, str]
     physical_min: int
@@ -53,8 +46,8 @@ class _Layout:
 _LAYOUTS = {1: _Layout((96, "S8"), 104, "<i8", 216), 2: _Layout((102, "<u2"), 104, "<f8", 216)}
 
 
-def read_header(file: Path) -> Header:
-    """The header of a GDF file, or an error that says what is wrong with the file."""
+def read_channels(file: Path) -> tuple[Channel, ...]:
+    """Return the channels of a GDF file, whose header must agree with its size and its event table."""
     require_file(file)
     n_bytes = file.stat().st_size
     with file.open("rb") as stream:
@@ -62,19 +55,19 @@ def read_header(file: Path) -> Header:
         version = _version(file, fixed, n_bytes)
         n_chans = int(np.frombuffer(fixed, "<u4" if version == 1 else "<u2", 1, 252)[0])
         blocks = "<i8" if version == 1 else "<u2"
-        said = int(np.frombuffer(fixed, blocks, 1, 184)[0]) * (1 if version == 1 else 256)
+        declared = int(np.frombuffer(fixed, blocks, 1, 184)[0]) * (1 if version == 1 else 256)
         size = FIXED + n_chans * PER_CHANNEL
-        if n_chans < 1 or said != size or size > n_bytes:
-            found = f"{n_bytes} bytes and a header of {said} bytes for {n_chans} channels"
-            remedy = _ADDITIONAL if version == 2 and n_chans and size < said <= n_bytes else "Copy it again."
-            raise DataError(file, found, f"{FIXED} bytes and {PER_CHANNEL} for each channel", remedy)
+        if n_chans < 1 or declared != size or size > n_bytes:
+            found = f"{n_bytes} bytes and a header of {declared} bytes for {n_chans} channels"
+            remedy = _ADDITIONAL if version == 2 and n_chans and size < declared <= n_bytes else "Copy it again."
+            raise DataError(file, found, f"{FIXED} bytes plus {PER_CHANNEL} for each channel", remedy)
         rest = stream.read(n_chans * PER_CHANNEL)
     n_records = int(np.frombuffer(fixed, "<i8", 1, 236)[0])
     seconds, parts = np.frombuffer(fixed, "<u4", 2, 244).tolist()
     if not (seconds and parts) or n_records < 1:
         found = f"{n_bytes} bytes, {n_records} records of {seconds}/{parts} s"
-        raise DataError(file, found, "one record or more, that lasts", "Copy it again.")
-    return _checked(file, version, rest, n_chans, n_records, seconds / parts)
+        raise DataError(file, found, "at least one record of positive duration", "Copy it again.")
+    return _channels(file, version, rest, n_chans, n_records, seconds / parts)
 
 
 def _version(file: Path, fixed: bytes, n_bytes: int) -> int:
@@ -91,7 +84,7 @@ def _version(file: Path, fixed: bytes, n_bytes: int) -> int:
     return 1 if number < 1.9 else 2
 
 
-def _checked(file: Path, version: int, rest: bytes, n: int, n_records: int, seconds: float) -> Header:
+def _channels(file: Path, version: int, rest: bytes, n: int, n_records: int, seconds: float) -> tuple[Channel, ...]:
     layout = _LAYOUTS[version]
 
     def column(start: int, dtype: str) -> Array:
@@ -100,8 +93,9 @@ def _checked(file: Path, version: int, rest: bytes, n: int, n_records: int, seco
     counts, kinds = column(layout.n_samples, "<i4"), column(layout.n_samples + 4, "<i4")
     unknown = [int(kind) for kind in kinds if kind not in SAMPLE_BYTES]
     if unknown or counts.min() < 1:
-        what = f"samples of type {unknown[0]}" if unknown else f"{counts.min()} samples of a channel in a record"
-        raise DataError(file, what, f"one or more, of the types {', '.join(map(str, SAMPLE_BYTES))}", "Copy it again.")
+        found = f"samples of type {unknown[0]}" if unknown else f"{counts.min()} samples of a channel in a record"
+        expected = f"at least one, of the types {', '.join(map(str, SAMPLE_BYTES))}"
+        raise DataError(file, found, expected, "Copy it again.")
     record = sum(int(count) * SAMPLE_BYTES[int(kind)] for count, kind in zip(counts, kinds, strict=True))
     end = FIXED + n * PER_CHANNEL + n_records * record
     if file.stat().st_size < end:
@@ -115,7 +109,7 @@ def _checked(file: Path, version: int, rest: bytes, n: int, n_records: int, seco
     labels = [raw.decode("latin-1").strip(" \0") for raw in column(0, "S16").tolist()]
     with np.errstate(all="ignore"):
         gains = (top - bottom) / (high - low)
-    channels = tuple(
+    return tuple(
         Channel(
             name=labels[k],
             unit=units[k],
@@ -127,7 +121,6 @@ def _checked(file: Path, version: int, rest: bytes, n: int, n_records: int, seco
         )
         for k in range(n)
     )
-    return Header(channels)
 
 
 def _unit(raw: bytes | int) -> str:
@@ -135,7 +128,7 @@ def _unit(raw: bytes | int) -> str:
 
 
 def _limits(kind: int) -> tuple[float, float] | None:
-    """What samples of a type can hold, the number after the greatest included; None for floating-point numbers."""
+    """Return the range of a data type, including the number after the maximum; None for floating point."""
     bits = 8 * SAMPLE_BYTES[kind]
     if kind not in WHOLE:
         return None
@@ -143,7 +136,7 @@ def _limits(kind: int) -> tuple[float, float] | None:
 
 
 def _check_events(file: Path, version: int, start: int, n_samples: int, rate: float) -> None:
-    """Require an event table that ends with the file, whose events are within the recording, at its sampling rate."""
+    """Require an event table that ends with the file, with events within the recording and its sampling rate."""
     with file.open("rb") as stream:
         stream.seek(start)
         table = stream.read()
@@ -157,7 +150,7 @@ def _check_events(file: Path, version: int, start: int, n_samples: int, rate: fl
             _expect_events(file, table, n_events, n_samples, sfreq, rate)
             return
     found = f"{len(table)} bytes after its records"
-    raise DataError(file, found, "a table of events that ends with the file", "Copy it again.")
+    raise DataError(file, found, "an event table that ends with the file", "Copy it again.")
 
 
 def _expect_events(file: Path, table: bytes, n_events: int, n_samples: int, sfreq: float, rate: float) -> None:
@@ -166,4 +159,4 @@ def _expect_events(file: Path, table: bytes, n_events: int, n_samples: int, sfre
     if outside.size:
         raise DataError(file, f"an event at sample {outside[0]}", f"1 to {n_samples}", "Copy it again.")
     if n_events and sfreq and not math.isclose(sfreq, rate, rel_tol=1e-3):
-        raise DataError(file, f"events at {sfreq:g} Hz and samples at {rate:g} Hz", "one rate", "Copy it again.")
+        raise DataError(file, f"events at {sfreq:g} Hz and samples at {rate:g} Hz", "the same rate", "Copy it again.")

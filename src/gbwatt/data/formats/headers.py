@@ -1,7 +1,8 @@
-"""Headers of recordings, checked before MNE reads the samples."""
+"""Checks of file headers before MNE reads the samples: channels of any format, BrainVision, and FIF."""
 
 from __future__ import annotations
 
+import configparser
 import math
 import re
 import struct
@@ -9,13 +10,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbwatt.data._reading import warn_of
+from gbwatt.data._reading import opening, require_file, warn_about
 from gbwatt.errors import DataError
 
-#: µV of each unit of voltage.  Files that name no unit are taken to be in µV, with a warning.
+if TYPE_CHECKING:
+    import mne
+
+#: µV per unit of voltage.  Files without a unit are assumed to be in µV, with a warning.
 UNITS: Mapping[str, float] = {
     unit.casefold(): factor
     for unit, factor in (
@@ -28,11 +33,11 @@ UNITS: Mapping[str, float] = {
 
 
 def microvolts(unit: str) -> float:
-    """µV of a unit; NaN if it is none of voltage."""
+    """Return the µV of a unit, or NaN if it is not a unit of voltage."""
     return UNITS.get(unit.casefold(), math.nan)
 
 
-#: Channels whose scale may differ from that of EEG.
+#: Names of channels that are not EEG, whose scale may differ.
 _NO_EEG = re.compile(
     r"eog|veo|heo|ecg|ekg|emg|resp|gsr|pleth|photic|temp|status|sti|trig|aux|acc|dc[0-9]", re.IGNORECASE
 )
@@ -40,9 +45,10 @@ _NO_EEG = re.compile(
 
 @dataclass(frozen=True)
 class Channel:
-    """A channel as a header describes it: its values are ``gain`` times the stored numbers, and an offset.
+    """A channel as described by a header: values are ``gain`` times the stored numbers, plus an offset.
 
-    ``physical`` and ``digital`` are the ranges of values and of stored numbers; ``limits`` is what these can be at all.
+    ``physical`` and ``digital`` are the ranges of the values and of the stored numbers; ``limits`` is the range of the
+    data type.
     """
 
     name: str
@@ -55,12 +61,12 @@ class Channel:
 
     @property
     def step(self) -> float:
-        """µV for each step of the stored numbers."""
+        """Difference between two consecutive stored numbers in µV."""
         return self.gain * microvolts(self.unit)
 
 
 def expect_ranges(file: Path, channels: Sequence[Channel]) -> None:
-    """Require physical and digital ranges that define a scale, digital ones within what the samples can hold."""
+    """Require physical and digital ranges that define a scale, and digital ranges within the data type."""
     for channel in channels:
         limits = channel.limits
         if channel.physical is None or channel.digital is None:
@@ -68,36 +74,31 @@ def expect_ranges(file: Path, channels: Sequence[Channel]) -> None:
         for name, (low, high) in (("physical", channel.physical), ("digital", channel.digital)):
             if not (math.isfinite(low) and math.isfinite(high)) or low == high or (name == "digital" and low > high):
                 found = f"the {name} range {low:g} to {high:g} of channel {channel.name}"
-                raise DataError(file, found, "a minimum below the maximum", _leave_out(channel, channels))
+                raise DataError(file, found, "a minimum below the maximum", _remedy(channel, channels))
         if limits is not None and (channel.digital[0] < limits[0] or channel.digital[1] > limits[1]):
             found = f"the digital range {channel.digital[0]:g} to {channel.digital[1]:g} of channel {channel.name}"
-            raise DataError(file, found, f"one within {limits[0]:g} to {limits[1]:g}", _leave_out(channel, channels))
-
-
-def is_strange(channel: Channel) -> bool:
-    """Whether a channel is in no unit of voltage, although its name does not say that it is no EEG."""
-    return math.isnan(microvolts(channel.unit)) and not _NO_EEG.search(channel.name)
+            raise DataError(file, found, f"a range within {limits[0]:g} to {limits[1]:g}", _remedy(channel, channels))
 
 
 def expect_volts(file: Path, channels: Sequence[Channel]) -> None:
-    """Require a unit of voltage."""
-    strange = [channel for channel in channels if math.isnan(microvolts(channel.unit))]
-    if strange:
-        found = ", ".join(f"{channel.name} in {channel.unit!r}" for channel in strange[:4])
-        raise DataError(file, found, "channels in V, mV, uV or nV", _leave_out(strange[0], channels))
+    """Require units of voltage."""
+    others = [channel for channel in channels if math.isnan(microvolts(channel.unit))]
+    if others:
+        found = ", ".join(f"{channel.name} in {channel.unit!r}" for channel in others[:4])
+        raise DataError(file, found, "channels in V, mV, uV or nV", _remedy(others[0], channels))
 
 
-def _leave_out(channel: Channel, channels: Sequence[Channel]) -> str:
+def _remedy(channel: Channel, channels: Sequence[Channel]) -> str:
     others = [other.name for other in channels if other is not channel][:3]
-    return f"Copy the file again, or choose other channels: channels={[*others]}." if others else "Copy it again."
+    return f"Copy the file again, or select other channels: channels={[*others]}." if others else "Copy it again."
 
 
 def check_channels(file: Path, channels: Sequence[Channel], stacklevel: int = 3) -> None:
-    """Warn of what is possible but unlikely: no unit, other rates or scales than the neighbours', inverted ranges."""
+    """Warn about missing units, deviating sampling rates or scales, and inverted ranges."""
     problems = []
     without = [channel.name for channel in channels if not channel.unit]
     if without:
-        problems.append(f"{_names(without)} without a unit, taken as µV")
+        problems.append(f"{_names(without)} without a unit, assumed to be µV")
     if inverted := [c.name for c in channels if c.physical is not None and c.physical[0] > c.physical[1]]:
         problems.append(f"{_names(inverted)} with a physical minimum above the maximum, which inverts the sign")
     usual = Counter(channel.rate for channel in channels).most_common(1)[0][0] if channels else 0.0
@@ -109,14 +110,15 @@ def check_channels(file: Path, channels: Sequence[Channel], stacklevel: int = 3)
         problems.append(f"{listed} with another scale than the other channels")
     if problems:
         text = "; ".join(problems)
-        warn_of(file, f"{text}. Compare the header with the amplifier, or leave these channels out.", stacklevel + 1)
+        warn_about(file, f"{text}. Compare the header with the amplifier, or exclude these channels.", stacklevel + 1)
 
 
 def odd_scales(scales: Mapping[str, float]) -> dict[str, float]:
-    """Channels whose scale differs from that of most others, and by which factor.
+    """Return the channels whose scale differs from that of most others, with the ratio.
 
-    Amplifiers give all EEG channels one scale.  If at least three channels and 60 % of all have the same, any other is
-    reported; if each channel has its own, as in files whose ranges were fitted to the data, factors of 1e3 are.
+    Amplifiers use one scale for all EEG channels.  If at least three channels and 60 % of all share a scale, any other
+    is returned.  If the scales are individual, as in files whose ranges were fitted to the data, those that differ from
+    the median by a factor of 1000 or more are returned.
 
     Examples
     --------
@@ -143,15 +145,202 @@ def _names(names: Sequence[str]) -> str:
     return f"{'channels' if len(names) > 1 else 'channel'} {shown}"
 
 
-_TAG = struct.Struct(">iiii")  # kind, type, bytes of data, place of the next tag
+# ---- samples and their header
+
+
+def check_signals(file: Path, signals: Any, header: Sequence[Channel], channels: Sequence[str] | None = None) -> None:
+    """Convert samples to the unit of their header, and warn about implausible scales, units and rates.
+
+    ``signals`` is a recording or epochs of MNE.
+    """
+    described = dict(zip(signals.ch_names, header, strict=False))
+    chosen = _eeg_channels(signals) if channels is None else list(channels)
+    picked = [described[name] for name in chosen if name in described]
+    if channels is None and (left := [c for c in header if c.name not in chosen and _may_be_eeg(c)]):
+        listed = ", ".join(f"{channel.name} in {channel.unit!r}" for channel in left[:6])
+        warn_about(file, f"not read as EEG: {listed}. Check the unit, or select channels=[...].", 5)
+    if picked:
+        expect_ranges(file, picked)
+        expect_volts(file, picked)
+        check_channels(file, picked, stacklevel=4)
+        for name in chosen:
+            _convert(file, signals, name, described[name])
+            _check_range(file, signals, name, described[name])
+    elif odd := odd_scales({name: _scale(signals.info, name) for name in chosen}):
+        listed = ", ".join(f"{name} ({ratio:.3g} times)" for name, ratio in list(odd.items())[:6])
+        warn_about(file, f"channels with another scale than the others: {listed}. Is that right?", stacklevel=3)
+
+
+def _may_be_eeg(channel: Channel) -> bool:
+    """Whether a channel without a unit of voltage may be EEG by its name."""
+    return math.isnan(microvolts(channel.unit)) and not _NO_EEG.search(channel.name)
+
+
+def _eeg_channels(signals: Any) -> list[str]:
+    import mne
+
+    return [signals.ch_names[pick] for pick in mne.pick_types(signals.info, eeg=True)]
+
+
+def _scale(info: mne.Info, name: str) -> float:
+    channel = info["chs"][info["ch_names"].index(name)]
+    return float(channel["cal"] * channel["range"] * 10.0 ** int(channel["unit_mul"]))
+
+
+def _convert(file: Path, raw: mne.io.BaseRaw, name: str, channel: Channel) -> None:
+    """Convert a channel to volts if MNE does not know its unit and assumes volts."""
+    known = {".gdf": ("uV",), ".vhdr": ("V", "mV", "µV", "uV", "nV"), ".ahdr": ("V", "mV", "µV", "uV", "nV")}
+    if channel.unit in known.get(file.suffix.lower(), ("uV", "µV", "\u03bcV", "\x83\xcaV", "mV", "V")):
+        return
+    if file.suffix.lower() == ".gdf" and channel.unit[:2] == "uV":
+        return
+    factor = microvolts(channel.unit) * 1e-6
+    if factor != 1.0:
+        raw.apply_function(lambda x: x * factor, picks=[name], channel_wise=True, verbose="ERROR")
+
+
+def _check_range(file: Path, raw: mne.io.BaseRaw, name: str, channel: Channel) -> None:
+    """Warn about samples outside the range of the header."""
+    if channel.physical is None:
+        return
+    low, high = sorted(limit * microvolts(channel.unit) * 1e-6 for limit in channel.physical)
+    slack = 1e-6 * (high - low)
+    x = raw.get_data(picks=[name], verbose="ERROR")
+    with np.errstate(invalid="ignore"):
+        n_outside = int(np.sum((x < low - slack) | (x > high + slack)))
+    if n_outside:
+        limits = f"{channel.physical[0]:g} to {channel.physical[1]:g} {channel.unit}"
+        problem = f"channel {name} has {n_outside} samples outside the range of its header, {limits}"
+        warn_about(file, f"{problem}; is the header right?", 4)
+
+
+# ---- BrainVision
+
+#: Bytes per sample by the name of the format.
+SAMPLE_BYTES = {"INT_16": 2, "INT_32": 4, "IEEE_FLOAT_32": 4}
+_MARK = re.compile(r"Mk([0-9]+)=([^,]*),([^,]*),([0-9]+),[0-9]+,-?[0-9]+(,[0-9]*)?")
+
+
+def read_brainvision(file: Path) -> tuple[Channel, ...]:
+    """Return the channels of a BrainVision header (``.vhdr``), which must agree with its data and marker file."""
+    require_file(file)
+    with opening(file, "MNE", "a BrainVision header"):
+        params, comment = _brainvision_sections(file)
+        common = params["Common Infos" if "Common Infos" in params else "Common infos"]
+        n_chans = int(common["NumberOfChannels"])
+        interval = float(common["SamplingInterval"])  # µs
+        if n_chans < 1 or not 0 < interval < math.inf:
+            found = f"{n_chans} channels with a sampling interval of {interval:g} µs"
+            raise DataError(file, found, "at least one channel and a positive interval")
+        channels = _brainvision_channels(file, params, n_chans, 1e6 / interval)
+        _check_interval(file, comment, interval)
+        if common.get("DataFormat", "BINARY").strip() == "BINARY":
+            n_samples = _expect_data(file, params, common["DataFile"], n_chans)
+            _expect_markers(file, common.get("MarkerFile", ""), n_samples)
+    return channels
+
+
+def _brainvision_sections(file: Path) -> tuple[configparser.ConfigParser, str]:
+    raw = file.read_bytes()
+    if not re.match(rb"Brain ?Vision", raw[:40], re.I) and not raw.startswith(b"\xef\xbb\xbfBrain"):
+        raise DataError(file, f"{len(raw)} bytes that MNE cannot read", "a BrainVision header", "Copy it again.")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        text = raw.decode("latin-1")
+    params, _, comment = text.partition("[Comment]")
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read_string(params.partition("\n")[2])
+    return parser, comment
+
+
+def _brainvision_channels(
+    file: Path, params: configparser.ConfigParser, n_chans: int, rate: float
+) -> tuple[Channel, ...]:
+    rows = {key.lower(): value for key, value in params["Channel Infos"].items()}
+    keys = [f"ch{number}" for number in range(1, len(rows) + 1)]
+    if n_chans != len(rows) or sorted(rows) != sorted(keys):
+        raise DataError(file, f"{len(rows)} channels in its list", f"{n_chans}, Ch1 to Ch{n_chans}", "Copy it again.")
+    channels = []
+    for key in keys:
+        name, _, resolution, unit = [*rows[key].split(","), "", "", ""][:4]
+        gain = float(resolution) if resolution.strip() else 1.0
+        if not 0 < gain < math.inf:
+            raise DataError(file, f"the resolution {resolution!r} of channel {name}", "a positive number")
+        channels.append(Channel(name.replace(r"\1", ","), unit.strip() or "µV", gain, rate))
+    return tuple(channels)
+
+
+def _check_interval(file: Path, comment: str, interval: float) -> None:
+    """Warn about another rate in the recorder's comment, which programs that resample do not update."""
+    for pattern, is_rate in (
+        (r"Sampling Rate \[Hz\]: *([0-9]+(?:\.[0-9]+)?)", True),
+        (r"Sampling Interval \[.S\]: *([0-9]+(?:\.[0-9]+)?)", False),
+    ):
+        match = re.search(pattern, comment, re.IGNORECASE)
+        value = float(match.group(1)) if match else 0.0
+        rate = value if is_rate or not value else 1e6 / value
+        if rate and not math.isclose(rate, 1e6 / interval, rel_tol=1e-3):
+            rates = f"SamplingInterval says {1e6 / interval:g} Hz, the recorder's comment says {rate:g} Hz"
+            warn_about(file, f"{rates}; was it resampled? It is read at {1e6 / interval:g} Hz.", stacklevel=5)
+            return
+
+
+def _expect_data(file: Path, params: configparser.ConfigParser, name: str, n_chans: int) -> int:
+    """Return the number of samples in the data file; require the same number for each channel."""
+    form = params["Binary Infos"]["BinaryFormat"].strip()
+    if form not in SAMPLE_BYTES:
+        raise DataError(file, f"BinaryFormat={form}", f"one of {', '.join(SAMPLE_BYTES)}", "Copy it again.")
+    data = file.parent / name.strip()
+    require_file(data, f"{file.name} names it as its DataFile")
+    n_samples, surplus = divmod(data.stat().st_size, SAMPLE_BYTES[form] * n_chans)
+    if surplus or not n_samples:
+        found = f"{data.stat().st_size} bytes"
+        expected = f"a multiple of {SAMPLE_BYTES[form]} bytes for each of {n_chans} channels, as {file.name} says"
+        raise DataError(data, found, expected, "It may be truncated. Copy it again.")
+    return n_samples
+
+
+def _expect_markers(file: Path, name: str, n_samples: int) -> None:
+    """Require complete markers within the recording; warn about gaps in their numbers."""
+    markers = file.parent / name.strip()
+    if not name.strip():
+        return
+    if not markers.is_file():
+        markers = file.with_suffix(".vmrk")  # as MNE does for renamed files
+    require_file(markers, f"{file.name} names {name.strip()} as its MarkerFile")
+    text = markers.read_bytes().decode("latin-1")
+    _, section, rest = text.partition("[Marker Infos]")
+    if not section:
+        raise DataError(markers, f"{len(text)} bytes without [Marker Infos]", "a BrainVision marker file")
+    numbers = []
+    for line in (line.strip() for line in rest.partition("\n[")[0].splitlines()):
+        if not line or line.startswith(";"):
+            continue
+        match = _MARK.fullmatch(line)
+        if match is None:
+            raise DataError(markers, f"{line[:60]!r} as a marker", "Mk1=type,description,position,size,…")
+        if not 1 <= int(match.group(4)) <= n_samples + 1:
+            raise DataError(markers, f"a marker at sample {match.group(4)}", f"1 to {n_samples}", "Copy it again.")
+        numbers.append(int(match.group(1)))
+    if not text.endswith("\n"):
+        warn_about(markers, "the last line is incomplete; is the file truncated?", stacklevel=5)
+    if numbers != list(range(1, len(numbers) + 1)):
+        warn_about(markers, "markers are not numbered from 1 without gaps; is one missing?", stacklevel=5)
+
+
+# ---- FIF
+
+_TAG = struct.Struct(">iiii")  # kind, type, bytes of data, position of the next tag
 _FILE_ID, _START, _END = 100, 104, 105
 _FOLLOWS, _LAST = 0, -1
-_KINDS = 1 << 16  # all that are defined are below
+_KINDS = 1 << 16  # all defined kinds are below
 _RAW, _SAMPLES, _SMALL = (102, 112, 119), 300, 1024  # blocks of continuous samples, their tags, bytes of other tags
 
 
 def expect_tags(file: Path) -> None:
-    """Require a chain of tags that are within the file, whose blocks are closed in the order in which they began."""
+    """Require a chain of FIF tags within the file, with properly nested blocks."""
     end = file.stat().st_size
     with file.open("rb") as stream:
         at, opened, n_tags = 0, list[int](), 0
@@ -164,7 +353,7 @@ def expect_tags(file: Path) -> None:
             if not n_tags and kind != _FILE_ID:
                 raise _damaged(file, f"{end} bytes that MNE cannot read: they begin with {raw[:8]!r}")
             if size < 0 or at + _TAG.size + size > end:
-                raise _damaged(file, f"{end} bytes and a tag at {at} of {size} bytes, which goes on after the end")
+                raise _damaged(file, f"{end} bytes and a tag at {at} of {size} bytes, beyond the end")
             if not 0 < kind < _KINDS:
                 raise _damaged(file, f"{end} bytes and a tag at {at} of kind {kind}")
             if kind == _START:
@@ -179,11 +368,11 @@ def expect_tags(file: Path) -> None:
             if following == _LAST:
                 break
             if following != _FOLLOWS and following <= at:
-                raise _damaged(file, f"{end} bytes and a tag at {at} whose next one is at {following}")
+                raise _damaged(file, f"{end} bytes and a tag at {at} whose successor is at {following}")
             at = at + _TAG.size + size if following == _FOLLOWS else following
     if opened or at >= end:
-        what = f"a block of kind {opened[-1]} without an end" if opened else "no last tag"
-        raise _damaged(file, f"{end} bytes and {what}")
+        problem = f"a block of kind {opened[-1]} without an end" if opened else "no last tag"
+        raise _damaged(file, f"{end} bytes and {problem}")
 
 
 def _block(raw: bytes) -> int:

@@ -1,8 +1,8 @@
-"""MATLAB files: checked for their structure and size before SciPy reads them.
+"""MATLAB files: checks of their structure and size before SciPy reads them.
 
-SciPy allocates whatever a file says, and a damaged one can make it crash.  A MATLAB file of version 5 to 7.2 is a
-sequence of elements, some of which have elements in them, one of version 4 a sequence of matrices; all of them are
-checked here without building anything.  Files of version 7.3 are HDF5 files, and are refused.
+SciPy allocates the sizes that a file declares, and a damaged file can crash it.  A MATLAB file of version 5 to 7.2 is a
+sequence of nested elements, one of version 4 a sequence of matrices; both are checked here without allocating arrays.
+Files of version 7.3 (HDF5) are not supported.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import math
 import mmap
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.io
@@ -23,10 +24,10 @@ from gbwatt.errors import DataError
 
 Array = NDArray[Any]
 
-_HEAD = 128  # bytes before the first element
+_HEADER_SIZE = 128  # bytes before the first element
 _INT8, _INT32, _UINT32, _MATRIX, _COMPRESSED = 1, 5, 6, 14, 15
 
-#: Bytes of a number, by type of element: (u)int8 to 32, single, double, (u)int64, and text in UTF-8, 16 and 32.
+#: Bytes per number by type of element: (u)int8 to 32, single, double, (u)int64, and text in UTF-8, 16 and 32.
 _BYTES = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 4, 9: 8, 12: 8, 13: 8, 16: 1, 17: 2, 18: 4}
 
 #: The same for files of version 4: double, single, int32, int16, uint16, uint8.
@@ -35,20 +36,22 @@ _BYTES_4 = {0: 8, 1: 4, 2: 4, 3: 2, 4: 2, 5: 1}
 _CELL, _STRUCT, _OBJECT, _CHAR, _SPARSE = 1, 2, 3, 4, 5
 _NUMERIC = range(6, 16)
 _COMPLEX = 0x0800
-_DEEPEST = 50
+_MAX_DEPTH = 50
 
 
 class _Damaged(ValueError):
-    """The elements of a file contradict each other."""
+    """The elements of a file are inconsistent."""
 
 
 def read_mat(file: Path, *names: str, remedy: str = "") -> dict[str, Array]:
-    """Variables of a MATLAB file, by name; ``remedy`` is for a file that does not have them."""
+    """Read variables of a MATLAB file by name; ``remedy`` is for a file that lacks them."""
     with opening(file, "SciPy", "a MATLAB file, version 4 to 7.2"):
-        there = mat_variables(file)
-        missing = [name for name in names if name not in there]
+        variables = mat_variables(file)
+        missing = [name for name in names if name not in variables]
         if missing:
-            raise DataError(file, f"the variables {', '.join(there) or 'none'}", f"also {', '.join(missing)}", remedy)
+            raise DataError(
+                file, f"the variables {', '.join(variables) or 'none'}", f"also {', '.join(missing)}", remedy
+            )
         content = scipy.io.loadmat(file, variable_names=names)
     return {name: np.asarray(content[name]) for name in names}
 
@@ -60,13 +63,13 @@ def mat_variables(file: Path) -> dict[str, tuple[tuple[int, ...], str]]:
 
 
 def expect_structure(file: Path) -> None:
-    """Require a MATLAB file of version 4 to 7.2 whose parts are complete and agree with each other.
+    """Require a complete and consistent MATLAB file of version 4 to 7.2.
 
-    The version is decided as SciPy does, by binary fields: the text at the beginning of a header says nothing.
+    As in SciPy, the version is determined by binary fields, not by the text at the beginning of the header.
     """
     size = file.stat().st_size
     with file.open("rb") as stream:
-        head = stream.read(_HEAD)
+        head = stream.read(_HEADER_SIZE)
     is_version_4 = 0 in head[:4]
     if not is_version_4:
         _expect_version_5(file, size, head)
@@ -75,13 +78,13 @@ def expect_structure(file: Path) -> None:
             if is_version_4:
                 _walk_version_4(content)
             else:
-                _Walk(file, "<" if head[126:128] == b"IM" else ">").variables(content)
+                _ElementWalker(file, "<" if head[126:128] == b"IM" else ">").variables(content)
     except _Damaged as error:
         raise DataError(file, f"{size} bytes: {error}", "a complete MATLAB file", "Copy it again.") from None
 
 
 def _expect_version_5(file: Path, size: int, head: bytes) -> None:
-    """Require the header of a file of version 5 to 7.2, which share one layout."""
+    """Require a header of version 5 to 7.2, which share a layout."""
     mark, version = head[126:128], head[124:126]
     if mark not in (b"IM", b"MI"):
         found = f"{size} bytes" + (f" that begin with {head[:8]!r} and lack IM or MI at byte 126" if head else "")
@@ -96,13 +99,13 @@ def _expect_version_5(file: Path, size: int, head: bytes) -> None:
 
 
 def _walk_version_4(content: Any) -> None:
-    """Pass over the matrices of a file of version 4, each a header of five numbers, a name and its values."""
+    """Walk through the matrices of a file of version 4: a header of five numbers, a name and the values of each."""
     first = int.from_bytes(content[:4], "little", signed=True)
     header = struct.Struct("<5i" if 0 <= first <= 5000 else ">5i")
     at, end = 0, len(content)
     while at < end:
         if at + header.size > end:
-            raise _Damaged(f"{end - at} bytes too many, or too few, at {at}")
+            raise _Damaged(f"{end - at} surplus or missing bytes at {at}")
         kind, n_rows, n_columns, has_imaginary, name_length = header.unpack_from(content, at)
         order, unused, number, group = kind // 1000, kind // 100 % 10, kind // 10 % 10, kind % 10
         if order not in (0, 1) or unused or number not in _BYTES_4 or group not in (0, 1, 2):
@@ -115,12 +118,12 @@ def _walk_version_4(content: Any) -> None:
         n_bytes = parts * n_rows * n_columns * _BYTES_4[number]
         at += header.size + name_length
         if at + n_bytes > end:
-            raise _Damaged(f"a matrix of {n_bytes} bytes at {at}, which goes on after the end")
+            raise _Damaged(f"a matrix of {n_bytes} bytes at {at}, beyond the end")
         at += n_bytes
 
 
-class _Walk:
-    """Goes through the elements of a file, and raises where they contradict each other."""
+class _ElementWalker:
+    """Walks through the elements of a file and raises an error if they are inconsistent."""
 
     def __init__(self, file: Path, order: str) -> None:
         self.file, self.one, self.two = file, struct.Struct(f"{order}I"), struct.Struct(f"{order}II")
@@ -128,7 +131,7 @@ class _Walk:
         self.unpacked = 0
 
     def variables(self, content: Any) -> None:
-        at, end = _HEAD, len(content)
+        at, end = _HEADER_SIZE, len(content)
         while at < end:
             kind, start, stop, at = self.element(content, at, end)
             inside = content
@@ -147,18 +150,18 @@ class _Walk:
             if self.unpacked > self.limit:
                 expect_expansion(self.file, self.unpacked, "variables")
             data = unpack.unconsumed_tail
-        self.expect(unpack.eof, "a compressed variable that ends early")
+        self.expect(unpack.eof, "a truncated compressed variable")
         return b"".join(parts)
 
     def element(self, content: Any, at: int, end: int) -> tuple[int, int, int, int]:
-        """Type of the element at a place, begin and end of its data, and where the next one begins."""
-        self.expect(at + 8 <= end, f"{end - at} bytes too many, or too few, at {at}")
+        """Return the type of the element at a position, the limits of its data, and the position of the next."""
+        self.expect(at + 8 <= end, f"{end - at} surplus or missing bytes at {at}")
         kind, size = self.two.unpack_from(content, at)
         if kind >> 16:  # up to four bytes, in the element itself
             kind, size = kind & 0xFFFF, kind >> 16
             self.expect(size <= 4, f"a small element of {size} bytes at {at}")
             return kind, at + 4, at + 4 + size, at + 8
-        self.expect(at + 8 + size <= end, f"an element of {size} bytes at {at}, which goes on after the end")
+        self.expect(at + 8 + size <= end, f"an element of {size} bytes at {at}, beyond the end")
         padded = size if kind == _COMPRESSED else -(-size // 8) * 8
         return kind, at + 8, at + 8 + size, min(at + 8 + padded, end)
 
@@ -166,7 +169,7 @@ class _Walk:
         return int(self.one.unpack_from(content, at)[0])
 
     def matrix(self, content: Any, at: int, end: int, depth: int = 0) -> None:
-        self.expect(depth < _DEEPEST, f"structures that are more than {_DEEPEST} levels deep")
+        self.expect(depth < _MAX_DEPTH, f"structures nested more than {_MAX_DEPTH} levels deep")
         if at == end:
             return  # empty
         kind, start, stop, at = self.element(content, at, end)
@@ -202,12 +205,12 @@ class _Walk:
             raise _Damaged(f"a variable of class {group} at {at}")
 
     def numbers(self, content: Any, at: int, end: int, n: int | None, exact: bool = True) -> int:
-        """Pass over n numbers, and say where the next element begins."""
+        """Skip n numbers and return the position of the next element."""
         kind, start, stop, at = self.element(content, at, end)
         self.expect(kind in _BYTES, f"numbers of type {kind} at {start}")
-        there = (stop - start) / _BYTES[kind]
-        right = n is None or (there == n if exact or kind != 16 else there >= n)  # letters may take several bytes
-        self.expect(there == int(there) and right, f"{there:g} numbers at {start}, where the shape says {n}")
+        count = (stop - start) / _BYTES[kind]
+        right = n is None or (count == n if exact or kind != 16 else count >= n)  # characters may take several bytes
+        self.expect(count == int(count) and right, f"{count:g} numbers at {start}, where the shape says {n}")
         return at
 
     def matrices(self, content: Any, at: int, end: int, n: int, depth: int) -> None:
@@ -221,3 +224,134 @@ class _Walk:
     def expect(condition: bool, otherwise: str) -> None:
         if not condition:
             raise _Damaged(otherwise)
+
+
+# ---- files without a known layout
+
+#: MATLAB's names of types.
+_CLASSES = {"float64": "double", "float32": "single", "bool": "logical", "object": "cell"}
+#: Usual names of labels, without underscores, and of the sampling rate.
+# fmt: off
+_LABELS = (
+    "y", "label", "labels", "class", "classes", "target", "targets", "classlabel", "event", "events", "trialtype",
+)
+# fmt: on
+_RATES = ("fs", "sfreq", "srate", "sampling_rate", "samplingrate", "freq", "fsample")
+
+
+class _Variable(NamedTuple):
+    """A variable of a MATLAB file, or a field of one; ``code`` is the Python expression for its value."""
+
+    code: str
+    path: str
+    name: str
+    shape: tuple[int, ...]
+    kind: str
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind in ("double", "single", "logical") or "int" in self.kind
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def is_vector(self) -> bool:
+        return self.is_number and 1 < self.size == max(self.shape)
+
+
+def unknown_layout(file: Path) -> DataError:
+    """Return an error that lists the variables of a MATLAB file and shows how to convert it."""
+    expected = (
+        "epochs or a recording with channel names and a sampling rate; a .mat file has no standard layout for these"
+    )
+    with opening(file, "SciPy", expected):
+        variables = _variables(file)
+        listed = ", ".join(f"{variable.path} {variable.shape} {variable.kind}" for variable in variables) or "none"
+        code = _trials_code(file, variables) or _recording_code(file, variables) or _no_code(file)
+    return DataError(file, f"a MATLAB file with the variables {listed}", expected, f"Convert it once. {code}")
+
+
+def _variables(file: Path) -> list[_Variable]:
+    """Return the variables of a file, and the fields of its structures."""
+    variables = [_Variable(f"m[{name!r}]", name, name, *about) for name, about in mat_variables(file).items()]
+    structures = [variable for variable in variables if variable.kind == "struct" and variable.size == 1]
+    content = read_mat(file, *(structure.name for structure in structures)) if structures else {}
+    for structure in structures:
+        value = content[structure.name]
+        for field in value.dtype.names or ():
+            inside = np.asarray(value[field].flat[0])
+            kind = _CLASSES.get(inside.dtype.name, inside.dtype.name)
+            code = f"{structure.code}[{field!r}][0, 0]"
+            variables.append(_Variable(code, f"{structure.name}.{field}", field, inside.shape, kind))
+    return variables
+
+
+def _trials_code(file: Path, variables: Sequence[_Variable]) -> str | None:
+    """Return code for an array of three axes and a vector of labels, whose length identifies the axis of trials."""
+    arrays = [variable for variable in variables if variable.is_number and len(variable.shape) == 3]
+    x = max(arrays, key=lambda variable: variable.size, default=None)
+    if x is None:
+        return None
+    target, labels = file.with_suffix(".npz").name, _find_labels(variables, x)
+    transpose, layout = "", "X must be (trials, channels, samples)"
+    if labels is not None:
+        trials = x.shape.index(labels.size)
+        channels, samples = sorted((axis for axis in range(3) if axis != trials), key=lambda axis: x.shape[axis])
+        if trials == 0 and x.shape[1] == x.shape[2]:
+            channels, samples = 1, 2
+        transpose = "" if (trials, channels, samples) == (0, 1, 2) else f".transpose({trials}, {channels}, {samples})"
+        layout += f"; here {x.shape[channels]} channels of {x.shape[samples]} samples are assumed" if transpose else ""
+    y, rate = "..." if labels is None else f"{labels.code}.ravel()", _rate_code(variables)
+    unknown = [name for name, code in (("y, a label for each trial,", y), ("sfreq", rate)) if code == "..."]
+    replace = f" Replace the dots by {' and '.join(unknown)}." if unknown else ""
+    return (
+        f"{layout}; sfreq is the sampling rate in Hz.{replace} Code: import numpy as np, scipy.io; "
+        f"m = scipy.io.loadmat({file.name!r}); "
+        f"np.savez({target!r}, X={x.code}{transpose}, y={y}, sfreq={rate}). Then load({target!r})."
+    )
+
+
+def _find_labels(variables: Sequence[_Variable], x: _Variable) -> _Variable | None:
+    """Return the vector of labels: one with a usual name, or else the only one as long as an axis."""
+    fitting = [variable for variable in variables if variable.is_vector and variable.size in x.shape]
+    named = [variable for variable in fitting if variable.name.lower().replace("_", "") in _LABELS]
+    if named:
+        return named[0]
+    if len(fitting) == 1:
+        return fitting[0]
+    return next((variable for variable in fitting if variable.size == x.shape[0]), None)
+
+
+def _recording_code(file: Path, variables: Sequence[_Variable]) -> str | None:
+    """Return code for a matrix of channels and samples."""
+    matrices = [v for v in variables if v.is_number and len(v.shape) == 2 and min(v.shape) > 1]
+    x = max(matrices, key=lambda variable: variable.size, default=None)
+    if x is None:
+        return None
+    transpose = ".T" if x.shape[0] > x.shape[1] else ""
+    target, rate = f"{file.stem}_raw.fif", _rate_code(variables)
+    replace = " Replace the dots by the sampling rate in Hz." if rate == "..." else ""
+    return (
+        f"Adapt unit (µV here) and events.{replace} Code: import mne, scipy.io; "
+        f"m = scipy.io.loadmat({file.name!r}); x = {x.code}{transpose} * 1e-6; "
+        f"raw = mne.io.RawArray(x, mne.create_info({min(x.shape)}, sfreq={rate}, ch_types='eeg')); "
+        "raw.set_annotations(mne.Annotations(onset=[1.0, 2.0], duration=0, description=['left', 'right'])); "
+        f"raw.save({target!r}). Then load({target!r}, tmin=0.5, tmax=4.0)."
+    )
+
+
+def _no_code(file: Path) -> str:
+    return (
+        "None of these variables looks like epochs or a recording. Read them by scipy.io.loadmat, and write "
+        f"np.savez({file.with_suffix('.npz').name!r}, X=..., y=..., sfreq=...) with X (trials, channels, samples), a "
+        "label for each trial and the sampling rate in Hz."
+    )
+
+
+def _rate_code(variables: Sequence[_Variable]) -> str:
+    """Return code for the sampling rate: a variable with a usual name, or else dots to replace."""
+    rates = (v for v in variables if v.name.lower() in _RATES and v.is_number and v.size == 1)
+    rate = next(rates, None)
+    return "..." if rate is None else f"float({rate.code}.item())"

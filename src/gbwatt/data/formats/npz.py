@@ -1,11 +1,11 @@
-"""Trials in plain ``.npz`` files: all of a :class:`Trials`, or a user's own X, y and sampling rate."""
+"""Trials in ``.npz`` files, written by this package or by ``numpy.savez``."""
 
 from __future__ import annotations
 
 import difflib
+import io
 import json
 import math
-import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +14,19 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt.data._reading import expect_expansion, expect_finite, expect_shape, in_words, require_file, size
+from gbwatt._io import write_atomically
+from gbwatt.data._reading import (
+    error_text,
+    expect_expansion,
+    expect_finite,
+    expect_shape,
+    in_words,
+    require_file,
+    size_text,
+)
 from gbwatt.data.formats.interchange import numbered, provenance, to_record
 from gbwatt.data.trials import Trials
-from gbwatt.errors import DataError, InputError, MismatchError, MissingFileError
+from gbwatt.errors import DataError, MismatchError, MissingFileError
 
 Array = NDArray[Any]
 
@@ -28,30 +37,44 @@ _FORM = "an .npz file with X (n, n_chans, n_times), y (n,) and sfreq"
 
 
 def write_npz(trials: Trials, file: str | Path) -> None:
-    """Write all of the trials into one file, which :func:`read_npz` gives back.
+    """Write trials, with all metadata, to a file for :func:`read_npz`; the file is replaced atomically.
 
-    The file is complete or not there: it is written under another name first.
+    Parameters
+    ----------
+    trials : Trials
+    file : path
+        In a folder that exists.
     """
     file = Path(file).expanduser()
     if not file.parent.is_dir():
-        raise MissingFileError(f"{file.parent} does not exist; make the folder before writing {file.name} into it.")
+        raise MissingFileError(f"the folder {file.parent} does not exist; create it to write {file.name}.")
     arrays: dict[str, Any] = {name: np.asarray(getattr(trials, name)) for name in _ARRAYS}
-    record = json.dumps(to_record(trials))
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}.unfinished")
-    try:
-        with unfinished.open("wb") as stream:
-            np.savez(stream, record=np.array(record), **arrays)
-        unfinished.replace(file)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    content = io.BytesIO()
+    np.savez(content, record=np.array(json.dumps(to_record(trials))), **arrays)
+    write_atomically(file, content.getvalue())
 
 
 def read_npz(file: str | Path) -> Trials:
-    """Trials of a file of :func:`write_npz` or of ``numpy.savez``.
+    """Read trials from a file of :func:`write_npz` or of ``numpy.savez``.
 
-    ``X`` (n, n_chans, n_times), ``y`` (n,) and ``sfreq`` in Hz must be there; ``ch_names``, ``class_names``, ``tmin``,
-    ``unit`` ("µV" if it is not), ``subject``, ``session``, ``run`` and ``group`` may be.  ``y`` has names of classes;
-    or places in ``class_names``; or, without these, whole numbers that become the names.
+    Parameters
+    ----------
+    file : path
+        File with the arrays ``X`` (n, n_chans, n_times), ``y`` (n,) and ``sfreq`` in Hz.  Optional arrays are
+        ``ch_names``, ``class_names``, ``tmin``, ``unit`` (default: "µV"), ``subject``, ``session``, ``run`` and
+        ``group``.  ``y`` contains class names, or indices into ``class_names``; without ``class_names``, whole numbers
+        become the names.
+
+    Returns
+    -------
+    Trials
+
+    Raises
+    ------
+    MissingFileError
+        If the file does not exist.
+    DataError
+        If it is damaged, or an array is missing or has a wrong shape.
 
     Examples
     --------
@@ -70,38 +93,37 @@ def read_npz(file: str | Path) -> Trials:
         return Trials(**{**_fields(content), **_labels(content), "X": content["X"], "ch_names": ch_names})
     except DataError:
         raise
-    except Exception as error:  # of a field, or whatever a damaged record leads to
-        what = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-        raise DataError(file, f"what does not make trials: {what}", _FORM) from error
+    except Exception as error:  # any kind is possible if the record is damaged
+        raise DataError(file, f"arrays that cannot be converted to trials: {error_text(error)}", _FORM) from error
 
 
 def _content(file: Path) -> dict[str, Array]:
-    """All arrays of the file that have a meaning here."""
+    """Return the known arrays of the file."""
     require_file(file, folders=True)
     try:
-        with file.open("rb") as stream:  # NumPy does not close what it cannot read
+        with file.open("rb") as stream:  # NumPy does not close files that it cannot read
             _expect_sizes(file, stream)
             archive = np.load(stream, allow_pickle=False)
-            if isinstance(archive, np.ndarray):  # of an .npy file
+            if isinstance(archive, np.ndarray):  # an .npy file
                 raise ValueError("one array without a name")
-            _expect_no_slip(file, archive.files)
+            _expect_no_misspelling(file, archive.files)
             _expect_names(file, archive.files)
             return {name: archive[name] for name in archive.files if name in _KNOWN}
     except DataError:
         raise
-    except Exception as error:  # zipfile, zlib and NumPy raise whatever a damaged file leads to
-        raise DataError(file, f"{size(file)} that NumPy cannot read ({error})", _FORM, _remedy(error)) from error
+    except Exception as error:  # zipfile, zlib and NumPy raise any kind of error
+        raise DataError(file, f"{size_text(file)} that NumPy cannot read ({error})", _FORM, _remedy(error)) from error
 
 
 def _expect_sizes(file: Path, stream: BinaryIO) -> None:
-    """Require arrays that are as large as the archive says, and in proportion to the file, before any is allocated."""
+    """Require arrays of the sizes in the archive and in proportion to the file, before any is allocated."""
     if not zipfile.is_zipfile(stream):
         stream.seek(0)
-        return  # NumPy says what it is
+        return  # NumPy explains what it is
     with zipfile.ZipFile(stream) as archive:
-        strange = [member.filename for member in archive.infolist() if not member.filename.endswith(".npy")]
-        if strange:
-            raise DataError(file, f"{strange[0]!r} in the archive", "arrays, whose names end with .npy")
+        others = [member.filename for member in archive.infolist() if not member.filename.endswith(".npy")]
+        if others:
+            raise DataError(file, f"{others[0]!r} in the archive", "only arrays, whose names end in .npy")
         members = [member for member in archive.infolist() if member.filename.removesuffix(".npy") in _KNOWN]
         expect_expansion(file, sum(member.file_size for member in members))
         for member in members:
@@ -113,39 +135,40 @@ def _expect_size(file: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) 
     with archive.open(member) as content:
         version = np.lib.format.read_magic(content)
         if version not in _HEADERS:
-            raise DataError(file, f"{member.filename} in version {version} of the format", "version (1, 0) or (2, 0)")
+            raise DataError(
+                file, f"{member.filename} in version {version} of the array format", "version (1, 0) or (2, 0)"
+            )
         shape, _, dtype = _HEADERS[version](content)
         n_bytes = math.prod(shape) * dtype.itemsize
         if not dtype.hasobject and n_bytes != member.file_size - content.tell():
             raise DataError(
                 file,
                 f"{member.filename} of {in_words(n_bytes)} by its shape {shape}, dtype {dtype}",
-                f"{in_words(member.file_size - content.tell())}, as the archive has it",
+                f"{in_words(member.file_size - content.tell())}, its size in the archive",
                 "Copy or write it again.",
             )
 
 
 def _remedy(error: Exception) -> str:
     if "pickle" in str(error).lower():
-        return "If it has arrays of objects, save them as numbers or text: np.array(labels, dtype=str)."
+        return "Save arrays of objects as numbers or text: np.array(labels, dtype=str)."
     return "Copy or write it again."
 
 
-def _expect_no_slip(file: Path, names: list[str]) -> None:
-    """Other arrays may be in the file, but not ones whose name is nearly one of ours."""
+def _expect_no_misspelling(file: Path, names: list[str]) -> None:
+    """Refuse unknown arrays whose name resembles a known one that is missing."""
     for name in names:
         close = difflib.get_close_matches(name.lower(), [n.lower() for n in _KNOWN if len(n) > 1], n=1, cutoff=0.75)
         if name not in _KNOWN and close and close[0] not in names:
-            raise DataError(file, f"an array {name!r}", f"{close[0]!r}, if that is what it is", "Give it another name.")
+            raise DataError(file, f"an array {name!r}", f"{close[0]!r}, if that is meant", "Rename it.")
 
 
 def _expect_names(file: Path, names: list[str]) -> None:
-    needed = _ARRAYS if "record" in names else ("X", "y", "sfreq")  # files of our own have all
+    needed = _ARRAYS if "record" in names else ("X", "y", "sfreq")  # files of write_npz have all
     missing = [name for name in needed if name not in names]
     if missing:
-        there = ", ".join(names) or "none"
-        how = "np.savez(file, X=X, y=y, sfreq=250.0)"
-        raise DataError(file, f"the arrays {there}", f"also {', '.join(missing)}", f"Add what is missing: {how}.")
+        remedy = "Add the missing arrays: np.savez(file, X=X, y=y, sfreq=250.0)."
+        raise DataError(file, f"the arrays {', '.join(names) or 'none'}", f"also {', '.join(missing)}", remedy)
 
 
 def _ch_names(file: Path, content: Mapping[str, Array]) -> tuple[str, ...]:
@@ -157,16 +180,16 @@ def _ch_names(file: Path, content: Mapping[str, Array]) -> tuple[str, ...]:
 
 
 def _fields(content: Mapping[str, Array]) -> dict[str, Any]:
-    found: dict[str, Any] = {name: content[name] for name in ("subject", "session", "run", "group") if name in content}
-    found |= {name: content[name].item() for name in ("sfreq", "tmin", "unit") if name in content}
-    return {**found, **(provenance(json.loads(str(content["record"].item()))) if "record" in content else {})}
+    fields: dict[str, Any] = {name: content[name] for name in ("subject", "session", "run", "group") if name in content}
+    fields |= {name: content[name].item() for name in ("sfreq", "tmin", "unit") if name in content}
+    return {**fields, **(provenance(json.loads(str(content["record"].item()))) if "record" in content else {})}
 
 
 def _labels(content: Mapping[str, Array]) -> dict[str, Any]:
-    """Names of the classes and numbers (n,), of labels in any of the three forms."""
+    """Return class names and class numbers (n,) of labels in any of the three forms."""
     y = content["y"].ravel() if content["y"].shape[1:] == (1,) else content["y"]
     names = tuple(content["class_names"].astype(str).tolist()) if "class_names" in content else None
-    if y.dtype.kind == "f":  # as MATLAB has them
+    if y.dtype.kind == "f":  # as in MATLAB
         y = _whole(y)
     if y.dtype.kind in "iu" and names is None:
         values, codes = np.unique(y, return_inverse=True)  # sorted as numbers, not as text
@@ -176,7 +199,7 @@ def _labels(content: Mapping[str, Array]) -> dict[str, Any]:
 
 
 def _whole(y: Array) -> Array:
-    odd = y[y != np.round(y)]
-    if odd.size:
-        raise MismatchError(f"'y' has {odd[0]}; classes are whole numbers or names.")
+    fractions = y[y != np.round(y)]
+    if fractions.size:
+        raise MismatchError(f"'y' contains {fractions[0]}; classes are whole numbers or names.")
     return y.astype(np.int64)

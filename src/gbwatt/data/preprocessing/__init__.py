@@ -1,4 +1,4 @@
-"""Preprocessing as explicit steps, each a frozen record of what it does, the same offline and online."""
+"""Preprocessing as a sequence of explicit steps that give the same result offline and online."""
 
 from __future__ import annotations
 
@@ -34,10 +34,15 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, init=False)
 class Preprocessing:
-    """Steps, one after the other.
+    """A sequence of preprocessing steps.
 
-    Trials go through the call, which writes the steps into their history; windows of a running recording, one or a
-    batch of them, go through :meth:`transform` and come out with the same numbers.
+    Call it with :class:`Trials`, to whose history the steps are added.  :meth:`transform` gives the same numbers for
+    arrays, such as windows of a running recording.
+
+    Parameters
+    ----------
+    *steps : Step
+        Steps in the order of their application.
 
     Examples
     --------
@@ -57,38 +62,63 @@ class Preprocessing:
         for place, step in enumerate(steps):
             if not isinstance(step, Step):
                 raise MismatchError(
-                    f"steps[{place}] is a {type(step).__name__}; steps are wanted, one argument each: "
+                    f"steps[{place}] is a {type(step).__name__}; each argument must be a step: "
                     "Preprocessing(BandPass(4, 38), Resample(125))."
                 )
         object.__setattr__(self, "steps", steps)
 
     def fit(self, trials: Trials) -> Self:
-        """The same steps, each with what it learns from these trials as those before it have made them."""
+        """Fit the steps that learn from training data, each on the output of those before it.
+
+        Parameters
+        ----------
+        trials : Trials
+            Training data.
+
+        Returns
+        -------
+        Preprocessing
+            A fitted copy.
+        """
         learning = [place for place, step in enumerate(self.steps) if type(step).fit is not Step.fit]
         done: list[Step] = []
         for place, step in enumerate(self.steps):
             done.append(step.fit(trials))
-            if learning and place < learning[-1]:  # nobody looks at the trials after that
+            if learning and place < learning[-1]:  # later steps need no trials
                 trials = Preprocessing(done[-1])(trials)
         return type(self)(*done)
 
     @property
     def fitted(self) -> bool:
-        """Whether all that is learnt from training data is known."""
+        """Whether all steps that learn from training data are fitted."""
         return all(step.fitted for step in self.steps)
 
     def __call__(self, trials: Trials) -> Trials:
-        """The trials after all steps, with the steps added to their history."""
+        """Apply the steps to trials, and add them to their history."""
         if not isinstance(trials, Trials):
             raise MismatchError(
-                f"steps are called with Trials, not a {type(trials).__name__}; for arrays there is transform(x, frame)."
+                f"trials is a {type(trials).__name__}; Trials are needed. For arrays use transform(x, frame)."
             )
         x, frame = self.transform(trials.X, trials.frame)
         return trials.replace(X=x, **vars(frame), steps=(*trials.steps, *self.records()))
 
     def transform(self, x: Any, frame: Frame) -> tuple[Array, Frame]:
-        """Samples (..., n_chans, n_times) after all steps, in float32, and what their axes mean."""
-        x = samples(x, frame).copy()  # a window may be overwritten by the next one
+        """Apply the steps to an array.
+
+        Parameters
+        ----------
+        x : array (..., n_chans, n_times)
+        frame : Frame
+            Channels, sampling rate, start and unit of ``x``, such as ``trials.frame``.
+
+        Returns
+        -------
+        array (..., n_chans, n_times)
+            New samples in float32.
+        Frame
+            Their channels, sampling rate, start and unit.
+        """
+        x = samples(x, frame).copy()  # the caller may overwrite the window with the next one
         for step in self.steps:
             x, frame = step.transform(x, frame)
         return x, frame
@@ -103,14 +133,27 @@ class Preprocessing:
     # ---- records
 
     def records(self) -> list[dict[str, Any]]:
-        """The steps in a form that JSON keeps as it is."""
+        """Return the steps as a list of dicts for JSON."""
         return [step.record() for step in self.steps]
 
     @classmethod
     def from_records(cls, records: Iterable[Mapping[str, Any]]) -> Self:
-        """The steps of :meth:`records` or of :attr:`Trials.steps`, also after JSON.
+        """Create the steps from :meth:`records` or :attr:`Trials.steps`, also after JSON.
 
-        Fields that have a default may be left out.  All that is wrong is reported at once.
+        Fields with a default may be omitted.  All errors are reported together.
+
+        Parameters
+        ----------
+        records : iterable of mappings
+
+        Returns
+        -------
+        Preprocessing
+
+        Raises
+        ------
+        ParameterError
+            If a step or a field is unknown, missing or invalid.
         """
         steps, problems = [], []
         for place, record in enumerate(records):
@@ -125,8 +168,8 @@ class Preprocessing:
 
 def _step(record: Any) -> Step:
     if not isinstance(record, Mapping) or "step" not in record:
-        raise ParameterError(f"{record!r} is no step; {{'step': 'crop', 'tmin': 0, 'tmax': 1}} would be one.")
-    kinds = {kind.name: kind for kind in Step.__subclasses__()}  # also those that a user has defined
+        raise ParameterError(f"{record!r} is not a step; an example is {{'step': 'crop', 'tmin': 0, 'tmax': 1}}.")
+    kinds = {kind.name: kind for kind in Step.__subclasses__()}  # includes user-defined steps
     check_one_of("step", record["step"], tuple(kinds))
     kind = kinds[record["step"]]
     values = {str(name): value for name, value in record.items() if name != "step"}

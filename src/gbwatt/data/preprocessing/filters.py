@@ -1,4 +1,4 @@
-"""Steps that filter along time: band-pass, notch, resampling, running standardisation; and the filters themselves."""
+"""Steps that filter along time: band-pass, notch, resampling and running standardisation."""
 
 from __future__ import annotations
 
@@ -20,16 +20,23 @@ from gbwatt.errors import ParameterError, ShapeError
 
 Array = NDArray[Any]
 
-#: Zero crossings of the resampling filter on either side, and its Kaiser window: ripple and aliases of about 1e-4.
+#: Zero crossings of the resampling filter on each side, and beta of its Kaiser window: ripple and aliases of 1e-4.
 CROSSINGS, KAISER = 16, 8.0
 
 
 @dataclass(frozen=True)
 class BandPass(Step):
-    """Butterworth filter, forwards and backwards so that nothing is delayed.
+    """Zero-phase Butterworth filter, applied forwards and backwards.
 
-    Both passes together let half the amplitude through at ``low`` and ``high``, in Hz; either may be None.  Where a
-    trial ends the filter has to guess: cut trials with a margin of about ``2 / low`` seconds, and crop afterwards.
+    The filter needs samples beyond both ends of a window: cut trials with a margin of about ``2 / low`` seconds, and
+    crop them afterwards.
+
+    Parameters
+    ----------
+    low, high : float or None
+        Edges in Hz, where half the amplitude passes; None for a low-pass or a high-pass.
+    order : int
+        Order of the filter for each direction.
     """
 
     low: float | None
@@ -39,7 +46,7 @@ class BandPass(Step):
 
     def __post_init__(self) -> None:
         if self.low is None and self.high is None:
-            raise ParameterError("low and high are both None; a band-pass needs one of them at least.")
+            raise ParameterError("low and high are both None; at least one is needed.")
         edges = {key: positive(key, edge) for key in ("low", "high") if (edge := getattr(self, key)) is not None}
         if len(edges) == 2 and edges["low"] >= edges["high"]:
             raise ParameterError(f"low={self.low} must be below high={self.high}, in Hz.")
@@ -62,9 +69,14 @@ class BandPass(Step):
 
 @dataclass(frozen=True)
 class Notch(Step):
-    """One frequency in Hz, or several, taken out, forwards and backwards.
+    """Zero-phase notch filter.
 
-    Outside a range ``width`` Hz wide about each, more than half of the amplitude passes.
+    Parameters
+    ----------
+    freq : float or tuple of float
+        Frequencies to remove in Hz.
+    width : float
+        Width of each stop band in Hz; outside, more than half of the amplitude passes.
     """
 
     freq: float | tuple[float, ...]
@@ -72,8 +84,8 @@ class Notch(Step):
     name: ClassVar[str] = "notch"
 
     def __post_init__(self) -> None:
-        given = self.freq if isinstance(self.freq, Sequence) else (self.freq,)
-        freqs, width = tuple(positive("freq", freq) for freq in given), positive("width", self.width)
+        several = self.freq if isinstance(self.freq, Sequence) else (self.freq,)
+        freqs, width = tuple(positive("freq", freq) for freq in several), positive("width", self.width)
         if not freqs or min(freqs) <= width / 2:
             raise ParameterError(
                 f"freq={self.freq} must be one or more frequencies above width / 2 = {width / 2:g} Hz."
@@ -82,7 +94,7 @@ class Notch(Step):
 
     @property
     def freqs(self) -> tuple[float, ...]:
-        """The frequencies, also if there is one."""
+        """The frequencies as a tuple."""
         return self.freq if isinstance(self.freq, tuple) else (self.freq,)
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
@@ -96,10 +108,14 @@ class Notch(Step):
 
 @dataclass(frozen=True)
 class Resample(Step):
-    """Another sampling rate in Hz, with what it cannot hold filtered out before; the first sample keeps its time.
+    """Resample with an anti-aliasing filter; the first sample keeps its time.
 
-    A trial of ``n`` samples has ``round(n * new / old)`` afterwards.  The rates must be in a ratio of whole numbers up
-    to 1000.
+    A trial of ``n`` samples has ``round(n * new / old)`` afterwards.
+
+    Parameters
+    ----------
+    sfreq : float
+        New sampling rate in Hz.  Its ratio to the old rate must be one of whole numbers up to 1000.
     """
 
     sfreq: float
@@ -114,7 +130,7 @@ class Resample(Step):
         if not round(x.shape[-1] * ratio):
             raise ShapeError(
                 f"{x.shape[-1]} samples at {frame.sfreq:g} Hz are less than one at {self.sfreq:g} Hz; "
-                "take longer windows."
+                "use longer windows."
             )
         return (x, after) if ratio == 1 else (resample(x, ratio.numerator, ratio.denominator), after)
 
@@ -123,7 +139,7 @@ class Resample(Step):
         if near.numerator not in range(1, 1001) or abs(float(near) * sfreq / self.sfreq - 1) > 1e-9:
             raise ParameterError(
                 f"sfreq={self.sfreq:.12g} and the {sfreq:.12g} Hz of the samples are not in a ratio of whole numbers "
-                f"up to 1000; take {float(near) * sfreq or sfreq / 1000:.12g} Hz, for instance."
+                f"up to 1000; use {float(near) * sfreq or sfreq / 1000:.12g} Hz, for example."
             )
         return near
 
@@ -133,14 +149,20 @@ class Resample(Step):
 
 @dataclass(frozen=True)
 class ExponentialStandardise(Step):
-    """Each channel less its running mean, over its running standard deviation, in each trial by itself.
+    """Subtract the running mean of each channel and divide by its running standard deviation, within each trial.
 
-    Both are exponential means of the samples so far: ``decay`` is the weight of the newest sample.  By default they
-    begin with the first sample, all weights being divided by their sum, so that a result depends on no later sample;
-    the first one is zero.  With ``start``, they begin with the mean and variance of the first ``start`` seconds:
-    steadier, but these seconds then see one another.
+    By default the running averages start at the first sample, with normalised weights, and are causal: the result does
+    not depend on later samples, and the first one is zero.
 
-    Deviations below ``eps``, in the unit of the samples, count as ``eps``; a flat channel gives zeros.
+    Parameters
+    ----------
+    decay : float
+        Weight of the newest sample in the exponential averages, between 0 and 1.
+    eps : float
+        Lower bound of the standard deviation, in the unit of the samples.  Flat channels give zeros.
+    start : float
+        If positive, start from the mean and variance of the first ``start`` seconds, which is more stable but not
+        causal within these seconds.
     """
 
     decay: float = 1e-3
@@ -158,7 +180,7 @@ class ExponentialStandardise(Step):
         n_start, n_times = round(self.start * frame.sfreq), x.shape[-1]
         if self.start and not 1 <= n_start <= n_times:
             raise ParameterError(
-                f"start={self.start:g} s are {n_start} samples at {frame.sfreq:g} Hz; 1 to {n_times} are possible."
+                f"start={self.start:g} s are {n_start} samples at {frame.sfreq:g} Hz; 1 to {n_times} are allowed."
             )
         return running_standard(x, self.decay, self.eps, n_start), replace(frame, unit="a.u.")
 
@@ -179,7 +201,7 @@ def _below_nyquist(name: str, freq: float, frame: Frame) -> None:
 
 @lru_cache(maxsize=32)
 def butterworth(low: float | None, high: float | None, order: int, sfreq: float) -> Array:
-    """Second-order sections (n, 6) of a band-pass, high-pass (``high`` None) or low-pass (``low`` None)."""
+    """Return second-order sections (n, 6) of a band-pass, high-pass (``high`` None) or low-pass (``low`` None)."""
     edges = [edge for edge in (low, high) if edge is not None]
     kind = "bandpass" if len(edges) == 2 else "highpass" if high is None else "lowpass"
     sections: Array = scipy.signal.butter(order, edges if len(edges) == 2 else edges[0], kind, fs=sfreq, output="sos")
@@ -188,25 +210,25 @@ def butterworth(low: float | None, high: float | None, order: int, sfreq: float)
 
 @lru_cache(maxsize=32)
 def notches(freqs: tuple[float, ...], width: float, sfreq: float) -> Array:
-    """Second-order sections (n, 6), each a notch that is ``width`` Hz wide where half the power passes."""
+    """Return second-order sections (n, 6) of notches that are ``width`` Hz wide at half power."""
     return np.array([np.concatenate(scipy.signal.iirnotch(freq, freq / width, fs=sfreq)) for freq in freqs])
 
 
 def zero_phase(x: Array, sections: Array, padding: int) -> Array:
-    """Samples (..., n_chans, n_times) filtered forwards and backwards.
+    """Filter samples (..., n_chans, n_times) forwards and backwards.
 
-    Beyond either end they are continued by ``padding`` samples turned about the last one, by fewer where the window is
-    shorter, but by three times the length of the filter's recursion at least.
+    Both ends are extended by an odd reflection of ``padding`` samples, or fewer in a shorter window, but at least three
+    times the length of the filter's recursion.
     """
     n_times, least = x.shape[-1], 3 * (2 * len(sections) + 1)
     if n_times <= least:
         raise ShapeError(
-            f"windows of {n_times} samples are too short for this filter, which needs {least + 1} at least: "
-            "take longer windows or a lower order, or filter before cutting."
+            f"windows of {n_times} samples are too short for this filter, which needs at least {least + 1}: "
+            "use longer windows or a lower order, or filter before cutting."
         )
     length = min(max(padding, least), n_times - 1)
     filtered = np.empty_like(x)
-    for place in np.ndindex(x.shape[:-2]):  # a trial fits into the cache: twice as fast as all at once
+    for place in np.ndindex(x.shape[:-2]):  # twice as fast as all trials at once, because a trial fits into the cache
         filtered[place] = scipy.signal.sosfiltfilt(sections, x[place], padlen=length)
     return filtered
 
@@ -215,20 +237,19 @@ def zero_phase(x: Array, sections: Array, padding: int) -> Array:
 def _interpolator(up: int, down: int) -> Array:
     slower = max(up, down)
     taps: Array = scipy.signal.firwin(2 * CROSSINGS * slower + 1, 1 / slower, window=("kaiser", KAISER))
-    for phase in range(up):  # each output sample is a weighted mean of input samples: a constant stays a constant
+    for phase in range(up):  # normalise the weights of each output sample, so that constants are preserved
         taps[phase::up] /= up * taps[phase::up].sum()
     return taps
 
 
 def resample(x: Array, up: int, down: int) -> Array:
-    """Samples at ``up / down`` times the rate, the first at the same time; (..., round(n_times * up / down)).
+    """Resample (..., n_times) to ``up / down`` times the rate: (..., round(n_times * up / down)).
 
-    A linear-phase filter cuts off at the lower of the two Nyquist frequencies (half the amplitude there, one in ten
-    thousand a sixth above).  Ends are continued by the samples turned about the last one, so that neither an offset nor
-    a drift rings.
+    The cut-off of the linear-phase filter is the lower of the two Nyquist frequencies, where half the amplitude passes;
+    a sixth above, it is 1e-4.  Both ends are extended by an odd reflection, so that offsets and drifts do not ring.
     """
     n_times = round(x.shape[-1] * up / down)
-    if x.shape[-1] == 1:  # nothing to turn about it: SciPy's compiled code would divide by zero, and end the process
+    if x.shape[-1] == 1:  # without a reflection, SciPy's compiled code would divide by zero and abort the process
         return np.repeat(x, n_times, axis=-1)
     taps = _interpolator(up, down)
     longer: Array = scipy.signal.resample_poly(x, up, down, axis=-1, window=taps, padtype="antireflect")
@@ -236,10 +257,10 @@ def resample(x: Array, up: int, down: int) -> Array:
 
 
 def running_standard(x: Array, decay: float, eps: float, n_start: int = 0) -> Array:
-    """Samples less their running mean, over the running standard deviation, of which ``eps`` is the least value.
+    """Subtract the running mean and divide by the running standard deviation, which is at least ``eps``.
 
-    The running values start from the mean and variance of the first ``n_start`` samples; without these, they are means
-    of all samples so far, with weights that fall off by ``1 - decay`` from sample to sample.
+    The running values start from the mean and variance of the first ``n_start`` samples.  With ``n_start=0``, they are
+    weighted means of all samples so far, with weights that decrease by ``1 - decay`` from sample to sample.
     """
     block = x[..., :n_start]
     mean, variance = (block.mean(-1, keepdims=True), block.var(-1, keepdims=True)) if n_start else (None, None)
@@ -248,10 +269,10 @@ def running_standard(x: Array, decay: float, eps: float, n_start: int = 0) -> Ar
 
 
 def running_mean(x: Array, decay: float, start: Array | None = None) -> Array:
-    """The recursion m[t] = (1 - decay) m[t - 1] + decay x[t] from m[-1] = ``start``.
+    """Compute the recursion m[t] = (1 - decay) m[t - 1] + decay x[t] from m[-1] = ``start``.
 
-    Without ``start`` the recursion begins at nothing, and is divided by the sum of its weights.
+    Without ``start``, the recursion starts at zero and is divided by the sum of its weights.
     """
-    log_left = math.log1p(-decay) * np.arange(1, x.shape[-1] + 1)  # of the weight that the start still has
+    log_left = math.log1p(-decay) * np.arange(1, x.shape[-1] + 1)  # log weight of the start
     recursion: Array = scipy.signal.lfilter([decay], [1.0, decay - 1.0], x)
     return recursion / -np.expm1(log_left) if start is None else recursion + np.exp(log_left) * start

@@ -1,4 +1,4 @@
-"""Steps of preprocessing: each a frozen record of what it does to samples, the same offline and online."""
+"""The base class of preprocessing steps, and steps on channels, time windows and scales."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ Array = NDArray[Any]
 
 
 class Step(ABC):
-    """One thing done to samples (..., n_chans, n_times), each trial by itself.
+    """A preprocessing step of samples (..., n_chans, n_times), applied to each trial separately.
 
-    Subclasses are frozen dataclasses whose fields are all that the result depends on; they say what they do in
-    ``_apply``, in float64.  Samples are rounded to float32 before and after, as :class:`~gbwatt.data.trials.Trials`
-    keeps them, so that the same steps give the same numbers for a window and for a container, together and one by one.
+    Subclasses are frozen dataclasses whose fields determine the result, and implement ``_apply`` in float64.  Samples
+    are rounded to float32 before and after each step, as :class:`~gbwatt.data.trials.Trials` stores them, so that the
+    result is the same for arrays and trials, and for all steps together and one by one.
     """
 
     name: ClassVar[str]
 
     def transform(self, x: Any, frame: Frame) -> tuple[Array, Frame]:
-        """New samples in float32, and what their axes mean."""
+        """Return new samples in float32, and their frame."""
         before = samples(x, frame)
-        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at below
+        with np.errstate(over="ignore", invalid="ignore"):  # the result is checked below
             after, meaning = self._apply(before.astype(np.float64), frame)
             result = np.ascontiguousarray(after, dtype=np.float32)
         self._require_finite(result, before, meaning)
@@ -43,16 +43,16 @@ class Step(ABC):
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]: ...
 
     def fit(self, trials: Trials) -> Self:
-        """The step with what it learns from training data; most learn nothing."""
+        """Return the step fitted to training data; most steps have nothing to fit."""
         return self
 
     @property
     def fitted(self) -> bool:
-        """Whether all that is learnt from training data is known."""
+        """Whether the step is fitted, or has nothing to fit."""
         return True
 
     def record(self) -> dict[str, Any]:
-        """The step in a form that JSON keeps as it is."""
+        """Return the step as a dict for JSON."""
         values = asdict(self)  # type: ignore[call-overload]
         return {"step": self.name, **{key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}}
 
@@ -60,7 +60,7 @@ class Step(ABC):
     def __str__(self) -> str: ...
 
     def _set(self, **values: Any) -> None:
-        """Fields in the types that they are said to have; for ``__post_init__`` only."""
+        """Set fields to values of the declared type; for ``__post_init__`` only."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -69,21 +69,21 @@ class Step(ABC):
         if bad.any():
             *trial, channel = (int(i) for i in np.argwhere(bad)[0])
             where = f"channel {frame.ch_names[channel]}" + (f" of trial {', '.join(map(str, trial))}" if trial else "")
-            why = "they are too large" if np.isfinite(before).all() else "there are such samples before this step"
+            why = "the samples are too large" if np.isfinite(before).all() else "its input has such samples"
             raise NotFiniteError(
                 f"{self}: the result has NaN or infinite samples, first in {where}; {why}. Drop or repair them."
             )
 
 
 def samples(x: Any, frame: Frame) -> Array:
-    """Samples (..., n_chans, n_times) in float32, as many channels as the frame has names for."""
-    found = np.asarray(x)
-    if found.dtype.kind not in "fiu":
-        raise MismatchError(f"'x' has dtype {found.dtype}; real numbers are needed.")
-    if found.ndim < 2 or found.shape[-2] != len(frame.ch_names) or not found.shape[-1]:
-        raise ShapeError(f"'x' {found.shape} is not (..., {len(frame.ch_names)} channels, samples).")
+    """Return samples (..., n_chans, n_times) in float32; require the number of channels of the frame."""
+    array = np.asarray(x)
+    if array.dtype.kind not in "fiu":
+        raise MismatchError(f"'x' has dtype {array.dtype}; real numbers are needed.")
+    if array.ndim < 2 or array.shape[-2] != len(frame.ch_names) or not array.shape[-1]:
+        raise ShapeError(f"'x' {array.shape} is not (..., {len(frame.ch_names)} channels, samples).")
     with np.errstate(over="ignore"):
-        return np.ascontiguousarray(found, dtype=np.float32)
+        return np.ascontiguousarray(array, dtype=np.float32)
 
 
 # ---- channels and times
@@ -91,9 +91,14 @@ def samples(x: Any, frame: Frame) -> Array:
 
 @dataclass(frozen=True)
 class Reference(Step):
-    """The mean of some channels subtracted from all; of all channels, the common average, if none is named.
+    """Subtract the mean of the reference channels, or of all channels (common average), from all channels.
 
-    The reference channels stay.  Afterwards the samples have one dimension less, and covariances are singular.
+    The reference channels are kept.  The rank of the samples decreases by one, so that covariances become singular.
+
+    Parameters
+    ----------
+    channels : tuple of str
+        Reference channels; empty for the common average.
     """
 
     channels: tuple[str, ...] = ()
@@ -105,7 +110,7 @@ class Reference(Step):
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
         places = _places(self.channels or frame.ch_names, frame)
         total: Array = np.zeros(())
-        for place in places:  # in this order, whatever the layout in memory
+        for place in places:  # in this order, independent of the memory layout
             total = total + x[..., place, :]
         return x - (total / len(places))[..., None, :], frame
 
@@ -115,7 +120,13 @@ class Reference(Step):
 
 @dataclass(frozen=True)
 class Pick(Step):
-    """Some channels, in the order and spelling given; upper and lower case are not distinguished."""
+    """Select channels; upper and lower case are not distinguished.
+
+    Parameters
+    ----------
+    channels : tuple of str
+        Channels in the new order and spelling.
+    """
 
     channels: tuple[str, ...]
     name: ClassVar[str] = "pick"
@@ -123,7 +134,7 @@ class Pick(Step):
     def __post_init__(self) -> None:
         self._set(channels=_names(self.channels))
         if not self.channels:
-            raise ParameterError("channels=() is empty; name one channel at least.")
+            raise ParameterError("channels=() is empty; at least one channel is needed.")
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
         return x[..., _places(self.channels, frame), :], replace(frame, ch_names=self.channels)
@@ -134,9 +145,14 @@ class Pick(Step):
 
 @dataclass(frozen=True)
 class Crop(Step):
-    """The samples from ``tmin`` to ``tmax``, in seconds after the event; the end is not included.
+    """Crop trials to a time window.
 
     The window begins at the sample nearest to ``tmin`` and has ``round((tmax - tmin) * sfreq)`` samples.
+
+    Parameters
+    ----------
+    tmin, tmax : float
+        Start and end in seconds after the event; the end is not included.
     """
 
     tmin: float
@@ -157,7 +173,7 @@ class Crop(Step):
             end = frame.tmin + x.shape[-1] / frame.sfreq
             raise ParameterError(
                 f"tmin={self.tmin:g}, tmax={self.tmax:g}: the trial has samples from {frame.tmin:g} to {end:g} s "
-                f"({x.shape[-1]} at {frame.sfreq:g} Hz); ask for a part of these, one sample at least."
+                f"({x.shape[-1]} at {frame.sfreq:g} Hz); the window must lie within and have at least one sample."
             )
         first = frame.tmin + start / frame.sfreq
         exact = abs(first - self.tmin) < 1e-9  # 0.6, not 0.6000000000000001
@@ -172,7 +188,12 @@ class Crop(Step):
 
 @dataclass(frozen=True)
 class Convert(Step):
-    """Another unit of voltage: V, mV, µV or nV."""
+    """Convert samples to another unit of voltage.
+
+    Parameters
+    ----------
+    unit : "V", "mV", "µV" or "nV"
+    """
 
     unit: str
     name: ClassVar[str] = "convert"
@@ -183,7 +204,7 @@ class Convert(Step):
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
         if frame.unit not in UNITS:
             raise ParameterError(
-                f"unit={self.unit!r}: the samples are in {frame.unit!r}, which is no voltage; convert before "
+                f"unit={self.unit!r}: the samples are in {frame.unit!r}, which is not a voltage; convert before "
                 "standardising."
             )
         return x * (UNITS[frame.unit] / UNITS[self.unit]), replace(frame, unit=self.unit)
@@ -194,10 +215,14 @@ class Convert(Step):
 
 @dataclass(frozen=True)
 class Standardise(Step):
-    """Each channel less its mean, over its standard deviation, both of the training data.
+    """Subtract the mean of each channel and divide by its standard deviation, both of the training data.
 
-    :meth:`fit` gives the step with ``mean`` and ``scale``, one value a channel.  A channel that is flat in the training
-    data, to the precision of float32, has no scale: it is centred only (``scale`` 1).
+    Channels that are flat in the training data, to the precision of float32, are only centred (scale 1).
+
+    Parameters
+    ----------
+    mean, scale : tuples of float, optional
+        One value per channel.  :meth:`fit` computes them.
     """
 
     mean: tuple[float, ...] | None = None
@@ -210,15 +235,15 @@ class Standardise(Step):
         mean, scale = (_numbers(name, getattr(self, name)) for name in ("mean", "scale"))
         if len(mean) != len(scale) or not mean or min(scale) <= 0:
             raise ParameterError(
-                f"mean has {len(mean)} values and scale {len(scale)}; both need one for each channel, and scale "
-                "positive ones."
+                f"mean has {len(mean)} values and scale {len(scale)}; both need one per channel, and scale must be "
+                "positive."
             )
         self._set(mean=mean, scale=scale)
 
     def fit(self, trials: Trials) -> Self:
-        """The step with mean and standard deviation of each channel, over trials and time."""
+        """Compute mean and standard deviation of each channel over trials and time."""
         if not len(trials):
-            raise ParameterError("there are no trials to standardise by.")
+            raise ParameterError("there are no trials to fit Standardise to.")
         x = trials.X.astype(np.float64)
         mean, scale = x.mean(axis=(0, 2)), x.std(axis=(0, 2))
         flat = scale <= np.finfo(np.float32).eps * np.abs(mean)
@@ -232,7 +257,7 @@ class Standardise(Step):
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
         if self.mean is None:
             raise ParameterError(
-                "Standardise has not seen training data; use fit(trials), of the step or of the Preprocessing it is in."
+                "Standardise is not fitted; call fit(trials) of the step or of the Preprocessing that contains it."
             )
         if len(self.mean) != len(frame.ch_names):
             raise ShapeError(
@@ -247,10 +272,17 @@ class Standardise(Step):
 
 @dataclass(frozen=True)
 class Noise(Step):
-    """White Gaussian noise of a variance, in the unit of the samples squared, to see what a decoder can bear.
+    """Add white Gaussian noise, to test the robustness of decoders.
 
-    Each trial has a generator of its own, which its samples and ``seed`` start: a trial gets the same noise wherever it
-    stands, and different trials get different noise, also those of two parts that are made noisy one after the other.
+    The random generator of a trial is seeded by ``seed`` and the samples of the trial.  A trial gets the same noise at
+    any position, and different trials get different noise.
+
+    Parameters
+    ----------
+    variance : float
+        Variance in the squared unit of the samples.
+    seed : int
+        Random seed.
     """
 
     variance: float
@@ -272,11 +304,11 @@ class Noise(Step):
         return f"add white noise of variance {self.variance:g} (seed {self.seed})"
 
 
-# ---- checks of arguments
+# ---- argument checks
 
 
 def positive(name: str, value: Any) -> float:
-    """A positive number as float."""
+    """Return a positive number as float."""
     check_number(name, value)
     if value <= 0:
         raise ParameterError(f"{name}={value} must be positive.")
@@ -284,7 +316,7 @@ def positive(name: str, value: Any) -> float:
 
 
 def not_negative(name: str, value: Any) -> float:
-    """A number that is not negative as float."""
+    """Return a non-negative number as float."""
     check_number(name, value)
     if value < 0:
         raise ParameterError(f"{name}={value} must not be negative.")
@@ -293,7 +325,7 @@ def not_negative(name: str, value: Any) -> float:
 
 def _numbers(name: str, values: Any) -> tuple[float, ...]:
     if values is None or isinstance(values, str | Real):
-        raise ParameterError(f"{name}={values!r} must be a sequence of numbers; mean and scale go together.")
+        raise ParameterError(f"{name}={values!r} must be a sequence of numbers; mean and scale are both needed.")
     for value in values:
         check_number(name, value)
     return tuple(float(value) for value in values)
@@ -302,22 +334,22 @@ def _numbers(name: str, values: Any) -> tuple[float, ...]:
 def _names(channels: Any) -> tuple[str, ...]:
     several = isinstance(channels, Iterable) and not isinstance(channels, str)
     if not several or not all(isinstance(name, str) for name in channels):
-        raise ParameterError(f"channels={channels!r} must be a sequence of names, ['Cz'] for instance.")
+        raise ParameterError(f"channels={channels!r} must be a sequence of names, such as ['Cz'].")
     counts = Counter(name.casefold() for name in channels)
     repeated = [name for name in channels if counts[name.casefold()] > 1]
     if repeated:
-        raise ParameterError(f"channels={list(channels)} has {repeated[0]!r} twice (in any case of letters).")
+        raise ParameterError(f"channels={list(channels)} contains {repeated[0]!r} twice (ignoring case).")
     return tuple(str(name) for name in channels)
 
 
 def _places(channels: Sequence[str], frame: Frame) -> list[int]:
-    """Numbers of channels by name: as spelt, else in any case of letters."""
+    """Return the indices of channels: of exact names, or else of names that differ in case."""
     numbers = {name.casefold(): place for place, name in enumerate(frame.ch_names)}
     numbers |= {name: place for place, name in enumerate(frame.ch_names)}
     missing = [name for name in channels if name not in numbers and name.casefold() not in numbers]
     if missing:
         raise ParameterError(
-            f"channels: there is no {', '.join(missing)} among the {len(frame.ch_names)}: {', '.join(frame.ch_names)}."
+            f"channels: {', '.join(missing)} not found among the {len(frame.ch_names)}: {', '.join(frame.ch_names)}."
         )
     return [numbers[name] if name in numbers else numbers[name.casefold()] for name in channels]
 

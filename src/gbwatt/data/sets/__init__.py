@@ -1,1 +1,1 @@
-"""The data sets, a module each: readers of their files, and the entry for the catalogue at the end."""
+"""Readers of the data sets, one module each, which defines its ``DATASET``."""

@@ -1,8 +1,8 @@
 """BCI Competition IV, data set 2a: imagined movements of left hand, right hand, feet and tongue.
 
-Nine subjects, each on two days, "T" and "E", of six runs with 48 trials; 22 EEG electrodes, 250 Hz.  The cue comes two
-seconds after the beginning of a trial and imagery lasts until four seconds after the cue.  Trials that the organisers
-marked as artefacts are kept: the paper, too, has 288 a day.
+Nine subjects with two sessions each, "T" and "E", on different days; six runs of 48 trials per session; 22 EEG
+electrodes, 250 Hz.  The cue appears two seconds after the beginning of a trial, and imagery ends four seconds after the
+cue.  Trials that the organisers marked as artefacts are kept: the paper also uses all 288 trials of a session.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt.data._reading import cut, expect_finite, expect_labels, expect_shape, opening
-from gbwatt.data.datasets import Dataset, Source
+from gbwatt.data.datasets import Dataset, DatasetSource
+from gbwatt.data.formats.headers import check_signals
 from gbwatt.data.formats.matlab import read_mat
 from gbwatt.data.formats.moabb import open_dataset, stimuli
-from gbwatt.data.formats.recordings import check_signals, inspect
+from gbwatt.data.formats.recordings import inspect
 from gbwatt.data.preprocessing import BandPass, Crop, Preprocessing, Resample
 from gbwatt.data.splits import HeldOutSession
 from gbwatt.data.trials import Trials, concatenate
@@ -38,10 +39,10 @@ SFREQ = 250.0
 RUNS, TRIALS_PER_RUN = 6, 48
 N_TRIALS = RUNS * TRIALS_PER_RUN
 
-#: Seconds after the cue that are cut out, and on either side what filters need.
+#: Window in seconds after the cue, and the margin on both sides that filters need.
 WINDOW, MARGIN = (0.5, 4.0), 1.0
 
-#: The processed files begin half a second before the cue; the paper takes samples 124 to 562 of them, at 125 Hz.
+#: The processed files begin half a second before the cue; the paper uses their samples 124 to 562, at 125 Hz.
 PROCESSED_SFREQ, PROCESSED_TMIN, PROCESSED_SLICE = 125.0, -0.5, (124, 562)
 
 #: The same samples in seconds after the cue, 0.492 to 3.996: the paper's "0.5 to 4 s", 438 samples.
@@ -50,7 +51,7 @@ PAPER_WINDOW = (
     (PROCESSED_SLICE[1] + PROCESSED_TMIN * PROCESSED_SFREQ) / PROCESSED_SFREQ,
 )
 
-#: Event codes of the cues on each day; on the second they do not tell the class.
+#: Event codes of the cues by session; in session E they do not reveal the class.
 CUES = {"T": (769, 770, 771, 772), "E": (783,)}
 RUN_START = 32766
 #: Eyes open and closed, beginning of a trial, rejected trial, eye movements, beginning of a run.
@@ -58,15 +59,15 @@ OTHER_EVENTS = (276, 277, 768, 1023, 1072, RUN_START)
 
 # ---- the competition's files
 
-#: Two files of one name go round; the other one is what MOABB downloads.
+#: Two different files have this name; MOABB downloads the other one.
 _OTHER_MAT = (
-    "It may be the file of this name from BNCI Horizon 2020, which has the recording in it. Wanted are the true labels "
-    "that the competition published, a small file: https://www.bbci.de/competition/iv/results/."
+    "It may be the file of the same name from BNCI Horizon 2020, which contains the recording. The small file with the "
+    "true labels is needed, which the competition published: https://www.bbci.de/competition/iv/results/."
 )
 
 
 def read_gdf(files: Sequence[Path], subject: int) -> Trials:
-    """Trials (576, 22, 1375) from the recording and the true labels of either day.
+    """Read trials (576, 22, 1375) from the recordings and true labels of both sessions.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ def read_gdf(files: Sequence[Path], subject: int) -> Trials:
 
     Notes
     -----
-    The classes are those of the label files; the cues of the first day must say the same.
+    The classes are those of the label files, which must agree with the cues of session T.
     """
     t_gdf, t_mat, e_gdf, e_mat = files
     return concatenate([_gdf_session(t_gdf, t_mat, subject, "T"), _gdf_session(e_gdf, e_mat, subject, "E")])
@@ -96,12 +97,12 @@ def _gdf_session(recording: Path, labels: Path, subject: int, session: str) -> T
 
 
 def _read_recording(file: Path) -> tuple[Array, Array, Array]:
-    """Samples (25, n) in µV, and codes and sample numbers of the events, of a GDF file."""
+    """Read samples (25, n) in µV, and codes and sample numbers of the events, from a GDF file."""
     import mne
 
     header = inspect(file)
     with opening(file, "MNE", "a complete recording in the General Data Format"):
-        # at "ERROR" MNE does not warn of channels of one name, which these files have
+        # no warning about repeated channel names, which these files have
         raw = mne.io.read_raw_gdf(file, preload=True, verbose="ERROR")
     _expect_channels(file, raw.ch_names)
     check_signals(file, raw, header, raw.ch_names[: len(CHANNELS)])
@@ -114,19 +115,19 @@ def _read_recording(file: Path) -> tuple[Array, Array, Array]:
 
 
 def _expect_channels(file: Path, names: Sequence[str]) -> None:
-    """Require the 22 EEG channels in their order, then three of eye movements.
+    """Require the 22 EEG channels in their order, followed by three EOG channels.
 
-    The files name five of the EEG channels; the others are all called EEG, to which MNE adds numbers.
+    The files name five of the EEG channels; the others are all called EEG, to which MNE appends numbers.
     """
-    for place, wanted in enumerate(CHANNELS):
-        found = names[place] if place < len(names) else "nothing"
-        bare = found.removeprefix("EEG-")
-        named = wanted in ("Fz", "C3", "Cz", "C4", "Pz")
-        if bare != wanted and (named or not (bare == "EEG" or bare.isdigit())):
-            expected = f"EEG-{wanted}" if named else f"EEG, for {wanted}"
-            raise DataError(file, f"{found} as channel {place + 1} of {len(names)}", expected)
+    for number, electrode in enumerate(CHANNELS):
+        label = names[number] if number < len(names) else "nothing"
+        bare = label.removeprefix("EEG-")
+        named = electrode in ("Fz", "C3", "Cz", "C4", "Pz")
+        if bare != electrode and (named or not (bare == "EEG" or bare.isdigit())):
+            expected = f"EEG-{electrode}" if named else f"EEG, for {electrode}"
+            raise DataError(file, f"{label} as channel {number + 1} of {len(names)}", expected)
     if [name[:3] for name in names[len(CHANNELS) :]] != ["EOG"] * 3:
-        raise DataError(file, f"{len(names)} channels", f"{len(CHANNELS)} of EEG and 3 of EOG")
+        raise DataError(file, f"{len(names)} channels", f"{len(CHANNELS)} EEG and 3 EOG channels")
 
 
 def _expect_codes(file: Path, codes: Array, session: str) -> None:
@@ -134,13 +135,13 @@ def _expect_codes(file: Path, codes: Array, session: str) -> None:
     unknown = codes[~np.isin(codes, known)]
     if unknown.size:
         expected = f"{', '.join(map(str, sorted(known)))} in session {session}"
-        raise DataError(file, f"event code {unknown[0]}", expected, "Are T and E mixed up?")
+        raise DataError(file, f"event code {unknown[0]}", expected, "Are the files T and E interchanged?")
 
 
 def _runs(file: Path, cues: Array, starts: Array) -> Array:
-    """Number of the run, "1" to "6", of each trial; runs without cues, of eye movements, do not count.
+    """Return the run of each trial, "1" to "6"; runs of eye movements, which have no cues, are not counted.
 
-    A run begins at its own event; without such events, after every 48 trials.
+    Runs begin at their events, or every 48 trials if the file has no such events.
     """
     block = np.searchsorted(starts, cues, side="right") if starts.size else np.arange(len(cues)) // TRIALS_PER_RUN
     _, run, counts = np.unique(block, return_inverse=True, return_counts=True)
@@ -156,40 +157,40 @@ def _expect_agreement(recording: Path, labels: Path, cued: Array, y: Array) -> N
         trial = wrong[0]
         raise DataError(
             labels,
-            f"class {y[trial] + 1} for trial {trial}, and {wrong.size} that differ in all",
+            f"class {y[trial] + 1} for trial {trial}; {wrong.size} trials differ",
             f"class {cued[trial] + 1}, the cue in {recording.name}",
-            "Are the two files of one subject and day?",
+            "Are both files of the same subject and session?",
         )
 
 
 def _cut_between_breaks(file: Path, data: Array, cues: Array) -> Array:
-    """Trials whose margins do not reach into a break: there the last sample before it is repeated."""
-    begins, ends = _stretches(data)
-    stretch = np.searchsorted(begins, cues, side="right") - 1
+    """Cut trials; margins that reach into a break are filled with the last sample before it."""
+    starts, ends = _segments(data)
+    segment = np.searchsorted(starts, cues, side="right") - 1
     first, last = (round(t * SFREQ) for t in WINDOW)
-    for trial, (cue, place) in enumerate(zip(cues, stretch, strict=True)):
-        if place < 0 or cue + first < begins[place] or cue + last > ends[place]:
+    for trial, (cue, k) in enumerate(zip(cues, segment, strict=True)):
+        if k < 0 or cue + first < starts[k] or cue + last > ends[k]:
             raise DataError(
                 file,
-                f"a break, or the end, in trial {trial}, whose cue is at {cue / SFREQ:.2f} s",
-                f"samples from {WINDOW[0]} to {WINDOW[1]} s after it",
+                f"a break or the end of the recording in trial {trial}, whose cue is at {cue / SFREQ:.2f} s",
+                f"samples from {WINDOW[0]} to {WINDOW[1]} s after the cue",
             )
     trials = [
-        cut(file, data[:, begins[place] : ends[place]], [cue - begins[place]], SFREQ, WINDOW, MARGIN)
-        for cue, place in zip(cues, stretch, strict=True)
+        cut(file, data[:, starts[k] : ends[k]], [cue - starts[k]], SFREQ, WINDOW, MARGIN)
+        for cue, k in zip(cues, segment, strict=True)
     ]
     return np.concatenate(trials)
 
 
-def _stretches(data: Array) -> tuple[Array, Array]:
-    """First samples, and those after the last, of what was recorded without a break.
+def _segments(data: Array) -> tuple[Array, Array]:
+    """Return start and end samples of the segments that were recorded without a break.
 
-    In breaks all channels are NaN.  Where the file has whole numbers NaN is the least of them, and MNE takes it for a
-    voltage: so samples at which every channel is at its least value are no recording either.
+    In breaks all channels are NaN.  Files of integers encode NaN as the minimum, which MNE reads as a voltage, so that
+    samples at which all channels have their minimum belong to breaks, too.
     """
-    least = np.fmin.reduce(data, axis=1, keepdims=True)
-    gone = (np.isnan(data) | (data == least)).all(axis=0)
-    edges = np.flatnonzero(np.diff(gone, prepend=True, append=True))
+    minimum = np.fmin.reduce(data, axis=1, keepdims=True)
+    in_break = (np.isnan(data) | (data == minimum)).all(axis=0)
+    edges = np.flatnonzero(np.diff(in_break, prepend=True, append=True))
     return edges[::2], edges[1::2]
 
 
@@ -209,14 +210,14 @@ def _trials(file: Path, x: Array, y: Array, subject: int, session: str, run: Any
     )
 
 
-# ---- the files that papers share
+# ---- processed files
 
 
 def read_processed(files: Sequence[Path], subject: int) -> Trials:
-    """Trials (576, 22, 562 or more) at 125 Hz from ``BCIC_S01_T.mat`` and ``BCIC_S01_E.mat``, for subject 1.
+    """Read trials (576, 22, 562 or more) at 125 Hz from ``BCIC_S01_T.mat`` and ``BCIC_S01_E.mat``, for subject 1.
 
-    Classes are 0 to 3 in these files.  They do not say what was done to the samples, nor their unit, which is taken to
-    be µV; trials are taken to be in the order of recording.
+    Classes are numbered 0 to 3.  The files state neither the preprocessing nor the unit; the unit is assumed to be µV,
+    and the trials to be in the order of recording.
     """
     t_file, e_file = files
     train = _processed_session(t_file, "x_train", "y_train", subject, "T")
@@ -229,11 +230,11 @@ def read_processed(files: Sequence[Path], subject: int) -> Trials:
 def _processed_session(file: Path, x_name: str, y_name: str, subject: int, session: str) -> Trials:
     content = read_mat(file, x_name, y_name)
     x = content[x_name]
-    if x.ndim == 4 and x.shape[1] == 1:  # an axis for convolutions
+    if x.ndim == 4 and x.shape[1] == 1:  # axis for convolutions
         x = x[:, 0]
     expect_shape(file, x_name, x, (N_TRIALS, len(CHANNELS), None))
     if x.shape[2] < PROCESSED_SLICE[1]:
-        raise DataError(file, f"{x_name} of {x.shape[2]} samples", f"{PROCESSED_SLICE[1]} or more")
+        raise DataError(file, f"{x_name} of {x.shape[2]} samples", f"at least {PROCESSED_SLICE[1]}")
     y = expect_labels(file, content[y_name], N_TRIALS, range(len(CLASSES)), y_name)
     run = (np.arange(N_TRIALS) // TRIALS_PER_RUN + 1).astype(np.str_)
     return _trials(file, x, y, subject, session, run).replace(sfreq=PROCESSED_SFREQ, tmin=PROCESSED_TMIN)
@@ -241,18 +242,18 @@ def _processed_session(file: Path, x_name: str, y_name: str, subject: int, sessi
 
 # ---- MOABB
 
-#: What MOABB calls the two days, and how long after its events the cue comes, in seconds.
+#: MOABB's names of the sessions, and the time from its events to the cue in seconds.
 MOABB_SESSIONS, MOABB_CUE = {"0train": "T", "1test": "E"}, 2.0
 
 
 def read_moabb(files: Sequence[Path], subject: int) -> Trials:
-    """The trials of :func:`read_gdf` through MOABB's BNCI2014_001, which downloads them when it has not yet."""
-    del files  # MOABB knows where its files are
+    """Read the trials of :func:`read_gdf` through MOABB's BNCI2014_001, which downloads missing files."""
+    del files  # MOABB finds its files itself
     return from_moabb(open_dataset("BNCI2014_001"), subject)
 
 
 def from_moabb(dataset: Any, subject: int) -> Trials:
-    """Trials (576, 22, 1375) from the raw recordings that a MOABB data set gives."""
+    """Read trials (576, 22, 1375) from the raw recordings of a MOABB data set."""
     sessions = dataset.get_data([subject])[subject]
     place = Path(f"MOABB BNCI2014_001, subject {subject}")
     if sorted(sessions) != sorted(MOABB_SESSIONS):
@@ -290,7 +291,7 @@ def _processed_files(subject: int) -> tuple[str, ...]:
     return tuple(f"BCIC_S{subject:02d}_{session}.mat" for session in "TE")
 
 
-#: From raw trials to the input of the paper.  The paper does not say how its data were filtered: the band is ours.
+#: From raw trials to the input of the paper.  The paper does not state its filter: the band is our choice.
 PREPROCESSING = Preprocessing(BandPass(4.0, 38.0), Resample(PROCESSED_SFREQ), Crop(*PAPER_WINDOW))
 
 DATASET = Dataset(
@@ -298,9 +299,9 @@ DATASET = Dataset(
     title="BCI Competition IV, data set 2a",
     subjects=tuple(range(1, 10)),
     sources=(
-        Source("gdf", read_gdf, _gdf_files, PREPROCESSING),
-        Source("processed", read_processed, _processed_files, Preprocessing(Crop(*PAPER_WINDOW))),
-        Source("moabb", read_moabb, preprocessing=PREPROCESSING, downloads=True),
+        DatasetSource("gdf", read_gdf, _gdf_files, PREPROCESSING),
+        DatasetSource("processed", read_processed, _processed_files, Preprocessing(Crop(*PAPER_WINDOW))),
+        DatasetSource("moabb", read_moabb, preprocessing=PREPROCESSING, downloads=True),
     ),
     protocol=HeldOutSession("T", "E", 1 / 8),
     task="mi",

@@ -1,11 +1,11 @@
 """BCI-ERN: feedback of a P300 speller, right or wrong (BCI Challenge of the IEEE NER conference 2015, on Kaggle).
 
-26 subjects, five sessions, 340 feedbacks, 56 channels at 200 Hz.  The labels of sixteen subjects came with the
-challenge; those of the other ten, its test set, were published after it.  The trials of the paper are the 1.25 s after
-the feedback, 1 to 40 Hz, at 128 Hz.
+26 subjects, five sessions, 340 feedbacks, 56 channels at 200 Hz.  The labels of sixteen subjects were part of the
+challenge; those of its test set, ten subjects, were published later.  The trials of the paper are the 1.25 s after the
+feedback, 1 to 40 Hz, at 128 Hz.
 
-Neither form of the files says the unit of its samples: µV are assumed, which the size of EEG makes likely.  The
-challenge's ``ChannelsLocation.csv`` is not read: electrodes are known by their names in the 10-20 system.
+The files do not state the unit of their samples, which is assumed to be µV; the amplitudes agree with that.  The file
+``ChannelsLocation.csv`` is not needed, because electrodes have names of the 10-20 system.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt.data._reading import cut, expect_finite, expect_labels, expect_shape, opening
-from gbwatt.data.datasets import Dataset, Source
+from gbwatt.data.datasets import Dataset, DatasetSource
 from gbwatt.data.formats.matlab import read_mat
 from gbwatt.data.preprocessing import BandPass, Crop, Preprocessing, Resample
 from gbwatt.data.splits import BySession
@@ -29,10 +29,10 @@ Array = NDArray[Any]
 
 NAME = "bci-ern"
 
-#: In the order of the labels: 1 is feedback that was right, the class of the AUC.
+#: In the order of the labels: 1 is correct feedback, the positive class of the AUC.
 CLASS_NAMES = ("error", "correct")
 
-#: Subjects whose labels came with the challenge, and those of its test set.
+#: Subjects of the training set, and of the test set.
 LABELLED = (2, 6, 7, 11, 12, 13, 14, 16, 17, 18, 20, 21, 22, 23, 24, 26)
 TEST = (1, 3, 4, 5, 8, 9, 10, 15, 19, 25)
 
@@ -47,7 +47,7 @@ _SPELLINGS = {"P08": "PO8"}  # with a zero in the files of the challenge
 FEEDBACKS: Mapping[str, int] = {"1": 60, "2": 60, "3": 60, "4": 60, "5": 100}  # by session
 SFREQ = 200.0
 
-#: Seconds after the feedback that are cut out, and on either side what a filter from 1 Hz needs.
+#: Window in seconds after the feedback, and the margin on both sides that a filter from 1 Hz needs.
 WINDOW, MARGIN = (0.0, 1.25), 2.0
 
 
@@ -55,7 +55,7 @@ WINDOW, MARGIN = (0.0, 1.25), 2.0
 
 
 def read_csv(files: Sequence[Path], subject: int) -> Trials:
-    """Trials (340, 56, 1050) of ``Data_S02_Sess01.csv`` to ``Sess05`` and a file of labels; samples taken as µV."""
+    """Read trials (340, 56, 1050) from ``Data_S02_Sess01.csv`` to ``Sess05`` and a file of labels."""
     *recordings, labels = files
     known = _read_labels(labels, subject)
     x, y = [], []
@@ -66,7 +66,7 @@ def read_csv(files: Sequence[Path], subject: int) -> Trials:
 
 
 def _read_session(file: Path, session: str) -> Array:
-    """Trials (n, 56, 1050) of a session."""
+    """Read the trials (n, 56, 1050) of a session."""
     data, onsets = _read_recording(file)
     n = FEEDBACKS[session]
     if len(onsets) != n:
@@ -77,7 +77,7 @@ def _read_session(file: Path, session: str) -> Array:
 
 
 def _read_recording(file: Path) -> tuple[Array, list[int]]:
-    """Channels (56, n) and the sample numbers of feedbacks."""
+    """Return samples (56, n) and the sample numbers of the feedbacks."""
     table = _read_table(file, {"Time": np.float64})
     table = table.rename(columns=_SPELLINGS)
     missing = [name for name in ("Time", *CHANNELS, "FeedBackEvent") if name not in table.columns]
@@ -92,16 +92,16 @@ def _read_recording(file: Path) -> tuple[Array, list[int]]:
 
 
 def _read_table(file: Path, types: Mapping[str, Any]) -> Any:
-    """A table of numbers, float32 but for some columns; the electrooculogram is left out."""
+    """Read a table of numbers, by default in float32, without the electrooculogram."""
     import pandas
 
-    with opening(file, "pandas", "a table of numbers below a line of names"):
+    with opening(file, "pandas", "a table of numbers with a header line"):
         columns = [name for name in pandas.read_csv(file, nrows=0).columns if name != "EOG"]
         return pandas.read_csv(file, usecols=columns, dtype={name: types.get(name, np.float32) for name in columns})
 
 
 def _expect_rate(file: Path, times: Array) -> None:
-    """Require the sampling rate, and no row missing or repeated."""
+    """Require the sampling rate, without missing or repeated rows."""
     if len(times) < 2:
         raise DataError(file, f"{len(times)} samples", f"a recording at {SFREQ:g} Hz", "The file may be truncated.")
     steps, expected = np.diff(times), f"{1 / SFREQ:g} s: {SFREQ:g} Hz"
@@ -111,7 +111,7 @@ def _expect_rate(file: Path, times: Array) -> None:
     wrong = np.flatnonzero(~(abs(steps * SFREQ - 1.0) < 0.5))  # times may be rounded
     if wrong.size:
         row = int(wrong[0])
-        found = f"{steps[row]:g} s from row {row} to row {row + 1} in column Time, and {wrong.size} such steps in all"
+        found = f"{steps[row]:g} s from row {row} to row {row + 1} in column Time; {wrong.size} of {len(steps)} wrong"
         raise DataError(file, found, expected, "Rows may be missing or repeated: copy the file again.")
 
 
@@ -119,7 +119,7 @@ def _expect_rate(file: Path, times: Array) -> None:
 
 
 def feedback_name(subject: int, session: str, number: int) -> str:
-    """Name of a feedback, counted from 1, in the files of labels.
+    """Return the name of a feedback, counted from 1, in the files of labels.
 
     Examples
     --------
@@ -130,9 +130,9 @@ def feedback_name(subject: int, session: str, number: int) -> str:
 
 
 def _read_labels(file: Path, subject: int) -> dict[str, float]:
-    """Labels by the name of the feedback, from columns IdFeedBack and Prediction or a column of labels alone.
+    """Read labels by the name of the feedback.
 
-    Above a column alone there may be its name.
+    The file has the columns IdFeedBack and Prediction, or a single column of labels with or without a header.
     """
     import pandas
 
@@ -165,13 +165,13 @@ def _labels(file: Path, texts: Any) -> list[float]:
     try:
         return [float(text) for text in texts]
     except ValueError as error:
-        raise DataError(file, f"a label that is no number ({error})", "0 or 1") from None
+        raise DataError(file, f"a label that is not a number ({error})", "0 or 1") from None
 
 
 def _labels_of_test_set(file: Path, labels: Sequence[float], subject: int) -> dict[str, float]:
-    """Labels without names are those of the test set in the order of its ``SampleSubmission.csv``."""
+    """Assign labels without names to the test set, in the order of ``SampleSubmission.csv``."""
     places = [(session, number) for session, n in FEEDBACKS.items() for number in range(1, n + 1)]
-    names = [feedback_name(tested, *place) for tested in TEST for place in places]
+    names = [feedback_name(test_subject, *place) for test_subject in TEST for place in places]
     if len(labels) != len(names):
         raise DataError(file, f"{len(labels)} labels", f"{len(names)}, of the whole test set", _remedy(subject))
     return dict(zip(names, labels, strict=True))
@@ -185,16 +185,16 @@ def _label(file: Path, known: Mapping[str, float], subject: int, session: str, n
 
 
 def _remedy(subject: int) -> str:
-    return f"Labels of subject {subject} are in {_label_file(subject)}."
+    return f"The labels of subject {subject} are in {_label_file(subject)}."
 
 
 # ---- processed files
 
 
 def read_processed(files: Sequence[Path], subject: int) -> Trials:
-    """Trials of ``Data_S02_Sess.mat``: ``x_test`` (340, 56, 160), ``y_test`` with 340 labels, sessions in order.
+    """Read ``Data_S02_Sess.mat``: ``x_test`` (340, 56, 160) and ``y_test`` with 340 labels, sessions in order.
 
-    Samples are taken as µV, and channels to be in the order of the challenge: the file says neither.
+    The file states neither unit nor channels; they are assumed to be µV and those of the challenge, in its order.
     """
     (file,) = files
     content = read_mat(file, "x_test", "y_test")
@@ -204,7 +204,7 @@ def read_processed(files: Sequence[Path], subject: int) -> Trials:
 
 
 def _trials(x: Array, labels: Any, file: Path, subject: int, sfreq: float, tmin: float) -> Trials:
-    """All trials of a subject; a class may be missing in a session, but not in all of them."""
+    """Return all trials of a subject; require both classes, though not in every session."""
     session = np.repeat(list(FEEDBACKS), list(FEEDBACKS.values()))
     return Trials(
         X=x,
@@ -237,8 +237,8 @@ DATASET = Dataset(
     subjects=LABELLED,
     held_back=TEST,
     sources=(
-        Source("csv", read_csv, _csv_files, Preprocessing(BandPass(1.0, 40.0), Resample(128.0), Crop(*WINDOW))),
-        Source("processed", read_processed, lambda subject: (f"Data_S{subject:02d}_Sess.mat",)),
+        DatasetSource("csv", read_csv, _csv_files, Preprocessing(BandPass(1.0, 40.0), Resample(128.0), Crop(*WINDOW))),
+        DatasetSource("processed", read_processed, lambda subject: (f"Data_S{subject:02d}_Sess.mat",)),
     ),
     protocol=BySession(),
     task="ern",

@@ -1,11 +1,11 @@
-"""MAMEM EEG SSVEP Dataset II: five boxes flicker at once, and the subject looks at one of them.
+"""MAMEM EEG SSVEP Dataset II: five boxes flicker simultaneously, and the subject looks at one of them.
 
 Eleven subjects, five sessions of 25 stimulations of five seconds.  The trials of the paper are the four seconds from 1
-to 5 s after the onset, each by itself, at 125 Hz in eight occipital channels; those of one stimulation are one group.
+to 5 s after the onset, one trial each, at 125 Hz in eight occipital channels; those of a stimulation form a group.
 The paper states the seconds, the frequencies and, by the sizes of its model, eight channels and 125 samples.  It does
-not state which electrodes these are, the filter, the reference, or how the rate was changed.  For the raw files, the
-electrodes nearest to PO7, PO3, POz, PO4, PO8, O1, Oz and O2, a pass band of 1 to 50 Hz and the reference of the
-recording are our choice: expect trials like the processed ones, not the same.
+not state the electrodes, the filter, the reference or the method of resampling.  For the raw files, the electrodes
+nearest to PO7, PO3, POz, PO4, PO8, O1, Oz and O2, a pass band of 1 to 50 Hz and the reference of the recording are our
+choice, so that trials are similar to the processed ones but not equal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt.data._reading import cut, expect_finite, expect_labels, expect_shape
-from gbwatt.data.datasets import Dataset, Source
+from gbwatt.data.datasets import Dataset, DatasetSource
 from gbwatt.data.formats.matlab import read_mat
 from gbwatt.data.formats.moabb import open_dataset, stimuli
 from gbwatt.data.preprocessing import BandPass, Crop, Preprocessing, Resample
@@ -31,14 +31,14 @@ Array = NDArray[Any]
 
 NAME = "mamem-ssvep-ii"
 
-#: Hz, in the order of the classes.  Raw labels are taken to number them from 1 in this order: the authors document it
-#: for Dataset III, and its sequence of labels is, less one, that of the processed files here, whose spectra agree.
-#: MOABB's MAMEM2 has the same numbers but names them in reverse, 1 being 6.66 Hz: its names are not used.
+#: Frequencies in Hz in the order of the classes.  Raw labels are assumed to number them from 1: the authors document
+#: this order for Dataset III, whose sequence of labels is that of the processed files here plus one, and their spectra
+#: agree with it.  MOABB's MAMEM2 has the same numbers but the reverse names (1 is 6.66 Hz), which are not used.
 FREQUENCIES = (12.0, 10.0, 8.57, 7.5, 6.66)
 CLASS_NAMES = tuple(f"{frequency:g} Hz" for frequency in FREQUENCIES)
 
-#: Electrodes of the 256-channel net nearest to the 10-20 positions, by direction from the centre of the head, on the
-#: same side of it or on the midline.
+#: Electrodes of the 256-channel net nearest to the 10-20 positions, by direction from the centre of the head and on
+#: the same side.
 ELECTRODES: Mapping[str, str] = {
     "PO7": "E107",
     "PO3": "E109",
@@ -50,29 +50,29 @@ ELECTRODES: Mapping[str, str] = {
     "O2": "E150",
 }
 
-#: The processed files do not name their channels.  They are occipital, but in which order is not known.
+#: The processed files do not name their channels, which are occipital in unknown order.
 PROCESSED_CHANNELS = tuple(f"occipital {number}" for number in range(1, 9))
 
 SESSIONS = ("1", "2", "3", "4", "5")
 SEGMENTS = 4  # of one second, from each stimulation
-TRIALS = (5, 5, 6, 5, 4)  # stimulations in a session, by class
+TRIALS = (5, 5, 6, 5, 4)  # stimulations of each class in a session
 SFREQ = 250.0  # of the raw files
 
-#: Seconds of a trial, after the beginning of its segment, and on either side what a filter from 1 Hz needs.
+#: Window in seconds after the beginning of a segment, and the margin on both sides that a filter from 1 Hz needs.
 WINDOW, MARGIN = (0.0, 1.0), 2.0
 
-_PAUSE = 2000.0  # ms without a flash: the next one begins a stimulation
-_SHORTEST = 1.5  # s; what flickers for less is no stimulation
-_TOLERANCE = 0.05  # of a measured frequency; the five differ by 11 % and more
+_PAUSE = 2000.0  # ms without a flash between two stimulations
+_SHORTEST = 1.5  # s; shorter flicker is not a stimulation
+_TOLERANCE = 0.05  # relative, of a measured frequency; the five differ by at least 11 %
 
 
 # ---- processed files
 
 
 def read_processed(files: Sequence[Path], subject: int) -> Trials:
-    """Trials of ``U001.mat``: ``x_test`` (500, 8, 125) and ``y_test`` (500, 1), sessions in order.
+    """Read ``U001.mat``: ``x_test`` (500, 8, 125) and ``y_test`` (500, 1), sessions in order.
 
-    The file does not say its unit: samples are taken as µV.
+    The file does not state the unit, which is assumed to be µV.
     """
     (file,) = files
     content = read_mat(file, "x_test", "y_test")
@@ -98,7 +98,7 @@ def read_processed(files: Sequence[Path], subject: int) -> Trials:
 
 
 def _expect_fours(file: Path, y: Array) -> None:
-    """Require one label for the four segments of each stimulation."""
+    """Require the same label for the four segments of each stimulation."""
     fours = y.reshape(-1, SEGMENTS)
     mixed = np.flatnonzero((fours != fours[:, :1]).any(axis=1))
     if mixed.size:
@@ -107,20 +107,20 @@ def _expect_fours(file: Path, y: Array) -> None:
             file,
             f"labels {', '.join(map(str, fours[mixed[0]]))} in rows {first} to {first + SEGMENTS - 1}",
             "one label for the four segments of a stimulation",
-            "The rows may have been shuffled: a split by session would not be one.",
+            "The rows may have been shuffled, so that sessions cannot be separated.",
         )
 
 
 def _expect_counts(file: Path, y: Array) -> None:
-    """Require as many segments of each class in every session as there were stimulations."""
-    wanted = [SEGMENTS * n for n in TRIALS]
+    """Require the known number of segments of each class in every session."""
+    expected = [SEGMENTS * n for n in TRIALS]
     for session, labels in zip(SESSIONS, y.reshape(len(SESSIONS), -1), strict=True):
         counts = np.bincount(labels, minlength=len(TRIALS)).tolist()
-        if counts != wanted:
+        if counts != expected:
             raise DataError(
                 file,
                 f"{'/'.join(map(str, counts))} segments with labels 0 to 4 in session {session}",
-                f"{'/'.join(map(str, wanted))}, as in every session of Dataset II",
+                f"{'/'.join(map(str, expected))}, as in every session of Dataset II",
                 "Copy it again.",
             )
 
@@ -129,11 +129,11 @@ def _expect_counts(file: Path, y: Array) -> None:
 
 
 def read_raw(files: Sequence[Path], subject: int) -> Trials:
-    """Trials of ``T001a.mat`` to ``T001e.mat``: ``eeg`` (256 or 257, n) at 250 Hz, ``DIN_1`` (4, m) and ``labels``.
+    """Read ``T001a.mat`` to ``T001e.mat``: ``eeg`` (256 or 257, n) at 250 Hz, ``DIN_1`` (4, m) and ``labels``.
 
     ``DIN_1`` has a column for each flash, with its time in ms in the second row and its sample number, from 1, in the
-    fourth.  Trials (500, 8, 1250) begin 2 s before their second and end 2 s after it.  The files do not say their unit:
-    samples are taken as µV, as MOABB does too.
+    fourth.  Trials (500, 8, 1250) include margins of 2 s on both sides.  The files do not state the unit, which is
+    assumed to be µV, as in MOABB.
     """
     return concatenate([_read_session(file, subject, session) for file, session in zip(files, SESSIONS, strict=True)])
 
@@ -155,22 +155,22 @@ def _read_session(file: Path, subject: int, session: str) -> Trials:
 
 
 def _numbers(file: Path, name: str, cells: Array) -> Array:
-    """Numbers out of a MATLAB cell array, or out of a matrix."""
+    """Return the numbers in a MATLAB cell array or matrix."""
     try:
         return np.array([np.asarray(cell).item() for cell in cells.ravel()], dtype=float)
     except (TypeError, ValueError):
-        raise DataError(file, f"a cell of {name} that is no number", "one number in each cell") from None
+        raise DataError(file, f"a cell of {name} that is not a number", "one number in each cell") from None
 
 
 def _stimulations(times: Array, samples: Array) -> list[slice]:
-    """Flashes of each stimulation; flicker that stops at once is none."""
+    """Return the flashes of each stimulation; short flicker is ignored."""
     edges = [0, *(np.flatnonzero(np.diff(times) > _PAUSE) + 1), len(times)]
     bursts = [slice(int(start), int(stop)) for start, stop in pairwise(edges)]
     return [rows for rows in bursts if samples[rows.stop - 1] - samples[rows.start] > _SHORTEST * SFREQ]
 
 
 def _expect_codes(file: Path, labels: Array, n: int) -> Array:
-    """Labels 1 to 5 of a session.  How often each occurs tells whether they number the frequencies from 12 Hz down."""
+    """Return the labels 1 to 5 of a session.  Their counts confirm that they number the frequencies from 12 Hz down."""
     if n != sum(TRIALS):
         raise DataError(file, f"{n} stimulations", f"{sum(TRIALS)} in a session", "The file may be truncated.")
     codes = expect_labels(file, labels, n, range(1, len(FREQUENCIES) + 1))
@@ -180,20 +180,20 @@ def _expect_codes(file: Path, labels: Array, n: int) -> Array:
             file,
             f"{'/'.join(map(str, counts))} stimulations with labels 1 to 5",
             f"{'/'.join(map(str, TRIALS))}, as in every session of Dataset II",
-            "It may be another data set of MAMEM, or its labels may number the frequencies in another order.",
+            "It may be another data set of MAMEM, or use another order of frequencies.",
         )
     return codes
 
 
 def _expect_flicker(file: Path, codes: Array, times: Sequence[Array]) -> None:
-    """Require that flashes have the frequencies of the labels, if it is the target that was recorded.
+    """Require that the flashes have the frequencies of the labels, if those of the target were recorded.
 
-    All boxes flicker at once: flashes that always have one rhythm, or none of the five, are not those of the target.
+    All boxes flicker simultaneously.  Flashes that do not take all five frequencies are not those of the target.
     """
-    heard = [_flicker(flashes) for flashes in times]
-    if {place for place in heard if place is not None} != set(range(len(FREQUENCIES))):
+    measured = [_frequency_index(flashes) for flashes in times]
+    if {place for place in measured if place is not None} != set(range(len(FREQUENCIES))):
         return
-    for number, (place, code) in enumerate(zip(heard, codes, strict=True)):
+    for number, (place, code) in enumerate(zip(measured, codes, strict=True)):
         if place is not None and place != code - 1:
             raise DataError(
                 file,
@@ -203,15 +203,15 @@ def _expect_flicker(file: Path, codes: Array, times: Sequence[Array]) -> None:
             )
 
 
-def _flicker(times: Array) -> int | None:
-    """Place of the frequency of flashes, two in a period, among the five; None if it is another."""
+def _frequency_index(times: Array) -> int | None:
+    """Return the index of the frequency of flashes, two per period; None if it is not one of the five."""
     frequency = 1000.0 / (2.0 * np.diff(times).mean())
     ratio = np.abs(frequency / np.array(FREQUENCIES) - 1.0)
     return int(ratio.argmin()) if ratio.min() < _TOLERANCE else None
 
 
 def _segments(file: Path, data: Array, onsets: Sequence[int], codes: Array, subject: int, session: str) -> Trials:
-    """The four seconds of each stimulation, with margins, out of eight channels at 250 Hz."""
+    """Cut the four seconds of each stimulation, with margins, from eight channels at 250 Hz."""
     starts = [onset + round(second * SFREQ) for onset in onsets for second in range(1, 1 + SEGMENTS)]
     x = cut(file, data, starts, SFREQ, WINDOW, MARGIN)
     expect_finite(file, x, tuple(ELECTRODES))
@@ -234,11 +234,11 @@ def _segments(file: Path, data: Array, onsets: Sequence[int], codes: Array, subj
 
 
 def read_moabb(files: Sequence[Path], subject: int) -> Trials:
-    """The trials of :func:`read_raw` through MOABB's ``MAMEM2``, which downloads the raw files when they are not there.
+    """Read the trials of :func:`read_raw` through MOABB's ``MAMEM2``, which downloads missing files.
 
-    It calls the five sessions runs, and does not find the eleventh subject, whose files are numbered 13.
+    It calls the five sessions runs, and lacks subject 11, whose files are numbered 13.
     """
-    del files  # MOABB has its own
+    del files  # MOABB finds its files itself
     if subject == 11:
         raise ParameterError(
             "subject=11 is not in MOABB's MAMEM2, which looks for its files under another number; "
@@ -248,22 +248,22 @@ def read_moabb(files: Sequence[Path], subject: int) -> Trials:
 
 
 def from_moabb(dataset: Any, subject: int) -> Trials:
-    """Trials of a subject of MOABB's ``MAMEM2``."""
+    """Read the trials of a subject from MOABB's ``MAMEM2``."""
     place = Path(f"MOABB MAMEM2, subject {subject}")
     runs = {name: raw for session in dataset.get_data([subject])[subject].values() for name, raw in session.items()}
     expected = dict(zip(("0", "1", "2", "3", "4"), SESSIONS, strict=True))
     if set(runs) != set(expected):
         raise DataError(place, f"the runs {', '.join(runs) or 'none'}", f"the runs {', '.join(expected)}")
     return concatenate(
-        [_of_run(place / f"run {run}", runs[run], subject, session) for run, session in expected.items()]
+        [_moabb_run(place / f"run {run}", runs[run], subject, session) for run, session in expected.items()]
     )
 
 
-def _of_run(file: Path, raw: Any, subject: int, session: str) -> Trials:
-    found, marks = stimuli(raw)
-    codes = _expect_codes(file, found, len(marks))
+def _moabb_run(file: Path, raw: Any, subject: int, session: str) -> Trials:
+    labels, marks = stimuli(raw)
+    codes = _expect_codes(file, labels, len(marks))
     data = raw.get_data(picks=list(ELECTRODES.values())) * 1e6  # V to µV
-    onsets = [int(mark) - 1 for mark in marks]  # it takes the sample numbers, which begin with 1, as they are
+    onsets = [int(mark) - 1 for mark in marks]  # MOABB uses the sample numbers, which begin with 1, unchanged
     return _segments(file, data, onsets, codes, subject, session)
 
 
@@ -282,9 +282,9 @@ DATASET = Dataset(
     title="MAMEM EEG SSVEP Dataset II",
     subjects=tuple(range(1, 12)),
     sources=(
-        Source("raw", read_raw, _raw_files, _PRESET),
-        Source("processed", read_processed, lambda subject: (f"U{subject:03d}.mat",)),
-        Source("moabb", read_moabb, preprocessing=_PRESET, downloads=True),
+        DatasetSource("raw", read_raw, _raw_files, _PRESET),
+        DatasetSource("processed", read_processed, lambda subject: (f"U{subject:03d}.mat",)),
+        DatasetSource("moabb", read_moabb, preprocessing=_PRESET, downloads=True),
     ),
     protocol=BySession(),
     task="ssvep",

@@ -1,11 +1,11 @@
 """PhysioNet's EEG Motor Movement/Imagery database: imagined movements of fists and feet.
 
-109 subjects, one visit each; 64 EEG electrodes, 160 Hz.  Of its runs those with imagery are read: 4, 8 and 12 (left or
-right fist) and 6, 10 and 14 (both fists or both feet), each with about 15 trials.  Hands and feet are thus in different
-runs, and there is no second day: tests leave out a round of two runs.
+109 subjects, one session each; 64 EEG electrodes, 160 Hz.  Only runs with imagery are read: 4, 8 and 12 (left or right
+fist) and 6, 10 and 14 (both fists or both feet), with about 15 trials each.  Since hands and feet are in different runs
+of a single session, the protocol leaves out rounds of two runs.
 
-The preset takes the 22 electrodes and the 438 samples of BCIC-IV-2a, so that the paper's network for motor imagery can
-be used as it is.
+The preset selects the 22 electrodes and 438 samples of BCIC-IV-2a, for which the paper's motor imagery network was
+designed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt.data._reading import cut, expect_finite, opening
-from gbwatt.data.datasets import Dataset, Source
+from gbwatt.data.datasets import Dataset, DatasetSource
+from gbwatt.data.formats.headers import check_signals
 from gbwatt.data.formats.moabb import open_dataset, stimuli
-from gbwatt.data.formats.recordings import check_signals, inspect
+from gbwatt.data.formats.recordings import inspect
 from gbwatt.data.preprocessing import Pick, Preprocessing
 from gbwatt.data.sets import bcic2a
 from gbwatt.data.splits import LeaveOneRoundOut
@@ -42,12 +43,12 @@ CHANNELS = (
 # fmt: on
 SFREQ = 160.0
 
-#: Runs with imagery, and the classes that T1 and T2 stand for in them.
+#: Runs with imagery, and the classes of their annotations T1 and T2.
 RUNS = {4: (0, 1), 6: (2, 3), 8: (0, 1), 10: (2, 3), 12: (0, 1), 14: (2, 3)}
 ROUNDS = (("4", "6"), ("8", "10"), ("12", "14"))
 REST, FIRST, SECOND = "T0", "T1", "T2"
 
-#: Seconds after the cue that are cut out, and on either side what filters need.
+#: Window in seconds after the cue, and the margin on both sides that filters need.
 WINDOW, MARGIN = bcic2a.WINDOW, bcic2a.MARGIN
 
 
@@ -55,13 +56,13 @@ WINDOW, MARGIN = bcic2a.WINDOW, bcic2a.MARGIN
 
 
 def read_edf(files: Sequence[Path], subject: int) -> Trials:
-    """Trials (about 90, 64, 880) from ``S001R04.edf`` and the other five runs with imagery, for subject 1.
+    """Read trials (about 90, 64, 880) from ``S001R04.edf`` and the other five runs with imagery, for subject 1.
 
     Notes
     -----
-    Subjects 88, 92 and 100 were recorded at 128 Hz, with 5.1 s of imagery and 1.4 s of rest in place of 4.1 and 4.2 s.
-    Their trials have the same window, in fewer samples, and a :class:`TimingWarning` says so.  A trial whose imagery
-    ends before the window does is left out, with the same warning.
+    Subjects 88, 92 and 100 were recorded at 128 Hz, with 5.1 s of imagery and 1.4 s of rest instead of 4.1 and 4.2 s.
+    Their trials have the same window with fewer samples, and a :class:`TimingWarning` is issued.  Trials whose imagery
+    ends before the window are dropped, also with a :class:`TimingWarning`.
     """
     parts = [_edf_run(file, subject, run) for file, run in zip(files, RUNS, strict=True)]
     return _joined(parts, files, subject)
@@ -88,15 +89,15 @@ def _edf_run(file: Path, subject: int, run: int) -> Trials:
 
 
 def read_moabb(files: Sequence[Path], subject: int) -> Trials:
-    """The trials of :func:`read_edf` through MOABB's PhysionetMI, which downloads them when it has not yet."""
-    del files  # MOABB knows where its files are
+    """Read the trials of :func:`read_edf` through MOABB's PhysionetMI, which downloads missing files."""
+    del files  # MOABB finds its files itself
     return from_moabb(open_dataset("PhysionetMI", imagined=True, executed=False), subject)
 
 
 def from_moabb(dataset: Any, subject: int) -> Trials:
-    """Trials (about 90, 64, 880) from the raw recordings that a MOABB data set gives.
+    """Read trials (about 90, 64, 880) from the raw recordings of a MOABB data set.
 
-    It numbers its runs 0 to 5: those with left and right first.
+    MOABB numbers the runs 0 to 5, with left and right fist first.
     """
     sessions = dataset.get_data([subject])[subject]
     raws = [raw for runs in sessions.values() for raw in runs.values()]
@@ -110,7 +111,7 @@ def from_moabb(dataset: Any, subject: int) -> Trials:
     return _joined(parts, places, subject)
 
 
-#: MOABB's numbers of rest, left hand, right hand, both hands and feet: rest first, then the classes.
+#: MOABB's event codes of rest, and of the classes: left hand, right hand, both hands, feet.
 MOABB_REST, MOABB_CODES = 1, (2, 3, 4, 5)
 
 
@@ -125,11 +126,11 @@ def _moabb_run(place: Path, raw: Any, subject: int, run: int) -> Trials:
     return _run(place, raw, places[imagery], durations[imagery], codes[imagery] == own[1], subject, run)
 
 
-# ---- both
+# ---- trials
 
 
 def _run(file: Path, raw: Any, onsets: Array, durations: Array, second: Array, subject: int, run: int) -> Trials:
-    """Trials of one run; ``second`` says which have the second of its two classes."""
+    """Return the trials of a run; ``second`` marks those of the second of its two classes."""
     sfreq = float(raw.info["sfreq"])
     whole = _whole(file, durations, onsets / sfreq, raw.n_times / sfreq)
     data = _channels(file, raw)
@@ -150,13 +151,13 @@ def _run(file: Path, raw: Any, onsets: Array, durations: Array, second: Array, s
 
 
 def _whole(file: Path, durations: Array, onsets: Array, end: float) -> NDArray[np.bool_]:
-    """Which trials have imagery, and recording, until the end of the window."""
+    """Return which trials have imagery, and samples, until the end of the window."""
     lasting = np.minimum(durations, end - onsets)
     whole: NDArray[np.bool_] = lasting >= WINDOW[1]
     if not whole.all():
         warnings.warn(
             f"{file}: {(~whole).sum()} of {len(whole)} trials have less than {WINDOW[1]:g} s of imagery, "
-            f"{lasting.min():.2f} s the shortest, and are left out.",
+            f"the shortest {lasting.min():.2f} s, and are dropped.",
             TimingWarning,
             stacklevel=2,
         )
@@ -164,27 +165,27 @@ def _whole(file: Path, durations: Array, onsets: Array, end: float) -> NDArray[n
 
 
 def _classes(file: Path, second: Array, run: int) -> Array:
-    """Numbers of the classes of a run, both of which must be there."""
+    """Return the class numbers of a run; require both of its classes."""
     y = np.array(RUNS[run])[second.astype(np.int64)]
     absent = [CLASSES[c] for c in RUNS[run] if c not in y]
     if absent:
-        raise DataError(file, f"no trial of {' and '.join(absent)}", f"some of both classes of run {run}")
+        raise DataError(file, f"no trial of {' and '.join(absent)}", f"trials of both classes of run {run}")
     return y
 
 
 def _channels(file: Path, raw: Any) -> Array:
-    """Samples (64, n) in µV, in the order of CHANNELS."""
+    """Return samples (64, n) in µV, in the order of CHANNELS."""
     labels = {channel_name(label): label for label in raw.ch_names}
     missing = [name for name in CHANNELS if name not in labels]
     if missing:
-        found = f"{len(raw.ch_names)} channels, and {len(missing)} missing: {', '.join(missing[:4])}"
+        found = f"{len(raw.ch_names)} channels without {len(missing)} electrodes: {', '.join(missing[:4])}"
         raise DataError(file, found, f"all {len(CHANNELS)} electrodes")
     samples: Array = raw.get_data(picks=[labels[name] for name in CHANNELS], verbose="ERROR") * 1e6
     return samples
 
 
 def channel_name(label: str) -> str:
-    """Name of an electrode as montages have it.
+    """Return the usual spelling of the name of an electrode.
 
     Examples
     --------
@@ -196,15 +197,15 @@ def channel_name(label: str) -> str:
 
 
 def _joined(parts: Sequence[Trials], files: Sequence[Path], subject: int) -> Trials:
-    """All runs; a sampling rate that is not that of the data set is told, one that changes is an error."""
+    """Concatenate runs; require the same sampling rate, and warn if it is not that of the data set."""
     sfreq = parts[0].sfreq
     for part, file in zip(parts, files, strict=True):
         if part.sfreq != sfreq:
             raise DataError(file, f"{part.sfreq:g} Hz", f"{sfreq:g} Hz, as in {files[0].name}")
     if sfreq != SFREQ:
         warnings.warn(
-            f"{NAME}, subject {subject}: recorded at {sfreq:g} Hz, most others at {SFREQ:g} Hz, with other lengths of "
-            f"trials; the same {WINDOW[0]:g} to {WINDOW[1]:g} s after the cue are cut.",
+            f"{NAME}, subject {subject}: recorded at {sfreq:g} Hz instead of {SFREQ:g} Hz, with trials of another "
+            f"length; the window is the same, {WINDOW[0]:g} to {WINDOW[1]:g} s after the cue.",
             TimingWarning,
             stacklevel=2,
         )
@@ -218,7 +219,7 @@ def _edf_files(subject: int) -> tuple[str, ...]:
     return tuple(f"S{subject:03d}/S{subject:03d}R{run:02d}.edf" for run in RUNS)
 
 
-#: The trials that the paper's network for motor imagery takes, (n, 22, 438).
+#: Trials (n, 22, 438) for the paper's motor imagery network.
 PREPROCESSING = Preprocessing(Pick(bcic2a.CHANNELS), *bcic2a.PREPROCESSING.steps)
 
 DATASET = Dataset(
@@ -226,8 +227,8 @@ DATASET = Dataset(
     title="PhysioNet EEG Motor Movement/Imagery",
     subjects=tuple(range(1, 110)),
     sources=(
-        Source("edf", read_edf, _edf_files, PREPROCESSING),
-        Source("moabb", read_moabb, preprocessing=PREPROCESSING, downloads=True),
+        DatasetSource("edf", read_edf, _edf_files, PREPROCESSING),
+        DatasetSource("moabb", read_moabb, preprocessing=PREPROCESSING, downloads=True),
     ),
     protocol=LeaveOneRoundOut(ROUNDS),
     task="mi",

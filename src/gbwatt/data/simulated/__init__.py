@@ -1,42 +1,68 @@
-"""Simulated recordings whose class effects are known.
-
-Dipoles in a spherical head give voltages at the electrodes of a real set.  Over 1/f activity, a rhythm at the back of
-the head, blinks, hum of the mains and drift there is one effect for each class, and ``Trials.truth`` says where, when
-and in which band.
-"""
+"""Simulated recordings whose class effects are known."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import scipy.fft
+from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
+
+from gbwatt._text import number_ranges
 from gbwatt._validation import check_at_least, check_number, check_one_of
-from gbwatt.data.datasets import Dataset, Source
-from gbwatt.data.simulated.paradigms import Paradigm
-from gbwatt.data.simulated.recording import make
-from gbwatt.data.simulated.sets import ERN, MI, SETS, SSVEP
-from gbwatt.data.trials import Trials
+from gbwatt.data.datasets import Dataset, DatasetSource
+from gbwatt.data.simulated import sources
+from gbwatt.data.simulated.paradigms import ERN, MI, SETS, SSVEP, Area, Paradigm, Planted, Stimulation
+from gbwatt.data.simulated.sources import Person, draw_person, head, unit
+from gbwatt.data.trials import Effect, Trials, Truth
 from gbwatt.errors import ParameterError
 
 __all__ = ["DATASETS", "ERN", "MI", "SETS", "SSVEP", "Paradigm", "simulate"]
 
+Array = NDArray[Any]
+
+N_BACKGROUND = 64  # number of dipoles of ongoing activity
+_JITTER = 0.03  # of areas between subjects: about 3 mm
+_CAP = 0.02  # rotation of the cap between sessions in rad: about 2 mm
+_EYES = Area(("Fp1", "Fp2", "AF7", "AF8"), (), radius=0.8)
+_SENSOR = 1.0  # sensor noise in µV
+_STRONG = 0.8  # weight, relative to the largest, of electrodes where a source counts as strongest
+
+# Each part has its own random stream, so that difficulty changes only the effects.
+_PERSON, _ORDER, _PLACE, _EFFECT, _ONGOING, _ARTEFACTS, _DRIFT = range(7)
+
 
 def simulate(name: str, subject: int, *, difficulty: float = 0.5, seed: int = 0) -> Trials:
-    """Trials of one simulated subject.
+    """Simulate the trials of a subject.
+
+    Dipoles in a spherical head produce voltages at the electrodes of a real data set.  The recordings contain 1/f
+    activity, a posterior rhythm, blinks, mains hum, drift, and the effect of each class, which is described by
+    ``Trials.truth``.
 
     Parameters
     ----------
     name : "simulated-mi", "simulated-ssvep" or "simulated-ern"
         Motor imagery like BCIC-IV-2a, steady-state potentials like MAMEM-SSVEP-II, error potentials like BCI-ERN.
     subject : int
-        Number of the subject, as in the real set.  Subjects differ in the place and size of effects, in their rhythms
-        and in their background.
+        Number of the subject, as in the real data set.  Subjects differ in the location and size of effects, in their
+        rhythms and in their background activity.
     difficulty : float
-        From 0 to 1.  Effects are proportional to one minus it: twice as large as usual at 0, and none at 1, where
-        nothing is left to decode.  All the rest is the same.
+        From 0 to 1.  Effects are proportional to ``1 - difficulty``; the rest of the recording does not change.
     seed : int
-        Not negative.  Another seed gives other people.
+        Random seed, not negative.  Another seed simulates other subjects.
+
+    Returns
+    -------
+    Trials
+
+    Raises
+    ------
+    ParameterError
+        If the name or subject is unknown, or a number is out of range.
 
     Examples
     --------
@@ -47,13 +73,195 @@ def simulate(name: str, subject: int, *, difficulty: float = 0.5, seed: int = 0)
     check_one_of("name", name, tuple(SETS))
     paradigm = SETS[name]
     if subject not in paradigm.like.subjects:
-        allowed = ", ".join(map(str, paradigm.like.subjects))
-        raise ParameterError(f"subject={subject!r} is not in {name}; it has {allowed}.")
+        raise ParameterError(f"subject={subject!r} is not in {name}; it has {number_ranges(paradigm.like.subjects)}.")
     check_number("difficulty", difficulty)
     if not 0 <= difficulty <= 1:
-        raise ParameterError(f"difficulty={difficulty} must be from 0, easy, to 1, where there is no effect.")
+        raise ParameterError(f"difficulty={difficulty} must be from 0 (easy) to 1 (no effect).")
     check_at_least("seed", seed, 0)
-    return make(paradigm, subject, difficulty, seed)
+    return _make_trials(paradigm, subject, difficulty, seed)
+
+
+def _make_trials(paradigm: Paradigm, subject: int, difficulty: float, seed: int) -> Trials:
+    streams = [np.random.default_rng([seed, subject, paradigm.number, part]) for part in range(7)]
+    person = draw_person(streams[_PERSON], len(paradigm.class_names))
+    labels, session, run = _schedule(paradigm, person, streams[_ORDER])
+    times = _times(paradigm)
+    leads = _leads(paradigm, len(paradigm.sessions), streams[_PLACE])
+    signals, planted = paradigm.plant(Stimulation(labels, times, person, 1.0 - difficulty, streams[_EFFECT]))
+    samples = _record(paradigm, person, leads, signals, session, times, streams)
+    segment = np.repeat(np.arange(len(labels)), paradigm.repeats)  # from which each trial is cut
+    return Trials(
+        X=samples,
+        y=labels[segment],
+        class_names=paradigm.class_names,
+        ch_names=paradigm.ch_names,
+        sfreq=paradigm.sfreq,
+        tmin=paradigm.tmin,
+        subject=np.array(subject),
+        session=np.array(paradigm.sessions)[session[segment]],
+        run=run[segment],
+        group=segment,
+        dataset=paradigm.name,
+        steps=({"step": "simulated band-pass", "low": paradigm.band[0], "high": paradigm.band[1]},),
+        truths={subject: _truth(paradigm, leads, planted if difficulty < 1 else (), difficulty, seed)},
+    )
+
+
+def _schedule(paradigm: Paradigm, person: Person, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+    """Return the class, the number of the session and the run (n,) of each segment."""
+    parts = [paradigm.order(number, person.errors, rng) for number in range(len(paradigm.sessions))]
+    session = np.repeat(np.arange(len(parts)), [len(labels) for labels, _ in parts])
+    return np.concatenate([labels for labels, _ in parts]), session, np.concatenate([run for _, run in parts])
+
+
+def _times(paradigm: Paradigm) -> Array:
+    """Return the times of the simulated samples, with margins of a second for filters and periodic extension."""
+    margin = round(paradigm.sfreq)
+    n = scipy.fft.next_fast_len(paradigm.n_times * paradigm.repeats + 2 * margin, real=True)
+    return paradigm.tmin + (np.arange(n) - margin) / paradigm.sfreq
+
+
+# ---- leads
+
+
+def _leads(paradigm: Paradigm, n_sessions: int, rng: np.random.Generator) -> Array:
+    """Return the weights (n_sessions, n_chans, n_sources) of areas, alpha sources, eyes and background.
+
+    The maximum weight of areas and alpha sources is one, on average over sessions; that of the eyes is one at Fpz.  The
+    total power of the background sources is one, on average over electrodes.
+    """
+    dipoles = _dipoles(paradigm, rng)
+    positions, orientations = (np.concatenate(part) for part in zip(*dipoles, strict=True))
+    caps = Rotation.from_rotvec(rng.normal(0.0, _CAP, (n_sessions, 3)))
+    rotated = [np.concatenate([cap.apply(vectors) for cap in caps]) for vectors in (positions, orientations)]
+    raw = head().leads((*paradigm.ch_names, "Fpz"), paradigm.reference, *rotated)
+    leads = raw.reshape(len(raw), n_sessions, -1).transpose(1, 0, 2)
+    return np.concatenate([leads[:, :-1, part] / size for part, size in _sizes(paradigm, leads)], axis=2)
+
+
+def _dipoles(paradigm: Paradigm, rng: np.random.Generator) -> list[tuple[Array, Array]]:
+    """Draw positions and orientations of areas, alpha sources, eyes and background."""
+    alpha = [Area((name,), (), 0.7) for name in sources.ALPHA_AREAS]
+    return [
+        _beneath(paradigm.areas, rng),
+        _beneath(alpha, rng),
+        _beneath([_EYES], rng),
+        sources.cortex(rng, N_BACKGROUND),
+    ]
+
+
+def _beneath(areas: Sequence[Area], rng: np.random.Generator) -> tuple[Array, Array]:
+    """Draw positions and orientations (n, 3) of nearly radial sources in areas."""
+    centre = np.stack([np.mean([head().directions[name] for name in area.beneath], axis=0) for area in areas])
+    directions = unit(unit(centre) + rng.normal(0.0, _JITTER, centre.shape))
+    radius = np.array([area.radius for area in areas]) + rng.normal(0.0, 0.01, len(areas))
+    return radius[:, None] * directions, unit(directions + rng.normal(0.0, 0.1, centre.shape))
+
+
+def _sizes(paradigm: Paradigm, leads: Array) -> list[tuple[slice, Array]]:
+    """Return the normalisation of the leads of each kind of source; the last electrode of ``leads`` is Fpz."""
+    eyes = len(paradigm.areas) + len(sources.ALPHA_AREAS)
+    average = leads.mean(axis=0)
+    rest = leads[:, :-1, eyes + 1 :]
+    return [
+        (slice(eyes), abs(average[:-1, :eyes]).max(axis=0)),
+        (slice(eyes, eyes + 1), average[-1, eyes : eyes + 1]),
+        (slice(eyes + 1, None), np.sqrt((rest**2).sum(axis=2).mean())),
+    ]
+
+
+# ---- samples
+
+
+def _record(
+    paradigm: Paradigm,
+    person: Person,
+    leads: Array,
+    signals: Array,
+    session: Array,
+    times: Array,
+    streams: Sequence[np.random.Generator],
+) -> Array:
+    """Return samples (n * repeats, n_chans, n_times) in µV: projected sources, noise, drift and band-pass."""
+    n_times, n_chans = len(times), len(paradigm.ch_names)
+    f = sources.frequencies(n_times, paradigm.sfreq)
+    gain = sources.band_pass(f, paradigm.band).astype(np.float32)
+    spectra = _sources(person, signals, times, f, streams)
+    n_sources = spectra.shape[1]
+    spectra = leads[session, :, :n_sources].astype(np.float32) @ spectra
+    level = _level(person, f, gain) * sources.drift(streams[_DRIFT], session, 1, 0.12, 0.08)
+    shape = sources.slope(f, person.slope)
+    rest = leads[session, :, n_sources:] * level[..., None]
+    spectra += sources.ongoing(streams[_ONGOING], rest, shape, n_times)
+    spectra += _noise(len(paradigm.sessions), n_chans, session, times, len(f), streams[_ARTEFACTS])
+    spectra *= sources.drift(streams[_DRIFT], session, n_chans, 0.06, 0.03).astype(np.float32)[..., None]
+    return _cut(paradigm, sources.in_time(spectra * gain, n_times))
+
+
+def _sources(person: Person, signals: Array, times: Array, f: Array, streams: Sequence[np.random.Generator]) -> Array:
+    """Return spectra (n, n_sources, n_freqs) of areas, alpha sources and eyes, in the order of the leads."""
+    n = len(signals)
+    return np.concatenate(
+        [
+            sources.in_frequency(signals),
+            sources.alpha(streams[_ONGOING], person, n, f, len(times)),
+            sources.in_frequency(sources.blinks(streams[_ARTEFACTS], person, n, times)),
+        ],
+        axis=1,
+    )
+
+
+def _level(person: Person, f: Array, gain: Array) -> float:
+    """Return the standard deviation of the background before the band-pass."""
+    shape = sources.slope(f, person.slope)
+    return person.level * float(np.sqrt((shape**2).sum() / ((shape * gain) ** 2).sum()))
+
+
+def _noise(
+    n_sessions: int, n_chans: int, session: Array, times: Array, n_freqs: int, rng: np.random.Generator
+) -> Array:
+    """Draw spectra (n, n_chans, n_freqs) of mains hum and sensor noise."""
+    pattern = (1 + 0.4 * rng.standard_normal((n_sessions, n_chans, 1))).astype(np.float32)
+    mains = sources.in_frequency(sources.hum(rng, len(session), times))
+    own = sources.coloured(rng, (len(session), n_chans), np.ones(n_freqs), len(times))
+    return np.asarray(pattern[session] * mains + np.float32(_SENSOR) * own)
+
+
+def _cut(paradigm: Paradigm, samples: Array) -> Array:
+    """Cut trials (n * repeats, n_chans, n_times) from segments with margins."""
+    start, n = round(paradigm.sfreq), paradigm.n_times
+    inside = samples[..., start : start + paradigm.repeats * n]
+    pieces = inside.reshape(*samples.shape[:2], paradigm.repeats, n)
+    return pieces.swapaxes(1, 2).reshape(-1, samples.shape[1], n)
+
+
+# ---- truth
+
+
+def _truth(paradigm: Paradigm, leads: Array, planted: Sequence[Planted], difficulty: float, seed: int) -> Truth:
+    average = leads.mean(axis=0)
+    effects: dict[str, tuple[Effect, ...]] = dict.fromkeys(paradigm.class_names, ())
+    for source in planted:
+        weights = source.sign * average[:, source.area]
+        effect = Effect(
+            kind=source.kind,
+            channels=_strongest(paradigm, paradigm.areas[source.area], weights),
+            band=source.band,
+            window=source.window,
+            topography=tuple(weights.tolist()),
+        )
+        effects[paradigm.class_names[source.label]] += (effect,)
+    return Truth(paradigm.ch_names, effects, float(difficulty), int(seed))
+
+
+def _strongest(paradigm: Paradigm, area: Area, weights: Array) -> tuple[str, ...]:
+    """Return the electrodes of an area where the source is strong, the strongest first."""
+    weight = dict(zip(paradigm.ch_names, abs(weights).tolist(), strict=True))
+    ranked = sorted(area.group, key=lambda name: -weight[name])
+    return tuple(name for name in ranked if weight[name] >= _STRONG * weight[ranked[0]])
+
+
+# ---- as data sets
 
 
 def _read(_files: Sequence[Path], subject: int, difficulty: float = 0.5, seed: int = 0, *, name: str) -> Trials:
@@ -62,11 +270,11 @@ def _read(_files: Sequence[Path], subject: int, difficulty: float = 0.5, seed: i
 
 def _dataset(paradigm: Paradigm) -> Dataset:
     read = partial(_read, name=paradigm.name)
-    source = Source("simulated", read=read, options=("difficulty", "seed"), revision=paradigm.revision)
+    source = DatasetSource("simulated", read=read, options=("difficulty", "seed"), revision=paradigm.revision)
     title = f"{paradigm.title}, in the shapes of {paradigm.like.name}"
     like = paradigm.like
     return Dataset(paradigm.name, title, like.subjects, (source,), like.protocol, like.task, like.pipeline)
 
 
-#: The sets as :func:`gbwatt.data.load` knows them.
+#: The simulated data sets for :func:`gbwatt.data.load`.
 DATASETS: tuple[Dataset, ...] = tuple(_dataset(paradigm) for paradigm in SETS.values())

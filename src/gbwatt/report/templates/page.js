@@ -1,10 +1,10 @@
 "use strict";
 
-// Tables that are sorted and filtered.  The values are in the page, as text; only the lines that are seen are elements.
+// Sorting and filtering of tables.  All values are in the page as JSON; only visible rows are elements.
 
 const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 
-// What a text of a column is sorted by; "< 0.001" is next to 0.001, and what is no number comes last.
+// Sort key of a text: "< 0.001" sorts like 0.001, and text that is not a number sorts last.
 function sortKey(text, isNumber) {
   if (!isNumber) return text;
   const value = Number(text.replace("< ", "").replace("inf", "Infinity"));
@@ -15,20 +15,20 @@ function compareKeys(a, b) {
   return typeof a === "string" ? collator.compare(a, b) : a < b ? -1 : Number(a > b);
 }
 
-// Rank of every text of a column: sorting lines is then a comparison of small numbers; null for what comes last.
+// Rank of each text of a column, so that sorting compares integers; null sorts last.
 function ranks({ texts, number }) {
   const keys = texts.map((text) => (text === "" ? null : sortKey(text, number)));
   const order = [...keys.keys()].filter((at) => keys[at] !== null).sort((a, b) => compareKeys(keys[a], keys[b]));
-  const found = keys.map(() => null);
+  const result = keys.map(() => null);
   let rank = 0;
   order.forEach((at, place) => {
     if (place && compareKeys(keys[order[place - 1]], keys[at])) rank += 1;
-    found[at] = rank;
+    result[at] = rank;
   });
-  return found;
+  return result;
 }
 
-// Line numbers, sorted by a column; equal ones stay in their order, empty ones go last either way.
+// Row numbers, sorted by a column; the sort is stable, and empty cells are last in both directions.
 function sorted(lines, column, direction) {
   const rank = ranks(column);
   return [...lines].sort((a, b) => {
@@ -73,7 +73,7 @@ class SearchTable {
     }
   }
 
-  // Up, down, and as it was.
+  // Ascending, descending, original order.
   sort(place) {
     const next = { none: "ascending", ascending: "descending", descending: "none" };
     const state = next[this.heads[place].getAttribute("aria-sort")];
@@ -83,10 +83,10 @@ class SearchTable {
     this.update();
   }
 
-  // A line is kept if it has all words.
+  // Keep rows that contain all words.
   update() {
-    const asked = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-    this.kept = this.order.filter((line) => asked.every((word) => this.words[line].includes(word)));
+    const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    this.kept = this.order.filter((line) => words.every((word) => this.words[line].includes(word)));
     this.page = 0;
     this.draw();
   }
@@ -101,11 +101,11 @@ class SearchTable {
     const start = this.page * this.size;
     const lines = this.kept.slice(start, start + this.size);
     this.body.replaceChildren(...lines.map((line) => this.row(line)));
-    this.say(start, start + lines.length);
+    this.showCounts(start, start + lines.length);
     this.freeze();
   }
 
-  // Columns that stay in sight each begin where the one before ends; on a phone only the first stays.
+  // Position frozen columns side by side; on a phone only the first is frozen.
   freeze() {
     const count = matchMedia("(max-width: 40rem)").matches ? Math.min(1, this.frozen) : this.frozen;
     let left = 0;
@@ -116,7 +116,7 @@ class SearchTable {
     this.figure.style.setProperty("--frozen", `${left}px`);
   }
 
-  say(start, end) {
+  showCounts(start, end) {
     const count = this.kept.length;
     this.controls.querySelector("output").textContent = `${count} of ${this.order.length} rows`;
     this.controls.querySelector(".range").textContent = count > this.size ? `${start + 1}–${end}` : "";
@@ -144,7 +144,7 @@ class SearchTable {
 
 document.querySelectorAll("figure[data-shown]").forEach((figure) => new SearchTable(figure));
 
-// On paper, what is folded is open.
+// Open all details for printing.
 let opened = [];
 addEventListener("beforeprint", () => {
   opened = [...document.querySelectorAll("details:not([open])")];

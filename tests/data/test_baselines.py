@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from gbwatt.data.baselines import CanonicalCorrelation, TangentSpace, TimeBins, frequencies, sanity
+from gbwatt.data.baselines import CanonicalCorrelation, TangentSpace, TimeBins, evaluate_baseline, frequencies
 from gbwatt.data.splits import BySession, InOrder
 from gbwatt.data.trials import Trials
 from gbwatt.errors import ParameterError
@@ -53,11 +53,11 @@ def potential(size: float) -> Trials:
     ],
 )
 def test_pipeline_decodes_an_effect_and_only_that(make, strong, pipeline, measure):
-    found = sanity(make(strong), InOrder(), pipeline)
+    found = evaluate_baseline(make(strong), InOrder(), pipeline)
     assert (found.pipeline, found.measure) == (pipeline, measure)
     assert found.decodable
     assert found.score > 0.8
-    nothing = sanity(make(1.0 if pipeline == "tangent" else 0.0), InOrder(), pipeline)
+    nothing = evaluate_baseline(make(1.0 if pipeline == "tangent" else 0.0), InOrder(), pipeline)
     assert nothing.score < nothing.chance + 0.2
     assert not nothing.decodable
     assert found.to_dict()["decodable"] is True
@@ -65,16 +65,16 @@ def test_pipeline_decodes_an_effect_and_only_that(make, strong, pipeline, measur
 
 def test_chance_is_that_of_the_largest_class():
     trials = potential(0).replace(y=np.repeat([0, 1, 0, 0, 1], 60), session=np.repeat(list("12345"), 60))
-    found = sanity(trials.replace(class_names=["a", "b"]), BySession(), "tangent")
+    found = evaluate_baseline(trials.replace(class_names=["a", "b"]), BySession(), "tangent")
     assert found.n_test == 60
     assert found.chance == 1.0  # the last session has one class only
-    assert sanity(imagery(1.0), InOrder(), "tangent").chance == 0.5
+    assert evaluate_baseline(imagery(1.0), InOrder(), "tangent").chance == 0.5
 
 
 def test_chance_of_an_area_has_the_spread_of_random_scores():
     rng = np.random.default_rng(0)
     trials = potential(0)
-    found = sanity(trials, InOrder(), "lda")
+    found = evaluate_baseline(trials, InOrder(), "lda")
     (split,) = InOrder().splits(trials)
     y = trials.y[split.test]
     areas = [stats.mannwhitneyu(s[y == 1], s[y == 0]).statistic for s in rng.standard_normal((2000, len(y)))]
@@ -132,12 +132,12 @@ def test_a_flat_and_a_repeated_channel_do_not_break_it():
     trials = imagery(0.4)
     x = trials.X.copy()
     x[:, 4], x[:, 5] = 0, x[:, 0]
-    assert sanity(trials.replace(X=x), InOrder(), "tangent").score > 0.7
+    assert evaluate_baseline(trials.replace(X=x), InOrder(), "tangent").score > 0.7
 
 
 def test_classes_without_frequencies_are_refused():
     assert frequencies(("6.66", "7.50 Hz")) == (6.66, 7.5)
-    with pytest.raises(ParameterError, match="not named after frequencies"):
-        sanity(imagery(1), InOrder(), "cca")
+    with pytest.raises(ParameterError, match="not named by frequencies"):
+        evaluate_baseline(imagery(1), InOrder(), "cca")
     with pytest.raises(ParameterError, match="Did you mean 'tangent'"):
-        sanity(imagery(1), InOrder(), "tangnt")
+        evaluate_baseline(imagery(1), InOrder(), "tangnt")
