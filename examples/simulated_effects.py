@@ -1,4 +1,4 @@
-"""What was planted into simulated recordings, and what is found in them: a figure for each of the three sets.
+"""Draw the simulated class effects, and the class differences measured in the recordings, of each simulated data set.
 
 Run it with ``python examples/simulated_effects.py FOLDER``.
 """
@@ -33,7 +33,7 @@ def topomap(values: Any, trials: Trials, axes: Any, title: str) -> None:
 
 
 def spectra(trials: Trials) -> tuple[Any, Any]:
-    """Frequencies (n_freqs,) and power in dB (n_classes, n_chans, n_freqs)."""
+    """Return frequencies (n_freqs,) and power in dB (n_classes, n_chans, n_freqs)."""
     f, power = scipy.signal.welch(trials.X, trials.sfreq, nperseg=int(trials.sfreq), axis=-1)
     return f, np.stack([10 * np.log10(power[trials.y == c].mean(axis=0)) for c in range(len(trials.class_names))])
 
@@ -49,7 +49,7 @@ def in_band(f: Any, band: tuple[float, float] | None) -> Any:
 
 
 def by_class(trials: Trials) -> Figure:
-    """For sets whose classes differ in their spectrum: planted and found topography, and the spectrum, of each."""
+    """Draw simulated and measured topographies and spectra of classes that differ in their spectrum."""
     assert trials.truth is not None
     f, power = spectra(trials)
     n = len(trials.class_names)
@@ -57,11 +57,11 @@ def by_class(trials: Trials) -> Figure:
     for c, name in enumerate(trials.class_names):
         effect = first_effect(trials, name)
         others = power[np.arange(n) != c].mean(axis=0)
-        planted = np.sum([e.topography for e in trials.truth.effects[name] if e.band == effect.band], axis=0)
-        topomap(planted, trials, axes[0, c], f"{name}\nplanted")
-        found = (power[c] - others)[:, in_band(f, effect.band)].mean(axis=1)
+        simulated = np.sum([e.topography for e in trials.truth.effects[name] if e.band == effect.band], axis=0)
+        topomap(simulated, trials, axes[0, c], f"{name}\nsimulated")
+        measured = (power[c] - others)[:, in_band(f, effect.band)].mean(axis=1)
         low, high = effect.band or (0, 0)
-        topomap(found, trials, axes[1, c], f"found, {low:.1f} to {high:.1f} Hz, dB")
+        topomap(measured, trials, axes[1, c], f"measured, {low:.1f} to {high:.1f} Hz, dB")
         best = trials.ch_names.index(effect.channels[0])
         axes[2, c].plot(f, power[c, best], f, others[best])
         axes[2, c].axvspan(low, high, alpha=0.15)
@@ -71,7 +71,7 @@ def by_class(trials: Trials) -> Figure:
 
 
 def by_time(trials: Trials) -> Figure:
-    """For error potentials: planted and found topographies, and the mean course at the electrodes planted."""
+    """Draw simulated and measured topographies of error potentials, and their mean time course."""
     assert trials.truth is not None
     mean = np.stack([trials.X[trials.y == c].mean(axis=0) for c in (0, 1)])
     effects = trials.truth.effects["error"]
@@ -79,8 +79,10 @@ def by_time(trials: Trials) -> Figure:
     for row, effect in zip(axes, effects, strict=True):
         start, end = effect.window
         inside = (trials.times >= start) & (trials.times < end)
-        topomap(np.array(effect.topography), trials, row[0], "planted")
-        topomap((mean[0] - mean[1])[:, inside].mean(axis=1), trials, row[1], f"found, {start:.2f} to {end:.2f} s, µV")
+        topomap(np.array(effect.topography), trials, row[0], "simulated")
+        topomap(
+            (mean[0] - mean[1])[:, inside].mean(axis=1), trials, row[1], f"measured, {start:.2f} to {end:.2f} s, µV"
+        )
         best = trials.ch_names.index(effect.channels[0])
         row[2].plot(trials.times, mean[:, best].T, trials.times, mean[0, best] - mean[1, best], "k--")
         row[2].axvspan(start, end, alpha=0.15)
@@ -90,7 +92,7 @@ def by_time(trials: Trials) -> Figure:
 
 
 def traces(trials: Trials, n: int = 4) -> Figure:
-    """A few trials as they are."""
+    """Draw a few trials."""
     figure, axes = plt.subplots(1, n, figsize=(4 * n, 7), sharey=True, layout="constrained")
     step = 6 * float(trials.X.std())
     for number, axis in enumerate(axes):

@@ -100,8 +100,7 @@ def test_packages_of_extras_are_imported_when_they_are_needed():
 
 
 def test_no_copy_inside_another_package_is_imported():
-    copies = [one for one in IMPORTS if VENDORED & set(one.module.split("."))]
-    assert not [one for one in copies if not one.module.startswith("joblib.externals.loky")]  # to be replaced by loky
+    assert not [one for one in IMPORTS if VENDORED & set(one.module.split("."))]
 
 
 def test_every_dependency_is_imported():

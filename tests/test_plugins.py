@@ -149,9 +149,9 @@ def test_experiments_ask_the_executor_for_fingerprints(python, tmp_path):
         "training: {max_epochs: 1, lr: 0.1, batch_size: 8, weight_decay: 0}\nmodels: [{label: A, model: linear}]\n"
     )
     done = python(f"""
-from gbwatt.experiments.config import read
-(cell, *_) = read({str(experiment)!r}).cells(root="here")
-print(cell.run.data)
+from gbwatt.experiments import read_experiment
+(labelled, *_) = read_experiment({str(experiment)!r}).labelled_runs(root="here")
+print(labelled.run.data)
 """)
     assert output(done) == ["ours of here+"]
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import signal
 import subprocess
 import sys
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -365,17 +363,6 @@ def test_the_card_of_a_model_shows_how_it_is_used(run_json, recordings, tmp_path
     exec(code, found)
     assert "GBWAttClassifier.from_pretrained" in code
     assert len(found["labels"]) == 40
-
-
-def test_optional_dependencies_are_imported_somewhere():
-    root = Path(__file__).parents[2]
-    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    source = "\n".join(file.read_text(encoding="utf-8") for file in (root / "src").rglob("*.py"))
-    development = {"test", "peers", "browser", "lint", "dev"}
-    packages = {re.match(r"[\w-]+", entry)[0] for name in extras.keys() - development for entry in extras[name]}
-    assert packages
-    for package in packages:
-        assert re.search(rf"(import|from|import_module\(f?\"|\") ?{package.replace('-', '_')}\b", source), package
 
 
 @pytest.mark.filterwarnings("ignore:.*y_true")

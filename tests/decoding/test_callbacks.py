@@ -78,7 +78,7 @@ def test_the_documented_attributes_exist(decoder, trials):
 
 
 def test_callbacks_of_skorch_work(decoder, trials):
-    skorch = pytest.importorskip("skorch")
+    import skorch
 
     class Watch(skorch.callbacks.Callback):
         def __init__(self):

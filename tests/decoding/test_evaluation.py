@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from skorch.callbacks import Callback
 
 from gbwatt.data import Trials, load
 from gbwatt.data.formats.npz import write_npz
 from gbwatt.data.splits import InOrder
 from gbwatt.decoding import (
+    Callback,
     EEGDecoder,
     EvaluationSet,
     GBWAttClassifier,

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from gbwatt.cli.app import app
 from gbwatt.clinical.corpora import Corpus, build
-from gbwatt.decoding import training_record
+from gbwatt.decoding import TrainingRecord
 from gbwatt.experiments.config import PACKAGED, read_experiment
 from gbwatt.experiments.store import Store
 from gbwatt.models.serialization import load_pretrained
@@ -184,7 +184,7 @@ def test_a_model_is_trained_tested_once_and_saved(alone, root):
 
 
 def test_the_folder_has_the_record_that_train_writes(alone, root):
-    record = training_record.read(root / "alone")
+    record = TrainingRecord.read(root / "alone").to_dict()
     assert (record["dataset"], record["model"], record["status"]) == ("tuab", "biot", "done")
     assert record["trials"]["test"] == sum(map(sum, alone["test"]["confusion"])) == record["test"]["n"]
     assert record["test"]["balanced_accuracy"] == alone["test"]["balanced_accuracy"]

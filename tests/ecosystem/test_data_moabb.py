@@ -93,12 +93,12 @@ def test_every_paradigm_of_moabbs_data_sets_is_known():
 
 
 def test_unknown_names_get_a_suggestion():
-    with pytest.raises(ParameterError, match=r"'BNCI2014001' is none of the \d+ .*Did you mean 'BNCI2014_001'"):
+    with pytest.raises(ParameterError, match=r"'BNCI2014001' .*Did you mean 'BNCI2014_001'"):
         read_moabb("BNCI2014001", 1)
 
 
 def test_unknown_subjects_are_named():
-    with pytest.raises(ParameterError, match=r"subject=4 is not in FakeDataset; MOABB has 1, 2, 3"):
+    with pytest.raises(ParameterError, match=r"subject=4 is not in FakeDataset; it has 1"):
         read_moabb(fake(), 4)
     with pytest.raises(ParameterError, match="subject=10 is not in BNCI2014_001"):
         read_moabb("BNCI2014_001", 10)

@@ -14,10 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
-from skorch.callbacks import Callback
 
 from gbwatt import EEGDecoder, GBWAttClassifier
 from gbwatt.data import load
+from gbwatt.decoding import Callback
 from tests.golden import documents, doors, saved, test_numbers, test_public_names, test_result_tables, test_run_keys
 from tests.golden.program import DATA, keep, run
 

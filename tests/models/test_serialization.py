@@ -380,7 +380,7 @@ def test_an_estimator_comes_back_ready_to_predict(tmp_path, kind):
 
 def test_the_classifier_comes_back_as_itself(tmp_path):
     x, y = make_trials(n=24, n_times=64)
-    fitted = GBWAttClassifier(max_epochs=2, theta=0.5, validation=(x[:6], y[:6])).fit(x, y)
+    fitted = GBWAttClassifier(max_epochs=2, theta=0.5, validation=(x[:6], y[:6])).fit(x[6:], y[6:])
     fitted.save_pretrained(tmp_path)
     loaded = GBWAttClassifier.from_pretrained(tmp_path)
     assert loaded.theta == 0.5

@@ -15,7 +15,6 @@ from rich.console import Console
 from gbwatt._validation import check_one_of
 from gbwatt.cli.options import INTERRUPTED, AsJson, holds_model, key_values, print_json, require_writable
 from gbwatt.cli.output import confusion_table, percent
-from gbwatt.decoding import training_record
 from gbwatt.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -23,11 +22,12 @@ if TYPE_CHECKING:
     from gbwatt.clinical.corpora import Corpus
     from gbwatt.clinical.finetuning import FineTuning
     from gbwatt.clinical.runs import FineTuningResult
+    from gbwatt.decoding import TrainingRecord
     from gbwatt.experiments.runs import Run
 
 RECORD, CHECKPOINT = "finetuning.json", "checkpoint"
 #: Beginnings of the names of the files that are written after training.
-WRITTEN = ("config.json", "model.safetensors", "README.md", training_record.FILE, RECORD)
+WRITTEN = ("config.json", "model.safetensors", "README.md", "training.json", RECORD)
 
 
 def finetune(
@@ -209,22 +209,23 @@ def _save(model: PretrainedClassifier, corpus: Corpus, record: Mapping[str, Any]
         "training": {**trained, "at_best_epoch": summary.at_best_epoch},
     }
     steps = list(corpus.header["steps"])
-    (output / training_record.FILE).unlink(missing_ok=True)  # the record of a model that is replaced
+    (output / "training.json").unlink(missing_ok=True)  # the record of a model that is replaced
     save_pretrained(model, output, name=model.name, class_names=corpus.class_names, preprocessing=steps, extra=extra)
     summary.write(output)
     _io.write_atomically(output / RECORD, _io.to_json(_io.without_nan(dict(record)), indent=None).encode())
     shutil.rmtree(output / CHECKPOINT, ignore_errors=True)
 
 
-def _training_record(
-    model: PretrainedClassifier, corpus: Corpus, record: Mapping[str, Any]
-) -> training_record.TrainingRecord:
+def _training_record(model: PretrainedClassifier, corpus: Corpus, record: Mapping[str, Any]) -> TrainingRecord:
     """Return the record in the form of ``gbwatt train``.  A corpus has one subject, itself, and no trial numbers."""
     test, history = record["test"], record["history"]
     settings = {name: value for name, value in record["training"].items() if name not in ("seed", "early_stopping")}
     best = {name: value for name, value in history[record["best_epoch"] - 1].items() if name != "step_losses"}
     parts = {"train": "train", "valid": "valid", "test": "eval"}
-    return training_record.TrainingRecord(
+    from gbwatt.data.baselines import chance_level
+    from gbwatt.decoding import TrainingRecord
+
+    return TrainingRecord(
         status="done",
         dataset=corpus.name,
         subject=1,
@@ -249,7 +250,7 @@ def _training_record(
         seconds=record["seconds"],
         test={
             **test,
-            "chance": max(map(sum, test["confusion"])) / test["n"],
+            "chance": chance_level([sum(row) for row in test["confusion"]]),
             "class_names": record["class_names"],
         },
         seen={"train": [], "valid": []},

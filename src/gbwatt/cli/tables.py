@@ -117,13 +117,13 @@ def _figures(name: str, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
     """Title, SVG and caption of the figures of an experiment."""
     from gbwatt.experiments import read_experiment
     from gbwatt.experiments.tables import CLAIMS
-    from gbwatt.report.pictures import of_study
-    from gbwatt.report.study import studies
+    from gbwatt.report.experiment_results import results_by_experiment
+    from gbwatt.report.figures import experiment_figures
 
     if name == CLAIMS:
         raise ParameterError(f"figure: {CLAIMS} has no figure, only a table.")
     experiment = read_experiment(name)
-    figures = [one for study in studies(rows, [experiment]) for one in of_study(study)]
+    figures = [one for results in results_by_experiment(rows, [experiment]) for one in experiment_figures(results)]
     return [(experiment.title, one.svg, one.caption) for one in figures]
 
 

@@ -77,8 +77,8 @@ def train(
 
     Without arguments, GBWAtt is trained on simulated recordings, which need no files.
     """
-    from gbwatt.cli.progress import EpochDisplay
     from gbwatt.decoding import train_and_evaluate
+    from gbwatt.decoding.callbacks import EpochDisplay
     from gbwatt.models.registry import entry
 
     found, _ = find_dataset(dataset), entry(model)

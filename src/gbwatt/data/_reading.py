@@ -109,8 +109,8 @@ def _memory() -> int:
 def expect_shape(file: Path, name: str, array: Array, shape: Sequence[int | None]) -> None:
     """Require a shape, in which None allows any length."""
     if array.ndim != len(shape) or any(want not in (None, got) for got, want in zip(array.shape, shape, strict=True)):
-        wanted = ", ".join("any" if want is None else str(want) for want in shape)
-        raise DataError(file, f"{name} of shape {array.shape}", f"({wanted})")
+        expected = ", ".join("any" if want is None else str(want) for want in shape)
+        raise DataError(file, f"{name} of shape {array.shape}", f"({expected})")
 
 
 def expect_labels(file: Path, labels: Array, n: int, allowed: Sequence[int], name: str = "labels") -> Array:

@@ -160,11 +160,11 @@ def index_files(dataset: Dataset, root: str | Path | None = None) -> dict[str, P
     if not dataset.folder:  # simulated, or a single file
         return {}
     subjects = (*dataset.subjects, *dataset.held_back)
-    wanted = {Path(name).name for source in dataset.sources for s in subjects for name in source.files(s)}
+    names = {Path(name).name for source in dataset.sources for s in subjects for name in source.files(s)}
     top, depth = _search_area(data_root(root) / dataset.folder, data_root(root), dataset.only_there)
     index: dict[str, Path] = {}
     for folder, files in _folders(top, depth):
-        for file in wanted.intersection(files):
+        for file in names.intersection(files):
             first = index.setdefault(file, folder / file)
             if first != folder / file and len(first.parts) == len(folder.parts) + 1:
                 warnings.warn(f"{folder / file} is ignored: {first} has the same name.", stacklevel=3)
@@ -205,8 +205,8 @@ def find_source(
     ``index`` is the result of :func:`index_files`, which saves a search for every subject.
     """
     index = index_files(dataset, root) if index is None else index
-    wanted = [dataset.source(name)] if name is not None else _local_sources(dataset)
-    searched = [(source, find_files(index, source.files(subject))) for source in wanted]
+    sources = [dataset.source(name)] if name is not None else _local_sources(dataset)
+    searched = [(source, find_files(index, source.files(subject))) for source in sources]
     for source, files in searched:
         paths = tuple(path for path in files.values() if path is not None)
         if len(paths) == len(files):

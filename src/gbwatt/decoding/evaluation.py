@@ -244,7 +244,7 @@ def train_and_evaluate(
         Random seed.
     checkpoint : path, optional
         Folder for the state after each epoch.  If it holds the state of the same training, training continues there.
-    callbacks : sequence of skorch callbacks
+    callbacks : sequence of callbacks
         Called during training, for example to display progress.
     on_start : callable, optional
         Called with the :class:`TrainingSetup` after all checks and before training.
@@ -436,10 +436,10 @@ def _wrap_network(loaded: Pretrained, folder: str, device: str) -> EEGDecoder:
     decoder.signal_ = Signal(**signal)
     decoder.classes_ = np.arange(decoder.signal_.n_outputs)
     decoder._names = None if loaded.class_names is None else tuple(map(str, loaded.class_names))
-    decoder.scale_, decoder.fingerprints_ = 1.0, None
+    decoder.scale_, decoder.fingerprints_, decoder.samples_ = 1.0, None, None
     known = decoder.signal_.sfreq is not None and arguments.get("ch_names") is not None
     decoder.recorded_ = Recorded(tuple(arguments["ch_names"]), decoder.signal_.sfreq, "µV") if known else None  # type: ignore[arg-type]
-    decoder.net_ = decoder._initialized(loaded.model, decoder._training(), None, [])
+    decoder.net_ = decoder._trainer(loaded.model, decoder._training())
     return decoder
 
 

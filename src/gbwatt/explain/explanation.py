@@ -11,6 +11,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from gbwatt._validation import check_one_of
+from gbwatt.data.baselines import chance_level
 from gbwatt.data.montage import electrode_name, scalp_positions
 from gbwatt.data.trials import Trials
 from gbwatt.errors import ParameterError, UnknownPositionError
@@ -277,7 +278,7 @@ class Explanation:
 
 
 def _accuracy_numbers(correct: Array, counts: Array) -> dict[str, Any]:
-    n, hits, chance = int(counts.sum()), int(correct.sum()), float(counts.max() / counts.sum())
+    n, hits, chance = int(counts.sum()), int(correct.sum()), chance_level(counts)
     p = None if len(counts) < 2 else float(binomtest(hits, n, chance, alternative="greater").pvalue)
     return {"value": hits / n, "correct": hits, "trials": n, "chance": chance, "p": p}
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbwatt.data.baselines import chance_level
 from gbwatt.experiments import paper
 from gbwatt.experiments.config import Vary
 from gbwatt.experiments.grid import Cell, Results
@@ -88,7 +89,7 @@ def _chance_level(rows: Sequence[Row], dataset: str) -> float | None:
         return None
     if measure(dataset) == "balanced_accuracy":
         return 1 / len(counts[0])
-    return float(np.mean([max(by_class) / sum(by_class) for by_class in counts]))
+    return float(np.mean([chance_level(by_class) for by_class in counts]))
 
 
 def _curves(results: ExperimentResults, dataset: str) -> Iterator[Figure]:

@@ -137,17 +137,8 @@ def _run(file: Path, raw: Any, onsets: Array, durations: Array, second: Array, s
     y = _classes(file, second[whole], run)
     x = cut(file, data, onsets[whole].tolist(), sfreq, WINDOW, MARGIN)
     expect_finite(file, x, CHANNELS)
-    return Trials(
-        X=x,
-        y=y,
-        class_names=CLASSES,
-        ch_names=CHANNELS,
-        sfreq=sfreq,
-        tmin=WINDOW[0] - MARGIN,
-        subject=np.array(subject),
-        run=np.array(str(run)),
-        dataset=NAME,
-    )
+    fields: dict[str, Any] = {"sfreq": sfreq, "tmin": WINDOW[0] - MARGIN, "subject": subject, "run": str(run)}
+    return Trials(X=x, y=y, class_names=CLASSES, ch_names=CHANNELS, dataset=NAME, **fields)
 
 
 def _whole(file: Path, durations: Array, onsets: Array, end: float) -> NDArray[np.bool_]:
