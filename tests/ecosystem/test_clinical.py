@@ -91,7 +91,7 @@ def test_the_table_stands_beside_the_papers_and_says_that_weights_were_random(st
         assert f"| {label} |" in shown.stdout
     assert "79.59 ± 0.57" in shown.stdout
     assert "65.04 ± 0.45" in shown.stdout
-    assert "The backbone began with random weights" in shown.stdout
+    assert "Backbone initialised with random weights" in shown.stdout
     assert "weighted F1" in shown.stdout
     assert "AUROC" in shown.stdout
 
