@@ -107,7 +107,7 @@ def test_unknown_subjects_are_named():
 def test_unknown_paradigms_are_named():
     dataset = fake()
     dataset.paradigm = "telepathy"
-    with pytest.raises(ParameterError, match="'telepathy'; .*imagery, p300"):
+    with pytest.raises(ParameterError, match=r"'telepathy'; .*imagery, p300"):
         read_moabb(dataset, 1)
 
 
