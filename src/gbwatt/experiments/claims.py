@@ -321,15 +321,17 @@ def claims_table(results: Mapping[str, Results], datasets: Sequence[str] | None 
         if any((claim.text, dataset) in by_cell for dataset in sets)
     )
     notes = (
-        "A claim consists of one or more comparisons. Each is the mean over subjects of the difference between two "
-        "lines or two means of lines, in percent (scores, shares of ill-conditioned matrices) or seconds. For several "
-        "comparisons, this table has the smallest and the largest difference, and the next table has all of them.",
-        f"Tests: number of comparisons that support the claim and that contradict it, by a Wilcoxon signed-rank test "
-        f"over subjects, p < {LEVEL} after Holm's correction for the comparisons of the claim.",
-        "Reproduced: all comparisons support the claim. Reversed: some contradict it and none support it. Not "
-        "reproduced: all other cases. Not testable here: at least one comparison has results of fewer than "
-        f"{LEAST} subjects.",
-        "n: subjects × seeds, the smallest numbers among the compared lines.",
+        "A claim is tested by one or more comparisons. A comparison is the difference between two lines of a table, or "
+        "between the means of two groups of lines, averaged over subjects. The unit is percentage points (scores, "
+        "shares of ill-conditioned matrices) or seconds. If a claim has several comparisons, this table shows the "
+        "smallest and the largest difference, and the next table shows all of them.",
+        f"tests: number of comparisons that support the claim (for) and that contradict it (against). Only significant "
+        f"differences count: Wilcoxon signed-rank test over subjects, p < {LEVEL} after Holm's correction for the "
+        "comparisons of the claim.",
+        "verdict: reproduced if all comparisons support the claim; reversed if at least one contradicts it and none "
+        "supports it; not testable here if a comparison has results of fewer than "
+        f"{LEAST} subjects; otherwise not reproduced.",
+        "n: number of subjects × number of seeds, the smallest among the compared lines.",
         *dict.fromkeys(note for one in results.values() for note in training_notes(one)),
     )
     return Table("Claims of the paper", header, lines, notes, more=(_evidence_table(judged),))

@@ -110,13 +110,13 @@ _MAIN = PaperTable(
         "GBWAtt (θ = 1.5)": f"{_FULL_MI} | {_FULL}",
     },
     remarks=(
-        "The table of the paper mentions 10 runs, its text 10-fold cross-validation.",
-        "For θ = 1, the table of θ in the paper gives 80.08 ± 1.79 on ERN, and ± 2.62 on SSVEP.",
-        "The numbers of the baselines on SSVEP and ERN are equal to those of an earlier paper.",
-        "All our models are trained with Riemannian Adam. The authors of MAtt use Adam on the Euclidean gradient and "
-        "orthonormalise by QR; those of GDLNet use RAdam with gradient clipping and select the dimension of the "
-        "subspaces for each subject; those of SPDNetBN compute the mean of a batch by one Karcher step, ours is "
-        "iterated to convergence.",
+        "The paper's table mentions 10 runs; its text mentions 10-fold cross-validation.",
+        "For θ = 1, the paper's table on the effect of θ differs: 80.08 ± 1.79 on ERN, and ± 2.62 on SSVEP.",
+        "On SSVEP and ERN, the paper's numbers for the baselines are identical to those of an earlier paper.",
+        "All our models are trained with Riemannian Adam. The original MAtt uses Adam on the Euclidean gradient and "
+        "orthonormalises by QR. The original GDLNet uses RAdam with gradient clipping, and the dimension of its "
+        "subspaces is selected for each subject. The original SPDNetBN computes the mean of a batch by one Karcher "
+        "step; ours is iterated to convergence.",
     ),
 )
 
@@ -152,10 +152,10 @@ _DESIGN = PaperTable(
         "GBWAtt (θ = 1.5)": _FULL,
     },
     remarks=(
-        "The paper states that distance-based scores are better than the inner product, but on SSVEP its negative "
-        "squared distance is worse.",
-        "The paper gives 56.55 twice on SSVEP (Euclidean metric, Euclidean aggregation) and 76.42 twice on ERN (AIM, "
-        "tangent space). 63.95 for the Euclidean metric on ERN is also the number for SFEM + ESAM.",
+        "The paper states that distance-based scores are better than the inner product, but in its table the "
+        "negative squared distance is worse on SSVEP.",
+        "Some of the paper's numbers occur twice: 56.55 on SSVEP (Euclidean metric, Euclidean aggregation), 76.42 on "
+        "ERN (AIM, tangent space) and 63.95 on ERN (Euclidean metric, SFEM + ESAM in the ablation of the modules).",
     ),
 )
 
@@ -172,7 +172,7 @@ _THETA = PaperTable(
         "GBWAtt (θ = 1.5)": _FULL,
         "GBWAtt (θ = 2)": "67.03 ± 2.21 | 79.74 ± 2.32",
     },
-    remarks=("For θ = 1, the main table of the paper gives 80.42 ± 2.12 on ERN, and ± 2.94 on SSVEP.",),
+    remarks=("For θ = 1, the paper's main table differs: 80.42 ± 2.12 on ERN, and ± 2.94 on SSVEP.",),
 )
 
 _CLINICAL = PaperTable(
@@ -190,7 +190,7 @@ _CLINICAL = PaperTable(
     scale=100.0,
 )
 
-_LIMITED = PaperTable("a figure", "score", remarks=("The paper shows these results as a figure, without numbers.",))
+_LIMITED = PaperTable("a figure", "score", remarks=("The paper shows these results in a figure, without numbers.",))
 
 _NOISE = PaperTable(
     "Table 8",
@@ -212,7 +212,7 @@ _CONDITIONS_AFTER = PaperTable(
     "share",
     _NOISE.columns,
     {"MAtt": "1.42 | 3.16 | 6.74 | 10.42 | 14.27", "GBWAtt (θ = 1.5)": "0.00 | 0.40 | 1.50 | 5.42 | 7.46"},
-    remarks=("The paper gives one share before attention for both networks; here each network has its own.",),
+    remarks=("Before attention, the paper gives the same numbers for both networks; ours are given for each network.",),
 )
 
 _TIME = PaperTable(
@@ -220,9 +220,7 @@ _TIME = PaperTable(
     "seconds",
     _sets(MI, ERN, SSVEP),
     {"MAtt": "1.84 | 0.98 | 2.55", "GBWAtt (θ = 1.5)": "2.47 | 1.43 | 3.32"},
-    remarks=(
-        "The times of the paper are for an Intel i9-13900HX with an NVIDIA RTX 4060; it does not state the value of θ.",
-    ),
+    remarks=("The paper's times are for an Intel i9-13900HX with an NVIDIA RTX 4060. The value of θ is not stated.",),
 )
 
 #: Tables of the paper, by the names that experiments use.

@@ -226,9 +226,9 @@ def comparison_table(title: str, results: Results, reference: str) -> Table:
     tests = sum(pair.p is not None for pair in pairs.values())
     same = " in the same setting" if any(cell.setting for cell in pairs) else ""
     notes = [
-        f"Median over subjects of the score minus that of {reference}{same}. Scores are means over seeds; subjects "
-        "without both scores are excluded.",
-        "p: two-sided Wilcoxon signed-rank test, without subjects whose scores are equal.",
+        f"Median difference: median over subjects of the score minus that of {reference}{same}. Scores are averaged "
+        "over seeds. Subjects without both scores are excluded.",
+        "p: two-sided Wilcoxon signed-rank test. Subjects with equal scores are excluded.",
         f"p (Holm): corrected for the {tests} test{'s' * (tests != 1)} of this table.",
     ]
     if not pairs:
@@ -262,8 +262,8 @@ def condition_table(title: str, results: Results) -> Table:
 
     header = [Column(name, kind="percent") for name in ("before", "paper before", "after", "paper after")]
     notes = [
-        "Percentage of the matrices of test trials with a condition number above 10⁴, before attention, and after "
-        "attention but before ReEig. Mean over subjects and seeds.",
+        "Percentage of matrices with a condition number above 10⁴ in test trials: before attention, and after "
+        "attention but before ReEig. Averaged over subjects and seeds.",
         *_paper_notes("conditions-after"),
         *_run_notes(results),
     ]
@@ -386,9 +386,9 @@ def _score_notes(results: Results, paper_table: str | None) -> list[str]:
         by_score[SCORE_NAMES[measure(dataset)]].append(dataset)
     scores = "; ".join(f"{name} on {_listed(datasets)}" for name, datasets in by_score.items())
     return [
-        f"In percent: {scores}. Mean over subjects of the mean over seeds.",
-        "±: standard deviation over the seeds of a subject (n in the denominator), averaged over subjects. ± subjects: "
-        "standard deviation over subjects (n - 1). n: subjects × seeds.",
+        f"Scores are in percent: {scores}. They are averaged over seeds, then over subjects.",
+        "±: standard deviation over the seeds of each subject (ddof = 0), averaged over subjects. ± subjects: standard "
+        "deviation over subjects (ddof = 1). n: number of subjects × number of seeds.",
         *_paper_notes(paper_table),
         *_run_notes(results),
     ]
@@ -398,8 +398,8 @@ def _paper_notes(paper_table: str | None) -> list[str]:
     if paper_table is None:
         return []
     theirs = paper.find_table(paper_table)
-    differences = "; differences are ours minus the paper's" if theirs.quantity == "score" else ""
-    source = [f"Numbers of the paper are from its {theirs.where}{differences}."] if theirs.lines else []
+    differences = " Differences are ours minus the paper's." if theirs.quantity == "score" else ""
+    source = [f"The paper's numbers are from its {theirs.where}.{differences}"] if theirs.lines else []
     return [*source, *theirs.remarks]
 
 

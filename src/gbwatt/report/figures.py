@@ -95,14 +95,14 @@ def _chance_level(rows: Sequence[Row], dataset: str) -> float | None:
 def _curves(results: ExperimentResults, dataset: str) -> Iterator[Figure]:
     """Means over the values that an experiment varies."""
     name, where = _score_name(dataset), f"on {_described(dataset)}"
-    means = "mean over subjects of their means over seeds"
+    means = "averaged over seeds, then over subjects"
     table = results.experiment.paper if results.quantity == "score" else None
-    yield from _curve(results, dataset, score_of(dataset), table, f"{name} (%)", f"{name} in percent {where}: {means}")
+    yield from _curve(results, dataset, score_of(dataset), table, f"{name} (%)", f"{name} in percent {where}, {means}")
     if results.experiment.validation:
-        caption = f"Accuracy on validation trials at the best epoch, in percent, {where}: {means}"
+        caption = f"Accuracy on validation trials at the best epoch, in percent, {where}, {means}"
         yield from _curve(results, dataset, _validation_accuracy, None, "Validation accuracy (%)", caption)
     if results.experiment.vary and results.experiment.vary.axis == "noise":
-        caption = f"Matrices with a condition number above 10⁴ after attention, in percent, {where}: {means}"
+        caption = f"Matrices with a condition number above 10⁴ after attention, in percent, {where}, {means}"
         yield from _curve(results, dataset, share_of("after"), "conditions-after", "Ill-conditioned (%)", caption)
 
 
@@ -128,7 +128,7 @@ def _curve(
     drawn = curves(list(values.values()), series, printed, xlabel=xlabel, ylabel=ylabel)
     has_spread = any((high > low).any() for _, low, high in series.values())
     spread = "; the band is ± one standard deviation over seeds, averaged over subjects" if has_spread else ""
-    dashed = " Dashed: numbers from the paper." if printed else ""
+    dashed = " Dashed lines: numbers from the paper." if printed else ""
     yield figure_block(drawn, f"{caption}{spread}.{dashed}")
 
 
