@@ -1,4 +1,4 @@
-"""``gbwatt benchmark``: execute the runs of an experiment that the store lacks."""
+"""``gbwatt benchmark``: execute the runs of an experiment that are not in the store yet."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def benchmark(
     file: Annotated[Path, typer.Argument(help="Name of an experiment, e.g. main, or a file.")],
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; repeatable.")] = None,
     subjects: Annotated[str | None, typer.Option(help="Only these subjects, e.g. 1,2,5-7.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="Number of seeds, or a list: 3 is 0,1,2; '5,' is seed 5.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Number of seeds, or a list: 3 means 0,1,2; '5,' means 5.")] = None,
     simulated: Annotated[
         str | None, typer.Option(help="Simulated recordings: auto (where files are missing), always or never.")
     ] = None,
@@ -67,7 +67,7 @@ def benchmark(
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Execute all runs of an experiment that the store lacks; an interrupted benchmark can be resumed."""
+    """Execute the runs of an experiment that are not in the store yet; the same command resumes a benchmark."""
     console = Console(stderr=as_json)
     _check_engine(engine, scheduler)
     chosen: dict[str, Any] = {

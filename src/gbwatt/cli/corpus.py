@@ -21,7 +21,7 @@ from gbwatt.clinical.corpora.cache import MANIFEST, PARTS
 from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.errors import ParameterError
 
-app = typer.Typer(help="Windows of the clinical corpora TUAB and TUEV on disk.", no_args_is_help=True)
+app = typer.Typer(help="Build, describe and check caches of the clinical corpora TUAB and TUEV.", no_args_is_help=True)
 
 #: Exit code if some recordings are damaged; the others are in the cache.
 SOME_DAMAGED = 3
@@ -130,7 +130,7 @@ def _by_kind(skipped: Sequence[SkippedRecording]) -> dict[str, list[SkippedRecor
 def describe(
     cache: Cache,
     valid_fraction: Annotated[float, typer.Option(help="Fraction of the training subjects used for validation.")] = 0.2,
-    seed: Annotated[int, typer.Option(help="Random seed of the choice of validation subjects.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed for the choice of validation subjects.", min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Show the parts, subjects and windows per class of a cache, and the skipped recordings with reasons."""

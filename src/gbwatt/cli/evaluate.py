@@ -47,7 +47,7 @@ def evaluate(
 ) -> None:
     """Score a saved model.
 
-    By default, the test trials of the recordings that the model was trained with are scored.
+    By default, the test trials of the data set and subject used for training are scored.
     """
     from gbwatt.decoding import EvaluationSet
 

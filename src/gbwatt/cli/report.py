@@ -44,7 +44,7 @@ def report(
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="Recordings to explain a model on. Default: those of training if one of the options below is given; "
+            help="Recordings to explain a model on. Default: the training recordings if an option below is given; "
             "otherwise only the saved metadata are reported."
         ),
     ] = None,

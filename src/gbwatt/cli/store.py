@@ -13,7 +13,7 @@ from gbwatt.experiments.runs import Run
 from gbwatt.experiments.store import Store
 from gbwatt.experiments.table_formats import visible, visible_lines
 
-app = typer.Typer(help="Export, import and merge results; list failed runs.", no_args_is_help=True)
+app = typer.Typer(help="Export, import, merge and recover results; list failed runs.", no_args_is_help=True)
 
 Where = Annotated[Path, typer.Option("--store", help="Store of results.")]
 STORE = Path("results.sqlite")
@@ -55,7 +55,7 @@ def merge(
 @app.command()
 def recover(
     damaged: Annotated[Path, typer.Argument(help="Damaged store.")],
-    store: Annotated[Path, typer.Option("--store", help="Store to write: a new or another one.")],
+    store: Annotated[Path, typer.Option("--store", help="Store to copy the rows to; not the damaged one.")],
 ) -> None:
     """Copy the undamaged rows of a damaged store."""
     with Store(store) as kept:

@@ -40,13 +40,13 @@ def tables(
     reference: Annotated[
         str | None, typer.Option(help="Model to compare the others with; default: that of the file.")
     ] = None,
-    form: Annotated[str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}; default: the first.")] = None,
+    form: Annotated[str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}; default: {FORMATS[0]}.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write, instead of printing.")] = None,
     page: Annotated[
         Path | None, typer.Option("--fill", help="Markdown file whose tables and figures are replaced.")
     ] = None,
 ) -> None:
-    """Show our scores, those of the paper, spreads over seeds and subjects, and paired tests between models."""
+    """Show our scores beside those of the paper, with standard deviations and paired tests between models."""
     from gbwatt.experiments import make_tables
     from gbwatt.experiments.config import find_experiment
     from gbwatt.experiments.store import read_rows

@@ -46,7 +46,7 @@ def train(
     model: Annotated[str, typer.Option(help="A model of `gbwatt models`.")] = "gbwatt",
     recipe: Annotated[
         str | None,
-        typer.Option(help="Regularisation of models of the GBWAtt family: best or paper; default: best."),
+        typer.Option(help="Regularisation and mean of gbwatt, bwatt and matt: best or paper; default: best."),
     ] = None,
     option: Annotated[list[str] | None, typer.Option(help="Option of the model, e.g. theta=1.5; repeatable.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate; default: that of the model.")] = None,
