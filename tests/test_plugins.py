@@ -100,7 +100,7 @@ from gbwatt.data import find_dataset
 from gbwatt.experiments.runs import find_executor, has_executor
 from gbwatt.models import entry
 entry("gbwatt"), find_dataset("mamem-ssvep-ii"), find_executor("mamem-ssvep-ii"), has_executor("tuab")
-print(*(name for name in sys.modules if name in ("gbwatt.clinical.classifier", "gbwatt.clinical.runs")))
+print(*(name for name in sys.modules if name in ("gbwatt.clinical.classifier", "gbwatt.clinical.finetuning")))
 """)
     assert output(done) == [""]
 

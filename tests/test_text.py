@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 
 from gbwatt._text import UNSAFE, printable, replace_unsafe
-from gbwatt.data._trial_fields import plain_name
+from gbwatt.data.trials import plain_name
 from gbwatt.errors import InputError, ParameterError
 from gbwatt.experiments.config import experiment_from_dict
 from gbwatt.experiments.table_formats import markdown, visible, visible_lines

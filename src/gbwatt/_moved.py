@@ -18,7 +18,7 @@ MOVED = {
     "gbwatt.training.estimator": ("gbwatt.decoding.estimator",),
     "gbwatt.training.classifier": ("gbwatt.decoding.estimator",),
     "gbwatt.training.checkpoints": ("gbwatt.decoding.checkpoints", "gbwatt.errors"),
-    "gbwatt.training.labels": ("gbwatt.decoding.labels", "gbwatt.errors"),
+    "gbwatt.training.labels": ("gbwatt.decoding.inputs", "gbwatt.errors"),
     "gbwatt.training.optim": ("gbwatt.nn.optim",),
     "gbwatt.figures": ("gbwatt.plotting",),
     "gbwatt.models.files": ("gbwatt.models.serialization", "gbwatt.errors"),
@@ -29,6 +29,9 @@ MOVED = {
     "gbwatt.data.sanity": ("gbwatt.data.baselines",),
     "gbwatt.data.catalogue": ("gbwatt.data.datasets",),
     "gbwatt.data.truth": ("gbwatt.data.trials",),
+    "gbwatt.explain.faithfulness": ("gbwatt.explain.quality",),
+    "gbwatt.explain.localisation": ("gbwatt.explain.quality",),
+    "gbwatt.explain.sanity": ("gbwatt.explain.quality",),
     "gbwatt.geometry.halves": ("gbwatt.geometry.symmetric",),
 }
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gbwatt.decoding import EEGDecoder, NonFiniteLossError, nonfinite
+from gbwatt.decoding import EEGDecoder, NonFiniteLossError, training
 from gbwatt.models import create
 from tests.decoding.test_estimator import same, weights
 from tests.decoding.tiny import Tiny, make_trials
@@ -95,19 +95,19 @@ def test_a_loss_of_validation_is_watched_too(decoder, trials, monkeypatch):
 
 
 def test_an_input_that_is_not_finite_is_the_first_suspect():
-    culprit, remedy = nonfinite.find_culprit(Tiny(4, 2), torch.full((2, 4, 8), torch.inf))
+    culprit, remedy = training.find_culprit(Tiny(4, 2), torch.full((2, 4, 8), torch.inf))
     assert "input" in culprit
     assert "Clean" in remedy
-    assert nonfinite.find_culprit(Tiny(4, 2), torch.randn(2, 4, 8)) is None
+    assert training.find_culprit(Tiny(4, 2), torch.randn(2, 4, 8)) is None
 
 
 def test_numbers_are_finite_also_if_their_sum_is_not():
     large = torch.full((3,), 3e38)
-    assert nonfinite.finite([])
-    assert nonfinite.finite([large, torch.ones(2, dtype=torch.float64)])
+    assert training.finite([])
+    assert training.finite([large, torch.ones(2, dtype=torch.float64)])
     for bad in (torch.nan, torch.inf, -torch.inf):
-        assert not nonfinite.finite([torch.ones(2), torch.tensor([1.0, bad])])
-    assert not nonfinite.finite([torch.tensor([torch.inf, -torch.inf]), large])
+        assert not training.finite([torch.ones(2), torch.tensor([1.0, bad])])
+    assert not training.finite([torch.tensor([torch.inf, -torch.inf]), large])
 
 
 def test_a_matrix_function_that_refuses_nan_is_explained(monkeypatch):

@@ -13,7 +13,7 @@ from gbwatt.decoding import EEGDecoder
 from gbwatt.errors import ParameterError
 from gbwatt.explain import Explanation
 from gbwatt.explain import explanation as module
-from gbwatt.explain.findings import sentences
+from gbwatt.explain.explanation import sentences
 from tests.explain.planted import CHANNELS, make_trials
 
 KEYS = {

@@ -9,7 +9,7 @@ from torch import nn
 
 from gbwatt.errors import MismatchError, ParameterError, ShapeError
 from gbwatt.explain import METHODS, Attribution, Curve, deletion, gradient, insertion
-from gbwatt.explain.faithfulness import _cells
+from gbwatt.explain.quality import _cells
 from tests.explain.planted import make_trials
 
 

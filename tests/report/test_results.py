@@ -18,7 +18,7 @@ from gbwatt.experiments.row_io import read_csv
 from gbwatt.experiments.runs import Row, Run
 from gbwatt.experiments.tables import make_table
 from gbwatt.report import BigTable, Code, Facts, Figure, Fold, Note, Page, Paragraph, Table, render, report_of_rows
-from gbwatt.report.run_tables import MAX_TRACEBACKS, all_runs
+from gbwatt.report.experiment_results import MAX_TRACEBACKS, all_runs
 
 from . import results
 from .reading import beyond, read

@@ -18,11 +18,13 @@ from gbwatt.cli.options import (
     TestedSplit,
     TestedSubject,
     Threads,
+    kind_of_recordings,
+    percent,
     print_json,
+    print_scores,
     reading,
     use_threads,
 )
-from gbwatt.cli.output import kind_of_recordings, percent, print_scores
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,15 +13,22 @@ import typer
 from rich.console import Console
 
 from gbwatt._validation import check_one_of
-from gbwatt.cli.options import INTERRUPTED, AsJson, holds_model, key_values, print_json, require_writable
-from gbwatt.cli.output import confusion_table, percent
+from gbwatt.cli.options import (
+    INTERRUPTED,
+    AsJson,
+    confusion_table,
+    holds_model,
+    key_values,
+    percent,
+    print_json,
+    require_writable,
+)
 from gbwatt.errors import ParameterError
 
 if TYPE_CHECKING:
     from gbwatt.clinical.classifier import PretrainedClassifier
     from gbwatt.clinical.corpora import Corpus
-    from gbwatt.clinical.finetuning import FineTuning
-    from gbwatt.clinical.runs import FineTuningResult
+    from gbwatt.clinical.finetuning import FineTuning, FineTuningResult
     from gbwatt.decoding import TrainingRecord
     from gbwatt.experiments.runs import Run
 
@@ -73,8 +80,14 @@ def finetune(
     """
     from gbwatt.clinical.classifier import HEAD_OPTIONS
     from gbwatt.clinical.corpora import Corpus
-    from gbwatt.clinical.finetuning import FINETUNING, make_accelerator
-    from gbwatt.clinical.runs import make_classifier, run_of, settings_of, train_and_test
+    from gbwatt.clinical.finetuning import (
+        FINETUNING,
+        make_accelerator,
+        make_classifier,
+        run_of,
+        settings_of,
+        train_and_test,
+    )
     from gbwatt.models.registry import entry
 
     check_one_of("backbone", backbone, tuple(FINETUNING))
@@ -155,7 +168,7 @@ def _record(
     """Return all settings and results, as written to ``finetuning.json`` and printed with ``--json``."""
     from dataclasses import asdict
 
-    from gbwatt.clinical.runs import environment
+    from gbwatt.clinical.finetuning import environment
     from gbwatt.decoding.metrics import Accuracy
     from gbwatt.experiments.statistics import weighted_f1
 
@@ -187,7 +200,7 @@ def _add_to_store(
     """Add the result to a store, as a run of the experiment ``clinical`` would."""
     from datetime import UTC, datetime
 
-    from gbwatt.clinical.runs import row_of
+    from gbwatt.clinical.finetuning import row_of
     from gbwatt.experiments.store import Store
 
     row = row_of(run, result, corpus, model, record["versions"])

@@ -1,16 +1,20 @@
-"""Options that several commands share, how they are parsed, checks of output paths, and JSON output."""
+"""Options that several commands share, checks of output paths, JSON output, and printed scores."""
 
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
 
 from gbwatt import _io
 from gbwatt._validation import check_at_least
@@ -221,3 +225,39 @@ def use_threads(number: int | None) -> None:
 def print_json(document: Any) -> None:
     """Print a JSON document to stdout, with null for NaN and infinities."""
     Console().print_json(_io.to_json(_io.without_nan(document)))
+
+
+def kind_of_recordings(dataset: str, simulated: bool) -> str:
+    """Where recordings come from, in words."""
+    if simulated:
+        return "simulated recordings"
+    return "recordings of a file" if Path(dataset).exists() else "real recordings"
+
+
+def percent(share: float) -> str:
+    """Format a share as a percentage."""
+    return f"{100 * share:.1f} %"
+
+
+def print_scores(console: Console, title: str, scores: Mapping[str, Any]) -> None:
+    """Print accuracy with confidence interval and chance level, and the confusion matrix."""
+    low, high = scores["accuracy_95"]
+    console.print(
+        f"{escape(title)}: accuracy [bold]{percent(scores['accuracy'])}[/], {scores['hits']} of {scores['n']} trials; "
+        f"95 % confidence interval {100 * low:.1f} to {percent(high)}; chance is {percent(scores['chance'])}.",
+        highlight=False,
+    )
+    if scores["auc"] is not None and math.isfinite(scores["auc"]):  # undefined for trials of one class
+        console.print(f"Area under the ROC curve: {scores['auc']:.3f}; chance is 0.5.", highlight=False)
+    console.print(confusion_table(scores["confusion"], scores["class_names"]))
+
+
+def confusion_table(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> Table:
+    """Confusion matrix with a row for each true class and a column for each predicted class."""
+    table = Table("true class", title="Columns: predicted class", title_justify="left")
+    for name in names:
+        table.add_column(Text(name), justify="right")
+    for row, (name, counts) in enumerate(zip(names, confusion, strict=True)):
+        cells = [Text(str(n), style="bold" if column == row else "") for column, n in enumerate(counts)]
+        table.add_row(Text(name), *cells)
+    return table

@@ -22,13 +22,15 @@ from gbwatt.cli.options import (
     Threads,
     kernel_note,
     key_values,
+    kind_of_recordings,
+    percent,
     print_json,
+    print_scores,
     reading,
     require_free,
     require_writable,
     use_threads,
 )
-from gbwatt.cli.output import kind_of_recordings, percent, print_scores
 from gbwatt.data import find_dataset
 from gbwatt.errors import ParameterError
 

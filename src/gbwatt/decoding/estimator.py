@@ -21,8 +21,7 @@ from gbwatt.decoding import inputs, serialization
 from gbwatt.decoding.callbacks import Callback, CSVLog, EpochDisplay, TensorBoardLog, columns
 from gbwatt.decoding.checkpoints import Checkpoint, describe_data
 from gbwatt.decoding.fingerprints import UNKNOWN, UNSEEN, TrialFingerprints
-from gbwatt.decoding.inputs import Array, Sets
-from gbwatt.decoding.labels import Labels
+from gbwatt.decoding.inputs import Array, Labels, Sets
 from gbwatt.decoding.sharding import SingleProcess
 from gbwatt.decoding.signal_metadata import Recorded, Samples
 from gbwatt.decoding.training import OrderedBatches, ShuffledBatches, Trainer, best_epoch, isolated, start_epoch

@@ -82,8 +82,7 @@ def make_tables(
     | MAtt | 75.00 | 1 × 1 |
     """
     from gbwatt.data import find_dataset
-    from gbwatt.experiments.config import Experiment, read_experiment
-    from gbwatt.experiments.config_checks import parse_seeds
+    from gbwatt.experiments.config import Experiment, parse_seeds, read_experiment
     from gbwatt.experiments.grid import match_runs
     from gbwatt.experiments.store import read_rows
 

@@ -3,8 +3,7 @@
 - :mod:`~gbwatt.explain.attribution`: which samples of which channels matter
 - :mod:`~gbwatt.explain.patterns`: what the spatial and temporal filters extract
 - :mod:`~gbwatt.explain.internals`: attention, eigenvalues, metric and features
-- :mod:`~gbwatt.explain.faithfulness`, :mod:`~gbwatt.explain.randomization`, :mod:`~gbwatt.explain.localization`:
-  whether an attribution is trustworthy
+- :mod:`~gbwatt.explain.quality`: whether an attribution is trustworthy
 - :mod:`~gbwatt.explain.explanation`: all of these for one decoder
 """
 
@@ -17,11 +16,19 @@ from gbwatt.explain.attribution import (
     smooth_gradient,
 )
 from gbwatt.explain.explanation import Explanation
-from gbwatt.explain.faithfulness import Curve, deletion, insertion
 from gbwatt.explain.internals import Internals, LearntMetric, embed, learnt_metric, look_inside
-from gbwatt.explain.localization import LocalisationResult, Share, localisation
 from gbwatt.explain.patterns import Patterns, Spectra, feature_patterns, spatial_patterns, temporal_spectra
-from gbwatt.explain.randomization import Randomisation, randomisation, randomised
+from gbwatt.explain.quality import (
+    Curve,
+    LocalisationResult,
+    Randomisation,
+    Share,
+    deletion,
+    insertion,
+    localisation,
+    randomisation,
+    randomised,
+)
 
 #: Former names.
 Found = LocalisationResult

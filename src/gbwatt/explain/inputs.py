@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from gbwatt._validation import check_one_of
 from gbwatt.data.trials import Trials
 from gbwatt.decoding import EEGDecoder, inputs
-from gbwatt.decoding.labels import Labels, own_labels
+from gbwatt.decoding.inputs import Labels, own_labels
 from gbwatt.decoding.signal_metadata import Recorded
 from gbwatt.errors import InputError, MismatchError, ParameterError, ShapeError
 

@@ -16,9 +16,8 @@ from numpy.typing import ArrayLike
 
 from gbwatt._validation import check_at_least
 from gbwatt.data.montage import scalp_positions
-from gbwatt.plotting import _checks, style
-from gbwatt.plotting._checks import Array
-from gbwatt.plotting.style import DOUBLE, LINE, SINGLE, SMALL, TINY, styled_figure
+from gbwatt.plotting import style
+from gbwatt.plotting.style import DOUBLE, LINE, SINGLE, SMALL, TINY, Array, styled_figure
 
 _ONE_ROW = 30  # more channel names than this are staggered in two columns
 _NAME_BOX = {"facecolor": "white", "edgecolor": "none", "pad": 0.3}  # names may be on the outline of the head
@@ -57,13 +56,13 @@ def heatmaps(
     >>> [axes.get_title() for axes in figure.axes]
     ['left', 'right', '']
     """
-    array = _checks.numbers("values", values, "n_classes", "n_chans", "n_times")
+    array = style.check_numbers("values", values, "n_classes", "n_chans", "n_times")
     n, chans, _ = array.shape
-    classes = _checks.names("class_names", class_names, n, "classes in 'values'")
-    channels = _checks.names("ch_names", ch_names, chans, "channels in 'values'")
-    seconds = _checks.numbers("times", times, "n_times")
-    _checks.same_length(times=(seconds, "samples"), values=(array[0, 0], "samples"))
-    half = _checks.evenly_spaced("times", seconds) / 2
+    classes = style.check_names("class_names", class_names, n, "classes in 'values'")
+    channels = style.check_names("ch_names", ch_names, chans, "channels in 'values'")
+    seconds = style.check_numbers("times", times, "n_times")
+    style.check_same_length(times=(seconds, "samples"), values=(array[0, 0], "samples"))
+    half = style.check_evenly_spaced("times", seconds) / 2
     height = max(0.8, chans * LINE / (2 if chans > _ONE_ROW else 1))
     columns = style.columns_of(n, 4)
     rows = math.ceil(n / columns)
@@ -112,10 +111,10 @@ def channel_bars(
     >>> len(figure.axes)
     2
     """
-    array = _checks.numbers("values", values, "n_classes", "n_chans")
+    array = style.check_numbers("values", values, "n_classes", "n_chans")
     n, chans = array.shape
-    classes = _checks.names("class_names", class_names, n, "classes in 'values'")
-    channels = _checks.names("ch_names", ch_names, chans, "channels in 'values'")
+    classes = style.check_names("class_names", class_names, n, "classes in 'values'")
+    channels = style.check_names("ch_names", ch_names, chans, "channels in 'values'")
     width, depth = SINGLE if chans * LINE < SINGLE - 0.8 else DOUBLE, style.widest(channels, SMALL)
     figure = style.canvas(width, 0.85 * n + 0.3 + depth)
     grid = style.panels(figure.add_gridspec(n, 1), n)
@@ -171,10 +170,10 @@ def topomaps(
     >>> [axes.get_title() for axes in figure.axes]
     ['electrodes', 'right', 'left', '']
     """
-    array = _checks.numbers("values", values, "n_classes", "n_chans")
+    array = style.check_numbers("values", values, "n_classes", "n_chans")
     n, chans = array.shape
-    classes = _checks.names("class_names", class_names, n, "classes in 'values'")
-    positions = scalp_positions(_checks.names("ch_names", ch_names, chans, "channels in 'values'"))
+    classes = style.check_names("class_names", class_names, n, "classes in 'values'")
+    positions = scalp_positions(style.check_names("ch_names", ch_names, chans, "channels in 'values'"))
     diagram = _diagram_size(positions)
     rows = 1 if n <= 2 or (n == 3 and diagram < 2) else 2
     columns = math.ceil(n / rows)
@@ -237,12 +236,12 @@ def patterns(
     >>> [axes.get_title() for axes in figure.axes]
     ['feature 2', '', 'feature 1', '', '']
     """
-    maps = _checks.numbers("patterns", patterns, "n_features", "n_chans")
-    lines = _checks.numbers("spectra", spectra, "n_features", "n_freqs")
-    _checks.same_length(patterns=(maps, "features"), spectra=(lines, "features"))
-    hertz = _checks.increasing("freqs", _checks.numbers("freqs", freqs, "n_freqs"))
-    _checks.same_length(freqs=(hertz, "frequencies"), spectra=(lines[0], "frequencies"))
-    positions = scalp_positions(_checks.names("ch_names", ch_names, maps.shape[1], "channels in 'patterns'"))
+    maps = style.check_numbers("patterns", patterns, "n_features", "n_chans")
+    lines = style.check_numbers("spectra", spectra, "n_features", "n_freqs")
+    style.check_same_length(patterns=(maps, "features"), spectra=(lines, "features"))
+    hertz = style.check_increasing("freqs", style.check_numbers("freqs", freqs, "n_freqs"))
+    style.check_same_length(freqs=(hertz, "frequencies"), spectra=(lines[0], "frequencies"))
+    positions = scalp_positions(style.check_names("ch_names", ch_names, maps.shape[1], "channels in 'patterns'"))
     check_at_least("most", most, 1)
     strongest = np.argsort(-_lengths(maps) * _lengths(lines), kind="stable")[:most]
     return _draw_patterns(

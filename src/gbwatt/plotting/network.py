@@ -13,9 +13,8 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from gbwatt.errors import ParameterError, ShapeError, WeightsError
-from gbwatt.plotting import _checks, style
-from gbwatt.plotting._checks import Array
-from gbwatt.plotting.style import DOUBLE, SINGLE, SMALL, styled_figure, write_cells
+from gbwatt.plotting import style
+from gbwatt.plotting.style import DOUBLE, SINGLE, SMALL, Array, styled_figure, write_cells
 
 _NUMBERS = 7  # matrices up to this size have numbers in their cells
 _UNIFORM = 0.01  # if all weights are this close to 1/m, only deviations are shown
@@ -48,7 +47,7 @@ def attention_maps(weights: ArrayLike, class_names: Sequence[str]) -> Figure:
     """
     array = _attention(weights)
     n, m, _ = array.shape
-    classes = _checks.names("class_names", class_names, n, "classes in 'weights'")
+    classes = style.check_names("class_names", class_names, n, "classes in 'weights'")
     cell = 0.29 if m <= _NUMBERS else 0.1
     columns = style.columns_of(n, max(1, int((DOUBLE - 0.9) / max(1.0, cell * m))))
     width = SINGLE if n == 1 or (n == 2 and m <= 3) else DOUBLE
@@ -78,7 +77,7 @@ def nearly_equal(weights: Array) -> bool:
 
 
 def _attention(weights: ArrayLike) -> Array:
-    array = _checks.numbers("weights", weights, "n_classes", "m", "m")
+    array = style.check_numbers("weights", weights, "n_classes", "m", "m")
     if array.shape[1] != array.shape[2]:
         raise ShapeError(f"'weights' {array.shape} does not fit; (n_classes, m, m) is needed, one row per query.")
     if array.min() < 0 or np.abs(array.sum(-1) - 1).max() > 1e-3:
@@ -135,7 +134,7 @@ def condition_histograms(before: ArrayLike, after: ArrayLike) -> Figure:
     """
     remedy = "Negative condition numbers come from matrices that are not positive definite."
     logs = [
-        np.log10(_checks.positive(name, _checks.flat(name, values), remedy))
+        np.log10(style.check_positive(name, style.check_flat(name, values), remedy))
         for name, values in (("before", before), ("after", after))
     ]
     low, high, ill = _range_of_logs(np.concatenate(logs))
@@ -196,8 +195,8 @@ def spectra(before: ArrayLike, after: ArrayLike) -> Figure:
     axes = figure.subplots()
     most = 0
     for number, (name, values) in enumerate((("before", before), ("after", after))):
-        array = _checks.numbers(name, values, "n_matrices", "k")
-        _checks.positive(name, array, "Clip eigenvalues that rounding made zero or negative.")
+        array = style.check_numbers(name, values, "n_matrices", "k")
+        style.check_positive(name, array, "Clip eigenvalues that rounding made zero or negative.")
         quantiles = np.quantile(-np.sort(-array, axis=1), (0.05, 0.25, 0.5, 0.75, 0.95), axis=0)
         index, looks = np.arange(1, array.shape[1] + 1), style.line(number)
         for low, high, alpha in ((0, 4, 0.15), (1, 3, 0.25)):
@@ -237,8 +236,8 @@ def metric_spectrum(eigenvalues: ArrayLike) -> Figure:
     >>> metric_spectrum([0.5, 2.0]).axes[0].get_title()
     'condition number 4'
     """
-    values = _checks.numbers("eigenvalues", eigenvalues, "k")
-    _checks.positive("eigenvalues", values, "M is positive definite; a smaller learning rate may help.")
+    values = style.check_numbers("eigenvalues", eigenvalues, "k")
+    style.check_positive("eigenvalues", values, "M is positive definite; a smaller learning rate may help.")
     values = -np.sort(-values)
     index = np.arange(1, len(values) + 1)
     figure = style.canvas(SINGLE, 2.2)
@@ -282,12 +281,12 @@ def embedding(points: ArrayLike, labels: Sequence[int], class_names: Sequence[st
     >>> figure.axes[0].get_xlabel()
     'PCA 1 (a.u.)'
     """
-    array = _checks.numbers("points", points, "n", "2")
+    array = style.check_numbers("points", points, "n", "2")
     if array.shape[1] != 2:
         raise ShapeError(f"'points' {array.shape} does not fit; (n, 2) is needed.")
-    which = _checks.numbers("labels", labels, "n")
-    _checks.same_length(points=(array, "points"), labels=(which, "labels"))
-    _checks.not_empty("class_names", class_names)
+    which = style.check_numbers("labels", labels, "n")
+    style.check_same_length(points=(array, "points"), labels=(which, "labels"))
+    style.check_not_empty("class_names", class_names)
     if not np.isin(which, range(len(class_names))).all():
         raise ParameterError(
             f"'labels' has values from {which.min():g} to {which.max():g}; they must be indices into "
@@ -335,14 +334,14 @@ def deletion_insertion(
     >>> [axes.get_title() for axes in figure.axes]
     ['deletion', 'insertion']
     """
-    x = _checks.increasing("fractions", _checks.numbers("fractions", fractions, "n"))
-    _checks.not_empty("curves", curves)
+    x = style.check_increasing("fractions", style.check_numbers("fractions", fractions, "n"))
+    style.check_not_empty("curves", curves)
     figure = style.canvas(DOUBLE, 2.7 + 0.15 * len(curves))
     grid = style.panels(figure.add_gridspec(1, 2), 2)
     for place, (axes, title) in enumerate(zip(grid, ("deletion", "insertion"), strict=True)):
         for number, (name, pair) in enumerate(curves.items()):
-            y = _checks.numbers(f"curves[{name!r}][{place}]", pair[place], "n")
-            _checks.same_length(fractions=(x, "values"), **{f"curves[{name!r}][{place}]": (y, "values")})
+            y = style.check_numbers(f"curves[{name!r}][{place}]", pair[place], "n")
+            style.check_same_length(fractions=(x, "values"), **{f"curves[{name!r}][{place}]": (y, "values")})
             area = _mean_height(x, y)
             looks = style.line(number) | {"markevery": max(1, len(x) // 10)}
             axes.plot(100 * x, y, label=f"{style.wrapped(name, 1.8, SMALL)}: area {area:.2f}", **looks)

@@ -14,9 +14,8 @@ from numpy.typing import ArrayLike
 
 from gbwatt._validation import check_at_least, check_one_of
 from gbwatt.errors import ParameterError, ShapeError
-from gbwatt.plotting import _checks, style
-from gbwatt.plotting._checks import Array
-from gbwatt.plotting.style import DOUBLE, SINGLE, SMALL, styled_figure, write_cells
+from gbwatt.plotting import style
+from gbwatt.plotting.style import DOUBLE, SINGLE, SMALL, Array, styled_figure, write_cells
 
 _HOLLOW: dict[str, Any] = {"linestyle": "--", "markerfacecolor": "white", "linewidth": 0.9}
 _LOSSES = {"train_loss": "training", "valid_loss": "validation"}
@@ -73,11 +72,13 @@ def _history(history: Mapping[str, Sequence[float]]) -> dict[str, Array]:
     if "train_loss" not in history:
         raise ParameterError(f"'history' has {', '.join(history) or 'nothing'}; 'train_loss' is needed.")
     values = {
-        name: _checks.numbers(f"history[{name!r}]", history[name], "n_epochs") for name in allowed if name in history
+        name: style.check_numbers(f"history[{name!r}]", history[name], "n_epochs")
+        for name in allowed
+        if name in history
     }
-    _checks.same_length(**{f"history[{name!r}]": (y, "epochs") for name, y in values.items()})
+    style.check_same_length(**{f"history[{name!r}]": (y, "epochs") for name, y in values.items()})
     if "valid_accuracy" in values:
-        _checks.fractions("history['valid_accuracy']", values["valid_accuracy"])
+        style.check_fractions("history['valid_accuracy']", values["valid_accuracy"])
     return values
 
 
@@ -108,13 +109,13 @@ def confusion(matrix: ArrayLike, class_names: Sequence[str]) -> Figure:
     >>> [text.get_text() for text in figure.axes[0].texts]
     ['30\n75 %', '10\n25 %', '5\n25 %', '15\n75 %']
     """
-    counts = _checks.numbers("matrix", matrix, "n_classes", "n_classes")
+    counts = style.check_numbers("matrix", matrix, "n_classes", "n_classes")
     n = len(counts)
     if counts.shape != (n, n) or counts.min() < 0:
         raise ShapeError(
             f"'matrix' {counts.shape}, from {counts.min():g}, does not fit; counts (n_classes, n_classes) are needed."
         )
-    classes = _checks.names("class_names", class_names, n, "classes in 'matrix'")
+    classes = style.check_names("class_names", class_names, n, "classes in 'matrix'")
     share = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     word = style.widest((word for name in classes for word in name.split()), SMALL)
     narrow, wide = ((width - 1.3) / (n + 1) for width in (SINGLE, DOUBLE))  # one column for the names on the left
@@ -165,9 +166,9 @@ def subjects(
     >>> [text.get_text() for text in figure.legends[0].get_texts()]
     ['GBWAtt: mean 70.0 %', 'chance: 25.0 %']
     """
-    _checks.not_empty("scores", scores)
+    style.check_not_empty("scores", scores)
     everyone = list(dict.fromkeys(subject for of in scores.values() for subject in of))
-    _checks.not_empty("scores", everyone)
+    style.check_not_empty("scores", everyone)
     room = max(
         len(everyone) * (0.2 + 0.09 * len(scores)), len(everyone) * (style.widest(map(str, everyone), SMALL) + 0.08)
     )
@@ -179,7 +180,7 @@ def subjects(
         looks = style.line(number) | {"linestyle": "-" if any(len(seeds) > 1 for seeds in of.values()) else "none"}
         handles.append(Line2D([], [], label=f"{label}: mean {100 * np.mean(means):.1f} %", **looks))
     if chance is not None:
-        level = 100 * float(_checks.fractions("chance", _checks.flat("chance", chance))[0])
+        level = 100 * float(style.check_fractions("chance", style.check_flat("chance", chance))[0])
         looks = {"color": style.GREY, "linewidth": 0.8, "linestyle": ":"}
         axes.axhline(level, **looks)
         handles.append(Line2D([], [], label=f"chance: {level:.1f} %", **looks))
@@ -193,12 +194,12 @@ def _columns_of_points(
     axes: Axes, of: Mapping[Any, Sequence[float]], everyone: list[Any], number: int, n: int, label: str
 ) -> list[float]:
     """Draw the points and means of one label, and return the means in the order of its subjects."""
-    _checks.not_empty(f"scores[{label!r}]", of)
+    style.check_not_empty(f"scores[{label!r}]", of)
     step = 0.8 / n
     looks, means = style.line(number), []
     for subject, seeds in of.items():
         name = f"scores[{label!r}][{subject!r}]"
-        y = 100 * _checks.fractions(name, _checks.numbers(name, seeds, "n_seeds"))
+        y = 100 * style.check_fractions(name, style.check_numbers(name, seeds, "n_seeds"))
         x = everyone.index(subject) + step * (number - (n - 1) / 2)
         several = len(y) > 1  # otherwise the bar would hide the point
         alpha, size = (0.45, 3) if several else (1.0, 4)
@@ -253,9 +254,9 @@ def curves(
     >>> [text.get_text() for text in figure.legends[0].get_texts()]
     ['GBWAtt', 'dashed: the paper']
     """
-    _checks.not_empty("series", series)
+    style.check_not_empty("series", series)
     names = _names(x)
-    setting = np.arange(len(names)) if names else _checks.increasing("x", _checks.numbers("x", x, "n"))
+    setting = np.arange(len(names)) if names else style.check_increasing("x", style.check_numbers("x", x, "n"))
     order = list(dict.fromkeys((*series, *(paper or {}))))
     figure = style.canvas(SINGLE, 2.5 + 0.13 * len(order))
     axes = figure.subplots()
@@ -295,6 +296,6 @@ def _alone(values: Array) -> Array:
 
 
 def _along(x: Array, name: str, values: ArrayLike) -> Array:
-    y = _checks.numbers(name, values, "n", gaps=True)
-    _checks.same_length(x=(x, "values"), **{name: (y, "values")})
+    y = style.check_numbers(name, values, "n", gaps=True)
+    style.check_same_length(x=(x, "values"), **{name: (y, "values")})
     return y

@@ -9,8 +9,7 @@ import numpy as np
 
 from gbwatt import plotting
 from gbwatt.explain.attribution import CONTRIBUTIONS
-from gbwatt.explain.explanation import Explanation
-from gbwatt.explain.findings import curve_sentences
+from gbwatt.explain.explanation import Explanation, curve_sentences
 from gbwatt.explain.internals import embed
 from gbwatt.plotting.network import nearly_equal
 

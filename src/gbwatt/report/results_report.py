@@ -15,7 +15,7 @@ from gbwatt.experiments.grid import lines as lines_of
 from gbwatt.experiments.runs import LabelledRun, Row
 from gbwatt.experiments.table_formats import Column, Table, Value, visible
 from gbwatt.experiments.tables import SCORE_NAMES, is_simulated, make_table, measure
-from gbwatt.report import figures, run_tables
+from gbwatt.report import experiment_results, figures
 from gbwatt.report.experiment_results import (
     ExperimentResults,
     best_line,
@@ -75,8 +75,8 @@ def report_of_rows(
         *_started([one for one in results if one.has_single_value]),
         *_other_runs(others, rows, other_grid),
         *_best_lines_in_detail({**grids, "Other runs": other_grid}),
-        run_tables.all_runs(rows),
-        *run_tables.failures(rows),
+        experiment_results.all_runs(rows),
+        *experiment_results.failures(rows),
         Section("Configuration", tuple(_configuration(rows, shown))),
         Section("Reproduce", tuple(_commands(shown, source, folder, complete))),
     ]
@@ -304,8 +304,8 @@ def _configuration(rows: Sequence[Row], results: Sequence[ExperimentResults]) ->
     yield Paragraph("Options that were set; all others are the defaults of the model and the task.")
     for one in results:
         yield Fold(one.experiment.title, (_options(one.experiment),))
-    yield run_tables.versions(rows)
-    yield from run_tables.warnings(rows)
+    yield experiment_results.versions(rows)
+    yield from experiment_results.warnings(rows)
 
 
 def _options(experiment: Experiment) -> Table:

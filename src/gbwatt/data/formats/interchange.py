@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt._validation import check_one_of
-from gbwatt.data import _trial_fields
+from gbwatt.data import trials
 from gbwatt.data.montage import montage_name
 from gbwatt.data.preprocessing.steps import Convert, Pick, Step
 from gbwatt.data.trials import UNITS, Trials, Truth
@@ -290,7 +290,7 @@ def to_record(trials: Trials) -> dict[str, Any]:
 def provenance(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields of :class:`Trials` from a record of :func:`to_record`, which may be damaged."""
     try:
-        settled = _trial_fields.settled(record)
+        settled = trials.settled(record)
         fields = {name: settled[name] for name in ("dataset", "steps") if name in settled}
         if "steps" in fields:
             fields["steps"] = [dict(step) for step in fields["steps"]]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from gbwatt._text import printable, replace_unsafe
 from gbwatt._validation import check_number
 from gbwatt.data._reading import MNEDataWarning, error_text, expect_expansion, opening, size_text, warn_about
-from gbwatt.data.formats import edf, gdf
+from gbwatt.data.formats import edf, headers
 from gbwatt.data.formats.headers import Channel, check_signals, expect_tags, read_brainvision
 from gbwatt.data.formats.interchange import from_mne
 from gbwatt.data.formats.matlab import expect_structure, unknown_layout
@@ -112,7 +112,7 @@ def inspect(file: Path) -> tuple[Channel, ...]:
         expect_expansion(file, n_bytes, "samples at its highest rate")
         return header.channels
     if suffix == ".gdf":
-        return gdf.read_channels(file)
+        return headers.read_gdf(file)
     if suffix in (".vhdr", ".ahdr"):
         return read_brainvision(file)
     if suffix == ".fif" and file.is_file():

@@ -15,9 +15,21 @@ from scipy.spatial.transform import Rotation
 from gbwatt._text import number_ranges
 from gbwatt._validation import check_at_least, check_number, check_one_of
 from gbwatt.data.datasets import Dataset, DatasetSource
-from gbwatt.data.simulated import sources
-from gbwatt.data.simulated.paradigms import ERN, MI, SETS, SSVEP, Area, Paradigm, Planted, Stimulation
-from gbwatt.data.simulated.sources import Person, draw_person, head, unit
+from gbwatt.data.simulated import paradigms
+from gbwatt.data.simulated.paradigms import (
+    ERN,
+    MI,
+    SETS,
+    SSVEP,
+    Area,
+    Paradigm,
+    Person,
+    Planted,
+    Stimulation,
+    draw_person,
+    head,
+    unit,
+)
 from gbwatt.data.trials import Effect, Trials, Truth
 from gbwatt.errors import ParameterError
 
@@ -141,12 +153,12 @@ def _leads(paradigm: Paradigm, n_sessions: int, rng: np.random.Generator) -> Arr
 
 def _dipoles(paradigm: Paradigm, rng: np.random.Generator) -> list[tuple[Array, Array]]:
     """Draw positions and orientations of areas, alpha sources, eyes and background."""
-    alpha = [Area((name,), (), 0.7) for name in sources.ALPHA_AREAS]
+    alpha = [Area((name,), (), 0.7) for name in paradigms.ALPHA_AREAS]
     return [
         _beneath(paradigm.areas, rng),
         _beneath(alpha, rng),
         _beneath([_EYES], rng),
-        sources.cortex(rng, N_BACKGROUND),
+        paradigms.cortex(rng, N_BACKGROUND),
     ]
 
 
@@ -160,7 +172,7 @@ def _beneath(areas: Sequence[Area], rng: np.random.Generator) -> tuple[Array, Ar
 
 def _sizes(paradigm: Paradigm, leads: Array) -> list[tuple[slice, Array]]:
     """Return the normalisation of the leads of each kind of source; the last electrode of ``leads`` is Fpz."""
-    eyes = len(paradigm.areas) + len(sources.ALPHA_AREAS)
+    eyes = len(paradigm.areas) + len(paradigms.ALPHA_AREAS)
     average = leads.mean(axis=0)
     rest = leads[:, :-1, eyes + 1 :]
     return [
@@ -184,18 +196,18 @@ def _record(
 ) -> Array:
     """Return samples (n * repeats, n_chans, n_times) in µV: projected sources, noise, drift and band-pass."""
     n_times, n_chans = len(times), len(paradigm.ch_names)
-    f = sources.frequencies(n_times, paradigm.sfreq)
-    gain = sources.band_pass(f, paradigm.band).astype(np.float32)
+    f = paradigms.frequencies(n_times, paradigm.sfreq)
+    gain = paradigms.band_pass(f, paradigm.band).astype(np.float32)
     spectra = _sources(person, signals, times, f, streams)
     n_sources = spectra.shape[1]
     spectra = leads[session, :, :n_sources].astype(np.float32) @ spectra
-    level = _level(person, f, gain) * sources.drift(streams[_DRIFT], session, 1, 0.12, 0.08)
-    shape = sources.slope(f, person.slope)
+    level = _level(person, f, gain) * paradigms.drift(streams[_DRIFT], session, 1, 0.12, 0.08)
+    shape = paradigms.slope(f, person.slope)
     rest = leads[session, :, n_sources:] * level[..., None]
-    spectra += sources.ongoing(streams[_ONGOING], rest, shape, n_times)
+    spectra += paradigms.ongoing(streams[_ONGOING], rest, shape, n_times)
     spectra += _noise(len(paradigm.sessions), n_chans, session, times, len(f), streams[_ARTEFACTS])
-    spectra *= sources.drift(streams[_DRIFT], session, n_chans, 0.06, 0.03).astype(np.float32)[..., None]
-    return _cut(paradigm, sources.in_time(spectra * gain, n_times))
+    spectra *= paradigms.drift(streams[_DRIFT], session, n_chans, 0.06, 0.03).astype(np.float32)[..., None]
+    return _cut(paradigm, paradigms.in_time(spectra * gain, n_times))
 
 
 def _sources(person: Person, signals: Array, times: Array, f: Array, streams: Sequence[np.random.Generator]) -> Array:
@@ -203,9 +215,9 @@ def _sources(person: Person, signals: Array, times: Array, f: Array, streams: Se
     n = len(signals)
     return np.concatenate(
         [
-            sources.in_frequency(signals),
-            sources.alpha(streams[_ONGOING], person, n, f, len(times)),
-            sources.in_frequency(sources.blinks(streams[_ARTEFACTS], person, n, times)),
+            paradigms.in_frequency(signals),
+            paradigms.alpha(streams[_ONGOING], person, n, f, len(times)),
+            paradigms.in_frequency(paradigms.blinks(streams[_ARTEFACTS], person, n, times)),
         ],
         axis=1,
     )
@@ -213,7 +225,7 @@ def _sources(person: Person, signals: Array, times: Array, f: Array, streams: Se
 
 def _level(person: Person, f: Array, gain: Array) -> float:
     """Return the standard deviation of the background before the band-pass."""
-    shape = sources.slope(f, person.slope)
+    shape = paradigms.slope(f, person.slope)
     return person.level * float(np.sqrt((shape**2).sum() / ((shape * gain) ** 2).sum()))
 
 
@@ -222,8 +234,8 @@ def _noise(
 ) -> Array:
     """Draw spectra (n, n_chans, n_freqs) of mains hum and sensor noise."""
     pattern = (1 + 0.4 * rng.standard_normal((n_sessions, n_chans, 1))).astype(np.float32)
-    mains = sources.in_frequency(sources.hum(rng, len(session), times))
-    own = sources.coloured(rng, (len(session), n_chans), np.ones(n_freqs), len(times))
+    mains = paradigms.in_frequency(paradigms.hum(rng, len(session), times))
+    own = paradigms.coloured(rng, (len(session), n_chans), np.ones(n_freqs), len(times))
     return np.asarray(pattern[session] * mains + np.float32(_SENSOR) * own)
 
 

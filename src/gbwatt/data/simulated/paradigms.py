@@ -1,21 +1,282 @@
-"""The simulated data sets: their montages, sessions and sources, and how their classes differ."""
+"""The simulated head, person and background activity, and the simulated paradigms."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import scipy.fft
 import scipy.special
 from numpy.typing import NDArray
 
 from gbwatt.data.datasets import Dataset
+from gbwatt.data.montage import montage_name
 from gbwatt.data.sets import bcic2a, ern, mamem
-from gbwatt.data.simulated.sources import Person, coloured, frequencies, in_time, peak
 
 Array = NDArray[Any]
+
+
+# ---- the head
+
+# MNE-Python computes these numbers from its 10-05 montage, in single precision and by an optimisation that ends at
+# different points on different processors.  They are fixed here so that recordings do not depend on the processor.
+#: Rotation and translation (m) from the coordinates of the montage to those of the head.
+_ROTATION = (
+    (0.9999936819076538, 0.003551873844116926, 0.00020204810425639153),
+    (-0.003557568648830056, 0.9983891248703003, 0.0566258579492569),
+    (-5.947367753833532e-07, -0.05662621930241585, 0.9983954429626465),
+)
+_TRANSLATION = (-0.0017627249525299085, 0.03109435042779479, 0.039597249076132754)
+#: Centre and radius (m) of the sphere that fits the electrodes best.
+_CENTRE, _RADIUS = (-0.0010011737307565646, 0.01482242024252519, 0.03935408410293495), 0.09859813854151302
+#: Relative radii and conductivities (S/m) of brain, cerebrospinal fluid, skull and scalp.
+_LAYERS = {"relative_radii": (0.90, 0.92, 0.97, 1.0), "sigmas": (0.33, 1.0, 0.004, 0.33)}
+#: Eccentricities and magnitudes of the three dipoles in a homogeneous sphere that replace one in these layers [1]_.
+_SERIES_MU = (0.9450681269849635, 0.6679974145042571, -0.2915794177167607)
+_LAMBDA = (0.41332072741676434, 2.0729172527508317, -0.03057251753663591)
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """A head of four spherical layers with electrodes on it.
+
+    Attributes
+    ----------
+    directions : mapping from str to array (3,)
+        Unit vectors from the centre of the sphere to each electrode: x to the right, y to the front, z up.
+    sphere : mne.bem.ConductorModel
+    info : mne.Info
+        All electrodes of the montage.
+
+    References
+    ----------
+    .. [1] P. Berg and M. Scherg, "A fast method for forward computation of multiple-shell spherical head models",
+       Electroencephalography and Clinical Neurophysiology 90(1), 1994.
+    """
+
+    directions: Mapping[str, Array]
+    sphere: Any
+    info: Any
+
+    def leads(
+        self, ch_names: tuple[str, ...], reference: tuple[str, ...], positions: Array, orientations: Array
+    ) -> Array:
+        """Voltage (n_chans, n) between each electrode and the reference, for dipoles of unit moment.
+
+        Positions (n, 3) are relative to the centre of the head, in units of its radius; their length must be below 0.9,
+        the inner surface of the skull.  Orientations (n, 3) are unit vectors.
+        """
+        import mne
+
+        names = list(dict.fromkeys((*ch_names, *reference)))
+        info = mne.pick_info(self.info, [self.info["ch_names"].index(name) for name in names])
+        places, n = self.sphere["r0"] + self.sphere.radius * positions, len(positions)
+        dipoles = mne.Dipole(np.zeros(n), places, np.ones(n), orientations, np.ones(n))
+        with mne.utils.use_log_level("ERROR"):
+            solution, _ = mne.make_forward_dipole(dipoles, self.sphere, info)
+        potential: Array = solution["sol"]["data"]
+        zero: Array = potential[[names.index(name) for name in reference]].mean(axis=0)
+        return np.asarray(potential[: len(ch_names)] - zero)
+
+
+@lru_cache(maxsize=1)
+def head() -> Head:
+    """Return the head, which is built once per process."""
+    import mne
+
+    with mne.utils.use_log_level("ERROR"):
+        in_montage = mne.channels.make_standard_montage(montage_name()).get_positions()["ch_pos"]
+        positions = np.stack(list(in_montage.values())) @ np.transpose(_ROTATION) + _TRANSLATION
+        montage = mne.channels.make_dig_montage(dict(zip(in_montage, positions, strict=True)), coord_frame="head")
+        info = mne.create_info(list(in_montage), 1.0, "eeg").set_montage(montage)
+        sphere = mne.make_sphere_model(_CENTRE, _RADIUS, **_LAYERS)
+    sphere["mu"], sphere["lambda"] = np.array(_SERIES_MU), np.array(_LAMBDA)
+    directions = unit(positions - _CENTRE)
+    return Head(dict(zip(in_montage, directions, strict=True)), sphere, info)
+
+
+def unit(vectors: Array) -> Array:
+    """Scale vectors (..., 3) to length one."""
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=-1, keepdims=True))
+
+
+# ---- the person
+
+
+@dataclass(frozen=True)
+class Person:
+    """Characteristics of a simulated subject.
+
+    Attributes
+    ----------
+    strength : float
+        Relative size of all class effects.
+    responses : array (n_classes,)
+        Relative size of the effect of each class.
+    level : float
+        Standard deviation of the background in µV, after the band-pass.
+    slope : float
+        Exponent of the background's power, f^-slope.
+    alpha, alpha_level : float
+        Peak of the posterior rhythm in Hz, and its standard deviation in µV.
+    mu, beta : float
+        Peaks of the motor rhythms in Hz.
+    delay : float
+        Additional latency of evoked responses in seconds.
+    blinks : float
+        Blinks per second.
+    errors : float
+        Fraction of feedbacks that are errors.
+    """
+
+    strength: float
+    responses: Array
+    level: float
+    slope: float
+    alpha: float
+    alpha_level: float
+    mu: float
+    beta: float
+    delay: float
+    blinks: float
+    errors: float
+
+
+def draw_person(rng: np.random.Generator, n_classes: int) -> Person:
+    """Draw a random subject."""
+    alpha = float(np.clip(rng.normal(10.0, 0.7), 8.3, 11.7))
+    return Person(
+        strength=float(np.exp(rng.normal(0.0, 0.2))),
+        responses=np.exp(rng.normal(0.0, 0.12, n_classes)),
+        level=float(7.5 * np.exp(rng.normal(0.0, 0.15))),
+        slope=float(rng.normal(1.4, 0.15)),
+        alpha=alpha,
+        alpha_level=float(4.0 * np.exp(rng.normal(0.0, 0.35))),
+        mu=float(alpha + rng.normal(0.8, 0.4)),
+        beta=float(rng.normal(21.0, 1.2)),
+        delay=float(rng.normal(0.0, 0.012)),
+        blinks=float(rng.uniform(0.02, 0.08)),
+        errors=float(np.clip(rng.normal(0.3, 0.03), 0.2, 0.4)),
+    )
+
+
+MAINS = 50.0  # Hz; all three real data sets were recorded in Europe
+
+
+# ---- noise by its spectrum
+
+
+def frequencies(n_times: int, sfreq: float) -> Array:
+    """Return the frequencies in Hz (n_times // 2 + 1,) of a spectrum."""
+    return np.fft.rfftfreq(n_times, 1 / sfreq)
+
+
+def coloured(rng: np.random.Generator, shape: tuple[int, ...], amplitude: Array, n_times: int) -> Array:
+    """Draw spectra (*shape, n_freqs) of Gaussian noise of standard deviation one with a given amplitude spectrum."""
+    parts = rng.standard_normal((*shape, len(amplitude), 2), dtype=np.float32)
+    scale = n_times / 2 / np.sqrt((amplitude**2).sum())
+    parts *= (scale * amplitude).astype(np.float32)[:, None]
+    return parts.view(np.complex64)[..., 0]
+
+
+def in_time(spectra: Array, n_times: int) -> Array:
+    """Transform spectra (..., n_freqs) to samples (..., n_times)."""
+    return np.asarray(scipy.fft.irfft(spectra, n_times, axis=-1))
+
+
+def in_frequency(signals: Array) -> Array:
+    """Transform samples (..., n_times) to spectra (..., n_freqs)."""
+    return np.asarray(scipy.fft.rfft(signals.astype(np.float32), axis=-1))
+
+
+def peak(f: Array, centre: float, width: float) -> Array:
+    """Return the amplitude spectrum of a rhythm, a Gaussian around ``centre``."""
+    return np.asarray(np.exp(-0.5 * ((f - centre) / width) ** 2))
+
+
+def slope(f: Array, exponent: float) -> Array:
+    """Return the amplitude spectrum of f^-exponent noise; constant below 0.5 Hz, and zero at 0 Hz."""
+    return np.where(f > 0, f.clip(0.5) ** (-exponent / 2), 0.0)
+
+
+def band_pass(f: Array, band: tuple[float, float]) -> Array:
+    """Return the gain of a Butterworth filter of order 4, applied forwards and backwards."""
+    low, high = band
+    return np.asarray(1 / (1 + (low / f.clip(1e-3)) ** 8) / (1 + (f / high) ** 8))
+
+
+# ---- ongoing activity
+
+#: Electrodes above the sources of the posterior rhythm.
+ALPHA_AREAS = ("Pz", "PO3", "PO4", "POz", "PO7", "PO8")
+
+
+def cortex(rng: np.random.Generator, n: int) -> tuple[Array, Array]:
+    """Draw positions and orientations (n, 3) of dipoles in the whole brain except its base."""
+    height, angle = rng.uniform(-0.4, 1.0, n), rng.uniform(0, 2 * np.pi, n)
+    ring = np.sqrt(1 - height**2)
+    directions = np.stack([ring * np.cos(angle), ring * np.sin(angle), height], axis=1)
+    return rng.uniform(0.5, 0.8, (n, 1)) * directions, unit(rng.standard_normal((n, 3)))
+
+
+def ongoing(rng: np.random.Generator, leads: Array, amplitude: Array, n_times: int) -> Array:
+    """Draw spectra (n, n_chans, n_freqs) at the electrodes of noise from sources with leads (n, n_chans, n_sources).
+
+    The strength of each source varies from trial to trial.
+    """
+    strength = np.exp(rng.normal(0.0, 0.3, (len(leads), 1, leads.shape[2])))
+    # L z with white noise z has the covariance L Lᵀ = Rᵀ R of Rᵀ z, which needs fewer random numbers.
+    factor = np.asarray(np.linalg.qr((leads * strength).swapaxes(1, 2), mode="r"), np.float32).swapaxes(1, 2)
+    return np.asarray(factor @ coloured(rng, (len(leads), factor.shape[2]), amplitude, n_times))
+
+
+def alpha(rng: np.random.Generator, person: Person, n: int, f: Array, n_times: int) -> Array:
+    """Draw spectra (n, 6, n_freqs) of the posterior rhythm in µV, whose strength varies from trial to trial."""
+    strength = person.alpha_level * np.exp(rng.normal(0.0, 0.4, (n, 1, 1))).astype(np.float32)
+    waves = coloured(rng, (n, len(ALPHA_AREAS)), peak(f, person.alpha, 0.8), n_times)
+    return np.asarray(strength / np.float32(len(ALPHA_AREAS) ** 0.5) * waves)
+
+
+# ---- artefacts
+
+
+def blinks(rng: np.random.Generator, person: Person, n: int, times: Array) -> Array:
+    """Draw blinks (n, 1, n_times) in µV at Fpz, at most one per segment."""
+    length = times[-1] - times[0]
+    occurs = rng.uniform(size=n) < 1 - np.exp(-person.blinks * length)
+    size = occurs * 90.0 * np.exp(rng.normal(0.0, 0.25, n))
+    since = times - rng.uniform(times[0], times[-1], n)[:, None]
+    rebound = 0.2 * _bump(since - 0.2, 0.15)
+    return np.asarray(size[:, None] * (_bump(since, 0.09) - rebound))[:, None]
+
+
+def _bump(t: Array, rise: float) -> Array:
+    """Return a wave that starts at zero and has its maximum, one, at ``rise``."""
+    u = t.clip(0) / rise
+    return np.asarray(u**2 * np.exp(2 * (1 - u)))
+
+
+def hum(rng: np.random.Generator, n: int, times: Array) -> Array:
+    """Draw mains hum (n, 1, n_times) in µV."""
+    size = 3.0 * np.exp(rng.normal(0.0, 0.3, (n, 1)))
+    return (size * np.sin(2 * np.pi * MAINS * times + rng.uniform(0, 2 * np.pi, (n, 1))))[:, None]
+
+
+# ---- drift
+
+
+def drift(rng: np.random.Generator, session: Array, n: int, between: float, within: float) -> Array:
+    """Draw factors (len(session), n) around one that jump between sessions and drift slowly within each."""
+    factors = np.zeros((len(session), n))
+    for number in np.unique(session):
+        rows = session == number
+        steps = rng.standard_normal((rows.sum(), n)) * within / np.sqrt(rows.sum())
+        factors[rows] = rng.normal(0.0, between, n) + steps.cumsum(axis=0)
+    return np.exp(factors)
 
 
 @dataclass(frozen=True)
