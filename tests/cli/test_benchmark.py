@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 
 from gbwatt.data import load
 from gbwatt.data.formats.npz import write_npz
+from gbwatt.errors import StoreError
 from gbwatt.experiments.store import Store
 
 COMMAND = [sys.executable, "-c", "from gbwatt.cli import main; main()"]
@@ -167,10 +169,10 @@ def test_a_failed_run_is_a_row_and_the_others_go_on(file):
 
 def wait_for_rows(store: Path, count: int) -> int:
     for _ in range(1200):
-        if store.exists():
-            with Store(store, create=False) as kept:
-                if len(kept) >= count:
-                    return len(kept)
+        # Between the creation of the file and its first transaction it is not a store yet.
+        with suppress(StoreError), Store(store, create=False) as kept:
+            if len(kept) >= count:
+                return len(kept)
         time.sleep(0.1)
     raise AssertionError(f"no {count} rows after two minutes")
 

@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save
 
-pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'gbwatt[foundation]'")
+pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'gbwatt[clinical]'")
 
 from gbwatt.clinical.finetuning import FineTuning, finetune, group_options, make_accelerator, predict
 from gbwatt.decoding import checkpoints
