@@ -42,9 +42,9 @@ class _Forwarder(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("__"):
             for target in MOVED[self.__name__]:
-                found = getattr(import_module(target), name, None)
-                if found is not None:
-                    return found
+                attribute = getattr(import_module(target), name, None)
+                if attribute is not None:
+                    return attribute
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
 

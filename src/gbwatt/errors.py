@@ -45,23 +45,23 @@ class ParameterError(InputError):
 
 
 class DomainError(InputError):
-    """A geodesic is asked for outside the interval on which it exists."""
+    """A geodesic is evaluated outside the interval on which it exists."""
 
 
 class DoubleBackwardError(RuntimeError):
-    """A second derivative was asked for where only the first is implemented."""
+    """A second derivative is requested, but only the first is implemented."""
 
 
 class ScaleWarning(UserWarning):
-    """Samples are in another unit than those that a model was trained on, to judge by their size."""
+    """Samples are probably in another unit than the training data, judging by their standard deviation."""
 
 
 class UnknownFilterWarning(UserWarning):
-    """It is unknown whether epochs were filtered as the training data; their spectra may tell that they were not."""
+    """The filters of epochs are unknown, or their spectrum indicates other filters than those of the training data."""
 
 
 class ReferenceWarning(UserWarning):
-    """Samples have another reference than those that a model was trained on, to judge by their mean over channels."""
+    """Samples have another reference than the training data, judging by their mean over channels."""
 
 
 class RareClassWarning(UserWarning):
@@ -73,18 +73,18 @@ class ConvergenceWarning(RuntimeWarning):
 
 
 class CacheError(InputError):
-    """A cache cannot be written, is not finished, or does not hold what its manifest says."""
+    """A cache cannot be written, is incomplete, or does not match its manifest."""
 
 
 class NonFiniteLossError(RuntimeError):
-    """The loss, or its gradient, is NaN or infinite: training was stopped before the weights were touched.
+    """The loss or its gradient is NaN or infinite; training was stopped before the weights were updated.
 
     Attributes
     ----------
     epoch, batch : int
-        Where, both counted from 1.
+        Epoch and batch in which it occurred, both counted from 1.
     culprit : str
-        The first thing that is not finite.
+        Description of the first tensor that is not finite.
     """
 
     def __init__(self, epoch: int, batch: int, culprit: str, remedy: str, training: bool = True) -> None:

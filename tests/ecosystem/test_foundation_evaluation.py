@@ -24,9 +24,9 @@ pytestmark = pytest.mark.ecosystem
 
 @pytest.fixture
 def windows():
-    x = 20 * np.random.default_rng(0).standard_normal((4, 23, 400))
+    x = 20 * np.random.default_rng(0).standard_normal((8, 23, 400))
     return Trials(
-        X=x, y=[0, 1, 0, 1], class_names=("normal", "abnormal"), ch_names=REFERENTIAL, sfreq=200, subject=1,
+        X=x, y=[0, 1] * 4, class_names=("normal", "abnormal"), ch_names=REFERENTIAL, sfreq=200, subject=1,
         dataset="windows",
     )  # fmt: skip
 
@@ -40,7 +40,7 @@ def test_a_folder_of_finetune_is_evaluated_on_windows_of_its_shape(windows, tmp_
     decoder = load_decoder(tmp_path)
     assert np.allclose(decoder.predict_proba(windows), expected, atol=1e-5)
     result = evaluate(tmp_path, windows)
-    assert (result.n, result.class_names, list(result.uses)) == (4, windows.class_names, ["unknown"])
+    assert (result.n, result.class_names, list(result.uses)) == (8, windows.class_names, ["unknown"])
     with pytest.raises(MismatchError, match="ch_names"):
         evaluate(tmp_path, windows.replace(ch_names=REFERENTIAL[::-1]))
 

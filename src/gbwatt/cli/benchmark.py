@@ -43,7 +43,7 @@ def benchmark(
     file: Annotated[Path, typer.Argument(help="Name of an experiment, e.g. main, or a file.")],
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; repeatable.")] = None,
     subjects: Annotated[str | None, typer.Option(help="Only these subjects, e.g. 1,2,5-7.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="Number of seeds, or a list: 3 means 0,1,2; '5,' means 5.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Number of seeds (3 for 0,1,2), or a list (0,5 or '5,').")] = None,
     simulated: Annotated[
         str | None, typer.Option(help="Simulated recordings: auto (where files are missing), always or never.")
     ] = None,
@@ -60,7 +60,7 @@ def benchmark(
         bool,
         typer.Option(
             "--dry-run",
-            help="Show the runs and estimate their duration, from the store or from two epochs of each model.",
+            help="Only count the runs and estimate their duration, from stored times or two epochs per model.",
         ),
     ] = False,
     export: Annotated[Path | None, typer.Option(help="Also write all rows of the store to this CSV file.")] = None,

@@ -42,7 +42,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print a single JSON docume
 DatasetName = Annotated[str, typer.Option(help=f"{_DATASET}.")]
 Subject = Annotated[int | None, typer.Option(help="Number of the subject; default: the first.")]
 SourceName = Annotated[
-    str | None, typer.Option("--source", help="File source (gdf, processed, moabb); default: the first available.")
+    str | None, typer.Option("--source", help="File source (gdf, processed, moabb, …); default: the first available.")
 ]
 Reading = Annotated[
     list[str] | None,
@@ -202,7 +202,7 @@ def require_writable(folder: Path) -> None:
 
 
 def kernel_note() -> str | None:
-    """A note if the compiled kernels are missing; installers do not mention it."""
+    """Note to print if gbwatt was installed without its compiled kernels (pip does not report this), else None."""
     from gbwatt.geometry import _native as geometry
     from gbwatt.nn import _native as filters
 

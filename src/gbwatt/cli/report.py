@@ -38,14 +38,14 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
     experiments: Annotated[
         Path | None,
-        typer.Option(help="Folder of experiments to show tables of; default: ./experiments and those of gbwatt."),
+        typer.Option(help="Folder of experiments, whose tables are shown; default: ./experiments and those of gbwatt."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing report.")] = False,
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="Recordings to explain a model on. Default: the training recordings if an option below is given; "
-            "otherwise only the saved metadata are reported."
+            help="Data set to explain a model on; default: the one used for training. A model is explained only if "
+            "this, --subject, --split, --root, --source or --read is given."
         ),
     ] = None,
     subject: TestedSubject = None,
@@ -166,6 +166,6 @@ def _experiments(folder: Path | None) -> list[Experiment]:
             f"experiments={str(folder)!r} is not a folder; give the folder of experiments whose tables are to be shown."
         )
     files = list_experiments().values() if folder is None else sorted(folder.glob("*.yaml"))
-    found = [read_experiment(file) for file in files]
-    order = {name: place for place, name in enumerate(claims.EXPERIMENTS)}
-    return sorted(found, key=lambda one: order.get(one.name, len(order)))
+    experiments = [read_experiment(file) for file in files]
+    order = {name: number for number, name in enumerate(claims.EXPERIMENTS)}
+    return sorted(experiments, key=lambda one: order.get(one.name, len(order)))

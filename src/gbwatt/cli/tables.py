@@ -90,6 +90,7 @@ def _fill(page: Path, rows: Sequence[Row], datasets: list[str] | None) -> None:
         return "\n".join(map(to_markdown, made)) or _no_results(experiment)
 
     def figure(experiment: str, _reference: str | None, seeds: str | None) -> str:
+        """Collect the figures of an experiment in ``pictures``, and return the Markdown that shows them."""
         lines = []
         for number, (title, svg, caption) in enumerate(_figures(experiment, selected(seeds)), 1):
             file = page.with_name(f"{page.stem}-{experiment}{'' if number == 1 else f'-{number}'}.svg")

@@ -48,7 +48,7 @@ def train(
     model: Annotated[str, typer.Option(help="A model of `gbwatt models`.")] = "gbwatt",
     recipe: Annotated[
         str | None,
-        typer.Option(help="Regularisation and mean of gbwatt, bwatt and matt: best or paper; default: best."),
+        typer.Option(help="Recipe for covariances and means, of gbwatt, bwatt and matt: best (default) or paper."),
     ] = None,
     option: Annotated[list[str] | None, typer.Option(help="Option of the model, e.g. theta=1.5; repeatable.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate; default: that of the model.")] = None,
@@ -83,11 +83,11 @@ def train(
     from gbwatt.decoding.callbacks import EpochDisplay
     from gbwatt.models.registry import entry
 
-    found, _ = find_dataset(dataset), entry(model)
+    data_set, _ = find_dataset(dataset), entry(model)  # raise errors for unknown names
     if lr is not None and not lr > 0:
         raise ParameterError(f"lr={lr} must be above 0.")
-    first = found.subjects[0] if found.subjects else 1
-    folder = output or FOLDER / default_name(found.name, subject or first, model, seed, split)
+    first = data_set.subjects[0] if data_set.subjects else 1
+    folder = output or FOLDER / default_name(data_set.name, subject or first, model, seed, split)
     require_free(folder, kind="model", force=force)
     use_threads(threads)
     console = Console(quiet=as_json, soft_wrap=True)
@@ -189,7 +189,7 @@ def _selection(record: TrainingRecord) -> str:
 
 
 def interruption(result: TrainingResult) -> str:
-    """What was kept of an interrupted training, and how to continue."""
+    """Message after an interruption: what was saved, and how to continue."""
     record = result.record
     if not record.epochs:
         return "Interrupted before the first epoch was complete; nothing new was saved."

@@ -279,7 +279,7 @@ class PretrainedClassifier(FoundationClassifier):
 
     @property
     def initialisation(self) -> str:
-        """Description of the initial weights of the backbone, for results."""
+        """Name of the initial weights of the backbone, as recorded in results: a file with its hash, or the kind."""
         if self.report is None:
             return f"{self.weights} weights"
         return f"{Path(self.report.source).name}, SHA-256 {self.report.sha256[:16]}"

@@ -85,9 +85,9 @@ def evaluate_baseline(trials: Trials, protocol: Splitter, pipeline: str) -> Base
     measure = "AUC" if pipeline == "lda" and len(trials.class_names) == 2 else "accuracy"
     labels, scores, counts = [], [], []
     for split in protocol.splits(trials):
-        known = np.concatenate([split.train, split.valid])
-        _require_classes(trials, split.name, known, split.test if measure == "AUC" else known)
-        model = PIPELINES[pipeline](trials).fit(trials.X[known], trials.y[known])
+        train = np.concatenate([split.train, split.valid])
+        _require_classes(trials, split.name, train, split.test if measure == "AUC" else train)
+        model = PIPELINES[pipeline](trials).fit(trials.X[train], trials.y[train])
         y, x = trials.y[split.test], trials.X[split.test]
         if measure == "AUC":
             scores.append(roc_auc_score(y, model.predict_proba(x)[:, 1]))
@@ -105,9 +105,9 @@ Sanity, sanity = BaselineScore, evaluate_baseline  # former names
 def _require_classes(trials: Trials, name: str, *parts: Array) -> None:
     """Require at least two classes in each part."""
     for rows in parts:
-        there = np.unique(trials.labels[rows])
-        if len(there) < 2:
-            raise ParameterError(f"split {name!r} has trials of one class only, {there[0]!r}; two are needed.")
+        classes = np.unique(trials.labels[rows])
+        if len(classes) < 2:
+            raise ParameterError(f"split {name!r} has trials of one class only, {classes[0]!r}; two are needed.")
 
 
 def chance_level(counts: Any) -> float:

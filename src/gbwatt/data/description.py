@@ -219,6 +219,7 @@ def _plain(value: Any) -> Any:
 
 
 def _rows(summary: Description) -> list[tuple[str, str]]:
+    """Return the lines of the printed description, each as a name and a text."""
     rows = [
         ("data set", summary.dataset or "(no name)"),
         ("subjects", " ".join(map(str, summary.subjects)) or "none"),

@@ -180,13 +180,13 @@ def _subjects(dataset: Dataset, subject: Any) -> list[int]:
         if len(requested) != 1:
             raise ParameterError(f"{dataset.name} is the recording of one subject, but got subject={requested}.")
         return requested
-    known = (*dataset.subjects, *dataset.held_back)
-    unknown = [s for s in requested if s not in known]
+    existing = (*dataset.subjects, *dataset.held_back)
+    unknown = [s for s in requested if s not in existing]
     if len(set(requested)) != len(requested):
         raise ParameterError(f"subject={requested} contains a subject twice.")
     if unknown or not requested:
         which = unknown[0] if unknown else requested
-        raise ParameterError(f"subject={which!r} is not in {dataset.name}; it has {number_ranges(known)}.")
+        raise ParameterError(f"subject={which!r} is not in {dataset.name}; it has {number_ranges(existing)}.")
     return requested
 
 

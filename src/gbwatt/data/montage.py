@@ -111,15 +111,15 @@ def scalp_positions(ch_names: Sequence[str]) -> dict[str, NDArray[Any]]:
     >>> [name for name, (x, y) in scalp_positions(["C3", "C4", "Oz"]).items() if x < -0.1]
     ['C3']
     """
-    known = _flat_montage()
-    unknown = [name for name in ch_names if electrode_name(name).casefold() not in known]
+    electrodes = _projected_montage()
+    unknown = [name for name in ch_names if electrode_name(name).casefold() not in electrodes]
     if unknown:
         shown = ", ".join(map(repr, unknown[:8])) + (", …" if len(unknown) > 8 else "")
         raise UnknownPositionError(
             f"'ch_names' has {len(unknown)} of {len(ch_names)} channels with unknown positions: {shown}. Use names of "
             "the 10-05 system (Fz, C3, Oz), leave these channels out, or draw channel_bars()."
         )
-    positions = {name: known[electrode_name(name).casefold()] for name in ch_names}
+    positions = {name: electrodes[electrode_name(name).casefold()] for name in ch_names}
     distinct = {tuple(np.round(position, 6)) for position in positions.values()}
     if len(distinct) < len(ch_names) or len(ch_names) < 3:
         raise ParameterError(
@@ -130,8 +130,8 @@ def scalp_positions(ch_names: Sequence[str]) -> dict[str, NDArray[Any]]:
 
 
 @lru_cache(maxsize=1)
-def _flat_montage() -> dict[str, NDArray[Any]]:
-    """Positions (2,) of all electrodes of the 10-05 system, by their names in lower case."""
+def _projected_montage() -> dict[str, NDArray[Any]]:
+    """Positions (2,) of all electrodes of the 10-05 system on a flat map of the head, by their names in lower case."""
     import mne
 
     with mne.utils.use_log_level("ERROR"):
@@ -139,7 +139,7 @@ def _flat_montage() -> dict[str, NDArray[Any]]:
         info: Any = mne.create_info(montage.ch_names, 1.0, "eeg").set_montage(montage)  # in head coordinates
     positions = {channel["ch_name"].casefold(): channel["loc"][:3] for channel in info["chs"]}
     centre, axes = _head_axes(*(positions[name] for name in ("fpz", "oz", "t7", "t8")))
-    return {name: _flattened(axes @ (position - centre)) for name, position in positions.items()}
+    return {name: _projected(axes @ (position - centre)) for name, position in positions.items()}
 
 
 def _head_axes(
@@ -152,7 +152,7 @@ def _head_axes(
     return (front + back + left + right) / 4, np.stack([x, y, np.cross(x, y)])
 
 
-def _flattened(position: NDArray[Any]) -> NDArray[Any]:
+def _projected(position: NDArray[Any]) -> NDArray[Any]:
     """Project a position (3,) to a point (2,) whose distance from 0 is the angle from the vertex."""
     x, y, z = position
     across = math.hypot(x, y)

@@ -201,8 +201,8 @@ class HeldOutSession(Splitter):
         for subject in np.unique(trials.subject):
             _require("session", trials, int(subject), (self.train, self.test))
             own = trials.subject == subject
-            known = np.flatnonzero(own & (trials.session == self.train))
-            train, valid = _last_of_each_class(trials, known, self.valid)
+            first_session = np.flatnonzero(own & (trials.session == self.train))
+            train, valid = _last_of_each_class(trials, first_session, self.valid)
             test = np.flatnonzero(own & (trials.session == self.test))
             yield _split(trials, f"subject {subject}, session {self.test}", train, valid, test)
 
@@ -245,8 +245,8 @@ class LeaveOneRoundOut(Splitter):
             for runs in self.rounds:
                 _require("run", trials, int(subject), runs)
                 test = np.flatnonzero(own & np.isin(trials.run, runs))
-                known = np.flatnonzero(own & ~np.isin(trials.run, runs) & np.isin(trials.run, sum(self.rounds, ())))
-                train, valid = _last_of_each_class(trials, known, self.valid)
+                others = np.flatnonzero(own & ~np.isin(trials.run, runs) & np.isin(trials.run, sum(self.rounds, ())))
+                train, valid = _last_of_each_class(trials, others, self.valid)
                 yield _split(trials, f"subject {subject}, runs {'+'.join(runs)}", train, valid, test)
 
 
@@ -317,8 +317,8 @@ class InOrder(Splitter):
     def _splits(self, trials: Trials) -> Iterator[Split]:
         for subject in np.unique(trials.subject):
             own = np.flatnonzero(trials.subject == subject)
-            known, test = _last_of_each_class(trials, own, self.test)
-            train, valid = _last_of_each_class(trials, known, self.valid / (1 - self.test))
+            others, test = _last_of_each_class(trials, own, self.test)
+            train, valid = _last_of_each_class(trials, others, self.valid / (1 - self.test))
             yield _split(trials, f"subject {subject}, last trials", train, valid, test)
 
 

@@ -527,9 +527,9 @@ class Trials:
     def _among(self, name: str, requested: Any) -> NDArray[np.bool_]:
         values = getattr(self, name)
         several = [requested] if isinstance(requested, str | int | np.integer) else list(requested)
-        known = [str(value) for value in in_order(values)]
+        existing = [str(value) for value in in_order(values)]
         for value in several:
-            check_one_of(name, str(value), tuple(known))
+            check_one_of(name, str(value), tuple(existing))
         return np.isin(values.astype(str), [str(value) for value in several])
 
     def _only_classes(self, classes: Sequence[str]) -> Self:

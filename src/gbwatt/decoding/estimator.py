@@ -91,9 +91,9 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Channels, unit and preprocessing of the training data, as far as they are known: from Trials and epochs of MNE,
         not from arrays.  Trials and epochs to predict must agree with it.
     samples_ : Samples or None
-        What the samples of the training data tell of their reference and spectrum.  Trials and epochs with another
-        reference are refused; arrays with another reference, and data of unknown filters whose spectrum is another,
-        are warned of.
+        Reference and spectrum of the training data, estimated from their samples.  Trials and epochs with another
+        reference raise an error.  Arrays with another reference, and data with unknown filters and a different
+        spectrum, cause a warning.
     fingerprints_ : TrialFingerprints or None
         Fingerprints of the training and validation trials, for :meth:`used_for`.
     history_ : list of dict
@@ -196,7 +196,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Training(float(lr), int(batch_size), int(max_epochs), float(weight_decay))
 
     def _separate_validation(self, X: Any, recorded: Recorded | None, samples: Samples | None) -> Any:
-        """The argument, with Trials and epochs as a pair; they must be other trials, of the same kind."""
+        """Return ``validation``; if it contains trials, check them and return (epochs, labels)."""
         given = self.validation
         if isinstance(given, Trials) or hasattr(given, "get_data"):
             given = (given, None)
@@ -213,10 +213,10 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return x, labels
 
     def _sampling_rate(self, recorded: Recorded | None) -> float | None:
-        known = None if recorded is None else recorded.sfreq
-        if self.sfreq is not None and known is not None and abs(self.sfreq - known) > 1e-6 * known:
-            raise ParameterError(f"sfreq={self.sfreq} contradicts the epochs, sampled at {known:g} Hz; leave it out.")
-        return known if self.sfreq is None else float(self.sfreq)
+        rate = None if recorded is None else recorded.sfreq
+        if self.sfreq is not None and rate is not None and abs(self.sfreq - rate) > 1e-6 * rate:
+            raise ParameterError(f"sfreq={self.sfreq} contradicts the epochs, sampled at {rate:g} Hz; leave it out.")
+        return rate if self.sfreq is None else float(self.sfreq)
 
     def _options(self) -> dict[str, Any]:
         """Arguments of the model beyond the signal and the task."""
@@ -292,10 +292,10 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "net_")
         X = inputs.gathered(X)
         x = inputs.read_epochs(X)
-        known = Recorded.of(X)
-        inputs.compare(self.recorded_, getattr(self, "samples_", None), known, x, "X")
-        if self.recorded_ is not None and known is not None:
-            x = x * x.dtype.type(self.recorded_.scale_of(known, "X"))
+        recorded = Recorded.of(X)
+        inputs.compare(self.recorded_, getattr(self, "samples_", None), recorded, x, "X")
+        if self.recorded_ is not None and recorded is not None:
+            x = x * x.dtype.type(self.recorded_.scale_of(recorded, "X"))
         inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X")
         inputs.warn_of_scale(x, self.scale_, "X", self.recorded_ is not None)
         epochs = (torch.from_numpy(np.array(x, order="C")) * self.scale_).to(_precision(self.net_.module_))

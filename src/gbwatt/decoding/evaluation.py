@@ -150,7 +150,7 @@ class TrainingSetup:
         return EEGDecoder(self.model, model_options={**recipe, **self.options}, **arguments)
 
     def _record(self) -> TrainingRecord:
-        """What is known before training."""
+        """The record before training, without results."""
         by_name = self.split_number is not None
         return TrainingRecord(
             status="interrupted",
@@ -437,8 +437,8 @@ def _wrap_network(loaded: Pretrained, folder: str, device: str) -> EEGDecoder:
     decoder.classes_ = np.arange(decoder.signal_.n_outputs)
     decoder._names = None if loaded.class_names is None else tuple(map(str, loaded.class_names))
     decoder.scale_, decoder.fingerprints_, decoder.samples_ = 1.0, None, None
-    known = decoder.signal_.sfreq is not None and arguments.get("ch_names") is not None
-    decoder.recorded_ = Recorded(tuple(arguments["ch_names"]), decoder.signal_.sfreq, "µV") if known else None  # type: ignore[arg-type]
+    sfreq, ch_names = decoder.signal_.sfreq, arguments.get("ch_names")
+    decoder.recorded_ = None if sfreq is None or ch_names is None else Recorded(tuple(ch_names), sfreq, "µV")
     decoder.net_ = decoder._trainer(loaded.model, decoder._training())
     return decoder
 
@@ -516,16 +516,16 @@ class EvaluationSet:
         """
         check_one_of("part", part, ("test", "all"))
         decoder, record = load_decoder(folder), TrainingRecord.read(folder)
-        found, subject, number, reading = _completed(record, dataset, subject, split, reading)
+        source, subject, number, reading = _completed(record, dataset, subject, split, reading)
         if part == "all":
-            trials, name, selection = load(found.name, subject, root=root, **reading), "", "all trials"
+            trials, name, selection = load(source.name, subject, root=root, **reading), "", "all trials"
             rows = np.arange(len(trials))
         else:
-            trials, chosen = load_split(found, subject, number, root, reading)
+            trials, chosen = load_split(source, subject, number, root, reading)
             rows, name, selection = chosen.test, chosen.name, f"test trials of split {number} ({chosen.name})"
         _require_alike(decoder, trials, record)
-        uses = _uses(decoder, record, found, trials, root, reading)
-        return cls(decoder, record, found.name, trials[rows], uses[rows], name, selection)
+        uses = _uses(decoder, record, source, trials, root, reading)
+        return cls(decoder, record, source.name, trials[rows], uses[rows], name, selection)
 
     def evaluate(self) -> Evaluation:
         """Score the trials."""
@@ -586,7 +586,7 @@ def _uses(
     root: str | Path | None,
     reading: Mapping[str, Any],
 ) -> Array:
-    """What each trial was used for, from the fingerprints that the model keeps and from the record of its training."""
+    """Use of each trial in training, from the fingerprints of the model and from its training record."""
     subject, name = int(trials.subject[0]), dataset.name
     contents = None
     if record is not None and Path(name).is_file():  # perhaps a copy; old records have no options in the fingerprint
@@ -600,7 +600,10 @@ def _uses(
 
 
 def _recognised(decoder: EEGDecoder, X: Any) -> Array:
-    """What each trial was used for, from fingerprints alone: a trial without a match may be cut elsewhere."""
+    """Use of each trial, from fingerprints alone.  Trials without a match are "unrecognised", not "unseen".
+
+    They may be training trials that were cut differently.
+    """
     compared = decoder.used_for(X).astype(object)
     return np.where(compared == "unseen", "unrecognised", compared)
 

@@ -21,34 +21,35 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Codes = NDArray[np.int8]
 
-#: What a trial may have been used for.
+#: Uses of a trial.
 TRAINING, VALIDATION, UNSEEN, UNKNOWN = "training", "validation", "unseen", "unknown"
 
-#: Version of the fingerprints: those of another version are not compared.
+#: Version of the fingerprints; those of other versions are not compared.
 VERSION = 1
-#: Numbers in a fingerprint, and steps between two of them, in standard deviations of the numbers.
+#: Number of integers in a fingerprint, and the rounding step in standard deviations.
 SIZE, STEP = 32, 1 / 16
-#: Slow cosines that are removed from each channel, the mean included: drifts make different trials look alike.
+#: Number of slow cosines, including the mean, that are removed from each channel: drifts make trials look alike.
 SLOW = 8
-#: A trial with less of its variance left after that has no fingerprint.
+#: A trial with a smaller share of its variance left after that has no fingerprint.
 LEAST_VARIANCE = 1e-6
-#: Largest root mean square distance between fingerprints of one trial, also as a share of that between neighbours.
+#: Largest root mean square distance between fingerprints of the same trial: absolute, and relative to the distance
+#: between nearest different trials.
 TOLERANCE, SHARE = 0.32, 0.6
-#: With more trials no fingerprints are kept: they would be most of the model's configuration.
+#: Maximum number of trials; with more, fingerprints would dominate the size of the saved configuration.
 MOST = 50_000
 
-_NONE = -128  # in all places of a fingerprint that a trial does not have
-_BLOCK = 256  # trials at a time
+_NONE = -128  # all values of the fingerprint of a trial that has none
+_BLOCK = 256  # number of trials processed at a time
 
 
 @dataclass(frozen=True, eq=False)
 class TrialFingerprints:
     """Fingerprints of the training and the validation trials, int8 (n, SIZE) each.
 
-    A fingerprint has 32 coarsely rounded random projections of a trial, after slow drifts were removed and channels
-    were brought to similar amplitudes.  It does not depend on the unit, and changes little with the rounding of float32
-    or of files in whole microvolts, while other trials, also of the same subject, have fingerprints far away.  The
-    samples cannot be recovered from it; anyone who has a trial can check whether it was used.
+    A fingerprint consists of 32 coarsely rounded random projections of a trial, after slow drifts are removed and
+    channels are scaled to similar amplitudes.  It does not depend on the unit, and changes little if samples are
+    rounded to float32 or to whole microvolts; fingerprints of different trials, even of the same subject, are far
+    apart.  The samples cannot be recovered from it, but anyone who has a trial can check whether it was used.
     """
 
     train: Codes
@@ -56,40 +57,40 @@ class TrialFingerprints:
 
     @classmethod
     def of(cls, sets: Sets) -> Self | None:
-        """Fingerprints of the trials that a model learns from and is selected on; None if these are too many."""
+        """Fingerprints of training and validation trials; None if there are too many trials."""
         if len(sets.train) + (0 if sets.valid is None else len(sets.valid)) > MOST:
             return None
         train = fingerprints(sets.train.x.numpy())
         return cls(train, train[:0] if sets.valid is None else fingerprints(sets.valid.x.numpy()))
 
     def used_for(self, x: Array) -> NDArray[np.str_]:
-        """For each trial of an array (n, n_chans, n_times) "training", "validation", "unseen", or "unknown"."""
-        asked = fingerprints(x)
+        """Use of each trial of an array (n, n_chans, n_times): "training", "validation", "unseen" or "unknown"."""
+        codes = fingerprints(x)
         limit = self._limit()
-        found = np.full(len(asked), UNSEEN, dtype=f"<U{len(VALIDATION)}")
-        found[_nearest(asked, self.valid) <= limit] = VALIDATION
-        found[_nearest(asked, self.train) <= limit] = TRAINING
-        without = bool(_absent(self.train).any() or _absent(self.valid).any())
-        found[_absent(asked) & without] = UNKNOWN
-        return found
+        uses = np.full(len(codes), UNSEEN, dtype=f"<U{len(VALIDATION)}")
+        uses[_nearest_distances(codes, self.valid) <= limit] = VALIDATION
+        uses[_nearest_distances(codes, self.train) <= limit] = TRAINING
+        some_absent = bool(_absent(self.train).any() or _absent(self.valid).any())
+        uses[_absent(codes) & some_absent] = UNKNOWN
+        return uses
 
     def _limit(self) -> float:
-        """Largest distance between fingerprints of one trial, well below that between different training trials."""
+        """Largest distance at which fingerprints belong to the same trial; below that of different training trials."""
         some = self.train[~_absent(self.train)][:2000]
         if len(some) < 2:
             return TOLERANCE
-        neighbours = _nearest(some, some, itself=False)
-        different = neighbours[neighbours > 2 * STEP]  # a trial that is there twice says nothing
+        distances = _nearest_distances(some, some, itself=False)
+        different = distances[distances > 2 * STEP]  # without repeated trials
         return min(TOLERANCE, SHARE * float(np.quantile(different, 0.01))) if len(different) else TOLERANCE
 
     def to_dict(self) -> dict[str, Any]:
-        """In a form that JSON keeps."""
+        """Values for JSON, with the fingerprints in Base64."""
         packed = {name: base64.b64encode(getattr(self, name).tobytes()).decode() for name in ("train", "valid")}
         return {"version": VERSION, "size": SIZE, **packed}
 
     @classmethod
     def from_dict(cls, values: Any) -> Self | None:
-        """What :meth:`to_dict` gave; None if there is nothing, or if it is of another version."""
+        """Restore from the result of :meth:`to_dict`; None for models without fingerprints or of another version."""
         if values is None:
             return None
         if not isinstance(values, Mapping) or not isinstance(values.get("version"), int):
@@ -118,7 +119,7 @@ def fingerprints(x: Array) -> Codes:
 def _fingerprints(x: Array) -> Codes:
     n, n_chans, n_times = x.shape
     largest = np.abs(x).max(axis=(1, 2), keepdims=True)
-    z = np.asarray(x / np.where(largest > 0, largest, 1), dtype=np.float32)  # neither overflow nor underflow
+    z = np.asarray(x / np.where(largest > 0, largest, 1), dtype=np.float32)  # avoids overflow and underflow
     slow = _slow(n_times)
     z -= z.mean(axis=2, keepdims=True)
     before = np.square(z).sum(axis=(1, 2))
@@ -127,7 +128,7 @@ def _fingerprints(x: Array) -> Codes:
     usual = np.median(deviation, axis=1, keepdims=True)
     usual = np.where(usual > 0, usual, deviation.max(axis=1, keepdims=True))
     absent = np.square(z).sum(axis=(1, 2)) <= LEAST_VARIANCE * before
-    z /= np.where(absent[:, None, None], 1, np.hypot(deviation, usual))  # neither flat nor noisy channels count for all
+    z /= np.where(absent[:, None, None], 1, np.hypot(deviation, usual))  # so that no flat or noisy channel dominates
     z = z.reshape(n, -1)
     length = np.linalg.norm(z, axis=1, keepdims=True)
     numbers = (z / np.where(length > 0, length, 1)) @ _signs(n_chans, n_times)
@@ -145,7 +146,7 @@ def _slow(n_times: int) -> Array:
 
 @lru_cache(maxsize=4)
 def _signs(n_chans: int, n_times: int) -> NDArray[np.float32]:
-    """Random signs (n_chans * n_times, SIZE) that are the same everywhere and always."""
+    """Random signs (n_chans * n_times, SIZE) that do not depend on the machine or on library versions."""
     n_bits = n_chans * n_times * SIZE
     content = hashlib.shake_256(f"gbwatt trials {VERSION} {n_chans} {n_times}".encode()).digest(-(-n_bits // 8))
     bits = np.unpackbits(np.frombuffer(content, dtype=np.uint8), count=n_bits)
@@ -156,21 +157,21 @@ def _absent(codes: Codes) -> NDArray[np.bool_]:
     return np.asarray((codes == _NONE).all(axis=1))
 
 
-def _nearest(asked: Codes, known: Codes, itself: bool = True) -> Array:
-    """Root mean square difference (n,) to the nearest of the known; infinite where there is none.
+def _nearest_distances(codes: Codes, others: Codes, itself: bool = True) -> Array:
+    """Root mean square distance (n,) of each fingerprint to the nearest of others; infinite if there is none.
 
-    Without ``itself``, both are the same trials, and a trial is not its own neighbour.
+    With ``itself=False``, both arrays contain the same trials, and a trial is not compared with itself.
     """
-    nearest = np.full(len(asked), np.inf)
-    if not len(known):
+    nearest = np.full(len(codes), np.inf)
+    if not len(others):
         return nearest
-    b = known.astype(np.float32)
-    for start in range(0, len(asked), _BLOCK):
-        a = asked[start : start + _BLOCK].astype(np.float32)
+    b = others.astype(np.float32)
+    for start in range(0, len(codes), _BLOCK):
+        a = codes[start : start + _BLOCK].astype(np.float32)
         squares = np.square(a).sum(1)[:, None] + np.square(b).sum(1) - 2 * a @ b.T
-        squares[:, _absent(known)] = np.inf
+        squares[:, _absent(others)] = np.inf
         if not itself:
             squares[np.arange(len(a)), start + np.arange(len(a))] = np.inf
         nearest[start : start + len(a)] = squares.min(axis=1)
-    nearest[_absent(asked)] = np.inf
+    nearest[_absent(codes)] = np.inf
     return np.asarray(STEP * np.sqrt(np.maximum(nearest, 0) / SIZE))

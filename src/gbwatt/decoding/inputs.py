@@ -1,4 +1,4 @@
-"""Inputs of estimators: arrays, Trials or MNE epochs and any labels become checked examples."""
+"""Inputs of estimators: check arrays, Trials or MNE epochs with their labels, and convert them to tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -41,10 +41,17 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels (n,) as they were given, and the name of each trial's class, if it is known.
+    """Labels of n trials.
 
-    Labels that are event codes of the epochs, but not the codes of these very trials, may mean something else;
-    ``events`` are the names of the events with these codes.
+    Attributes
+    ----------
+    values : array (n,)
+        Labels as they were given.
+    names : array (n,) or None
+        Name of each trial's class, if it is known.
+    events : array (n,) or None
+        Only for labels that are event codes of the epochs, but differ from the codes of these trials: the names of the
+        events with these codes.  Such labels are ambiguous.
     """
 
     values: Array
@@ -53,25 +60,24 @@ class Labels:
 
     @classmethod
     def of(cls, X: Any, y: Any, n: int, name: str = "y") -> Labels:
-        """Labels of n trials: those given, else those that the trials bring with them.
+        """Labels of n trials: ``y`` if it is given, else the labels stored in the trials.
 
-        Without ``y``, :class:`~gbwatt.data.Trials` have the numbers of their classes, and ``mne.Epochs`` the names of
-        their events.  With a ``y`` that has the class numbers or the event codes of the trials, the names are known;
-        the codes may also be floating numbers, truth values or texts.
+        Without ``y``, the labels are the class numbers of :class:`~gbwatt.data.Trials` or the event names of
+        ``mne.Epochs``.  If ``y`` equals the class numbers or the event codes of the trials, the names of the classes
+        are known from the trials; event codes may also be floats, booleans or strings.
         """
-        own = _own(X)
-        if y is None and own is not None:
-            values, _, names = own
-            return cls(values, names)
+        stored = _stored_labels(X)
+        if y is None and stored is not None:
+            return cls(stored.labels, stored.names)
         values = read_labels(y, n, name)
-        if own is not None and values.dtype.kind in "iu" and np.array_equal(values, own[1]):
-            return cls(values, own[2])
+        if stored is not None and values.dtype.kind in "iu" and np.array_equal(values, stored.codes):
+            return cls(values, stored.names)
         texts = values.astype(str) if values.dtype.kind in "OU" else None
-        codes = None if own is None or isinstance(X, Trials) else _codes(values, X.event_id)
-        if own is None or codes is None:
+        codes = None if stored is None or isinstance(X, Trials) else _event_codes(values, X.event_id)
+        if stored is None or codes is None:
             return cls(values, texts)
-        if np.array_equal(codes, own[1]):
-            return cls(values, own[2])
+        if np.array_equal(codes, stored.codes):
+            return cls(values, stored.names)
         event = {code: name for name, code in X.event_id.items()}
         return cls(values, texts, np.array([str(event[code]) for code in codes.tolist()]))
 
@@ -85,12 +91,28 @@ class Labels:
     def places(
         self, classes: Array, names: Sequence[str] | None, name: str = "y", *, some: bool = False
     ) -> NDArray[np.int64]:
-        """Place (n,) of each trial's class among ``classes``, whose ``names`` may be known.
+        """Index (n,) of each trial's class in ``classes``.
 
-        Names are compared where they are known on both sides, else labels; a label that is a text may also be a name.
-        Classes without names are called by their numbers ("0", "1"), which are compared with the labels.
-        All must be known; with ``some``, the place of those that are not is -1.  Labels that are event codes and mean
-        one class by the events of the epochs, and another by the model's labels, are refused.
+        Classes are matched by name if both sides have names, else by label; a label that is a string may also be a
+        name.  Classes without names are named by their numbers ("0", "1"), which are compared with the labels.
+
+        Parameters
+        ----------
+        classes : array (n_classes,)
+            Labels of the model.
+        names : sequence of str or None
+            Names of ``classes``, if they are known.
+        name : str
+            Name of the argument in error messages.
+        some : bool
+            Whether trials of other classes are allowed; their index is -1.
+
+        Raises
+        ------
+        UnknownLabelError
+            If a class is not in ``classes``, unless ``some`` is true.
+        MismatchError
+            If labels denote one class as event codes of the epochs, and another class as labels of the model.
         """
         place = {label: number for number, label in enumerate(classes.tolist())}
         given = self.values.tolist()
@@ -106,13 +128,13 @@ class Labels:
             self._require_one_meaning(given, place, by_name, names, name)
         unknown = sorted({label for label in given if label not in place}, key=str)
         if unknown and not some:
-            raise UnknownLabelError(_unknown(name, unknown, classes, names))
+            raise UnknownLabelError(_describe_unknown(name, unknown, classes, names))
         return np.array([place.get(label, -1) for label in given], dtype=np.int64)
 
     def _require_one_meaning(
         self, given: list[Any], place: dict[Any, int], by_name: dict[str, int], names: Sequence[str], name: str
     ) -> None:
-        """Refuse labels that are other classes if they are read as event codes of the epochs."""
+        """Raise an error for labels that denote other classes if they are read as event codes of the epochs."""
         events = [] if self.events is None else self.events.tolist()
         if any(event not in by_name for event in events):
             return
@@ -127,25 +149,31 @@ class Labels:
 
 
 def own_labels(X: Any) -> Array | None:
-    """Labels that epochs bring with them: class numbers of Trials, names of the events of ``mne.Epochs``."""
-    own = _own(X)
-    return None if own is None else own[0]
+    """Labels stored in the trials: class numbers of Trials, event names of ``mne.Epochs``; None for arrays."""
+    stored = _stored_labels(X)
+    return None if stored is None else stored.labels
 
 
-def _own(X: Any) -> tuple[Array, Array, Array] | None:
-    """Labels, codes and names of the trials' classes."""
+class _StoredLabels(NamedTuple):
+    labels: Array  # (n,), used if the caller gives no labels
+    codes: Array  # (n,), class numbers or event codes
+    names: Array  # (n,), names of the classes
+
+
+def _stored_labels(X: Any) -> _StoredLabels | None:
+    """Labels stored in Trials or ``mne.Epochs``; None for arrays, which have none."""
     if isinstance(X, Trials):
-        return X.y, X.y, X.labels
+        return _StoredLabels(X.y, X.y, X.labels)
     if not hasattr(X, "event_id") or not hasattr(X, "events"):
         return None
     names = {code: name for name, code in X.event_id.items()}
     codes = X.events[:, 2]
     labels = np.array([str(names.get(code, code)) for code in codes.tolist()])
-    return labels, codes, labels
+    return _StoredLabels(labels, codes, labels)
 
 
-def _codes(values: Array, event_id: Mapping[str, int]) -> Array | None:
-    """Labels as event codes (n,), if all of them are such, as numbers or texts; names of events are none."""
+def _event_codes(values: Array, event_id: Mapping[str, int]) -> Array | None:
+    """Labels as integer event codes (n,); None unless all of them are codes, as numbers or strings."""
     if values.dtype.kind in "OU" and set(map(str, values.tolist())) <= set(event_id):
         return None
     try:
@@ -164,10 +192,10 @@ def read_labels(y: Any, n: int, name: str) -> Array:
     return labels
 
 
-def _unknown(name: str, unknown: Sequence[Any], classes: Array, names: Sequence[str] | None) -> str:
-    known = classes.tolist()
-    named = names is not None and list(names) != known
-    listed = [f"{label!r} ({text})" for label, text in zip(known, names or (), strict=True)] if named else known
+def _describe_unknown(name: str, unknown: Sequence[Any], classes: Array, names: Sequence[str] | None) -> str:
+    labels = classes.tolist()
+    named = names is not None and list(names) != labels
+    listed = [f"{label!r} ({text})" for label, text in zip(labels, names or (), strict=True)] if named else labels
     which = f"{unknown[0]!r}" + (f" and {len(unknown) - 1} more" if len(unknown) > 1 else "")
     return (
         f"'{name}' has class {which}, but the model was trained on the classes "
@@ -197,7 +225,7 @@ class Examples(Dataset[tuple[Tensor, Tensor]]):
 
 @dataclass(frozen=True)
 class Sets:
-    """What a model learns from and what it is selected on."""
+    """Training data, and validation data if there are any."""
 
     train: Examples
     valid: Examples | None
@@ -209,67 +237,87 @@ class Sets:
     def unit_scale(self) -> float:
         """Factor that brings the median standard deviation of the training channels to 1.
 
-        Volts or microvolts: running statistics of a batch normalisation start at 1, and biases move in steps of that
-        size.
+        The scale matters for training: the running statistics of batch normalisation start at 1, and the steps of
+        biases do not depend on the unit of the data.
         """
         deviations = self.train.x.double().std(-1)
         deviations = deviations[deviations > 0]
         return 1 / float(deviations.median()) if len(deviations) else 1.0
 
 
-#: Factor between the scales of training data and others from which on a warning is given.
+#: A warning is issued if the scales of the training data and of other data differ by this factor or more.
 OTHER_SCALE = 100.0
-_ENOUGH = 200  # trials to judge the scale by
+_MAX_TRIALS = 200  # to estimate the scale from
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
 def median_deviation(x: Array) -> float:
     """Median standard deviation of the channels that are not flat, in up to 200 trials; 0 if all are flat."""
-    deviations = x[:: -(-len(x) // _ENOUGH)].std(axis=-1, dtype=np.float64)
+    deviations = x[:: -(-len(x) // _MAX_TRIALS)].std(axis=-1, dtype=np.float64)
     deviations = deviations[deviations > 0]
     return float(np.median(deviations)) if deviations.size else 0.0
 
 
-def warn_of_scale(x: Array, scale: float, name: str, known: bool = False) -> None:
-    """Warn of epochs that, multiplied by ``scale``, are far from a standard deviation of 1: they are in another unit.
+def warn_of_scale(x: Array, scale: float, name: str, has_unit: bool = False) -> None:
+    """Warn if epochs are probably in another unit than the training data, judging by their standard deviation.
 
-    ``scale`` is :meth:`Sets.unit_scale` of the training data, and ``known`` whether the unit of these is.
+    Parameters
+    ----------
+    x : array (n, n_chans, n_times)
+        Epochs.
+    scale : float
+        :meth:`Sets.unit_scale` of the training data: the reciprocal of their standard deviation.
+    name : str
+        Name of the argument in the warning.
+    has_unit : bool
+        Whether the unit of the training data is known.  If so, epochs with a unit would be converted, and the warning
+        suggests to pass such epochs; if not, to train on them.
     """
-    found = median_deviation(x)
-    ratio = found * scale
-    if found and not 1 / OTHER_SCALE < ratio < OTHER_SCALE:
-        unit = " That is what volts are to microvolts." if 1e-7 < ratio < 1e-5 else ""
-        unit = " That is what microvolts are to volts." if 1e5 < ratio < 1e7 else unit
-        remedy = "give" if known else "train on"
+    deviation = median_deviation(x)
+    ratio = deviation * scale
+    if deviation and not 1 / OTHER_SCALE < ratio < OTHER_SCALE:
+        unit = " It may be in volts, and the training data in microvolts." if 1e-7 < ratio < 1e-5 else ""
+        unit = " It may be in microvolts, and the training data in volts." if 1e5 < ratio < 1e7 else unit
+        remedy = "give" if has_unit else "train on"
         warnings.warn(
-            f"'{name}' has channels with a standard deviation of {found:.2g}, the training data had {1 / scale:.2g}: a "
-            f"factor of {ratio:.1g}.{unit} Multiply '{name}' by {_power_of_ten(1 / ratio)}, or {remedy} Trials or "
-            "mne.Epochs, whose unit is known.",
+            f"'{name}' has channels with a standard deviation of {deviation:.2g}, the training data had "
+            f"{1 / scale:.2g}: a factor of {ratio:.1g}.{unit} Multiply '{name}' by {_power_of_ten(1 / ratio)}, or "
+            f"{remedy} Trials or mne.Epochs, whose unit is known.",
             ScaleWarning,
             stacklevel=_level_of_user(),
         )
 
 
-def compare(trained: Recorded | None, samples: Samples | None, known: Recorded | None, x: Array, name: str) -> None:
-    """Refuse epochs of another kind than the training data, or warn of them where they do not say what they are.
+def compare(trained: Recorded | None, samples: Samples | None, other: Recorded | None, x: Array, name: str) -> None:
+    """Raise an error if epochs differ from the training data; without metadata to compare, only warn.
 
-    ``trained`` and ``samples`` are what is known of the training data, and what their samples tell; ``known`` is what
-    is known of the epochs, and ``x`` their samples.
+    Parameters
+    ----------
+    trained : Recorded or None
+        Metadata of the training data.
+    samples : Samples or None
+        Reference and spectrum of the training data, estimated from their samples.
+    other : Recorded or None
+        Metadata of the epochs.
+    x : array (n, n_chans, n_times)
+        The epochs.
+    name : str
+        Name of the argument in messages.
     """
     if trained is not None:
-        trained.require(known, name)
+        trained.require(other, name)
     reference, filters = None, None
     if samples is not None:
-        noisy = any(one is not None and one.is_noisy for one in (trained, known))
-        unknown = trained is None or not trained.same_filters_are_known(known)
-        rate = samples.sfreq if known is None else known.sfreq
+        noisy = any(one is not None and one.is_noisy for one in (trained, other))
+        unknown = trained is None or not trained.same_filters_are_known(other)
+        rate = samples.sfreq if other is None else other.sfreq
         reference, filters = samples.compared(x, name, unknown and not noisy, rate)
     if reference is not None:
-        if trained is not None and known is not None:
-            raise MismatchError(f"{reference} If you know better, give the plain array.")
+        if trained is not None and other is not None:
+            raise MismatchError(f"{reference} To skip this check, give the plain array.")
         warnings.warn(reference, ReferenceWarning, stacklevel=_level_of_user())
     if filters is None and trained is not None:
-        filters = trained.unknown_filters(known, name)
+        filters = trained.unknown_filters(other, name)
     if filters is not None:
         warnings.warn(filters, UnknownFilterWarning, stacklevel=_level_of_user())
 
@@ -287,10 +335,10 @@ def _power_of_ten(factor: float) -> str:
 
 
 def gathered(X: Any) -> Any:
-    """Epochs of MNE as one object with its data in memory; anything else is returned as it is.
+    """MNE epochs as one object with its data in memory; anything else is returned unchanged.
 
-    Indexing by scikit-learn makes a list of objects with one epoch each.  Epochs that are not preloaded do not know
-    their number before those to be rejected are dropped; a copy is loaded, the given object stays as it is.
+    When scikit-learn indexes MNE epochs, the result is a list of objects with one epoch each, which are concatenated.
+    Of epochs that are not preloaded, a copy is loaded: their number is unknown until bad epochs are dropped.
     """
     if hasattr(X, "drop_bad") and not X.preload:
         return X.copy().load_data()
@@ -308,32 +356,32 @@ def gathered(X: Any) -> Any:
 
 
 def on_device(device: Any) -> torch.device:
-    """The device of that name, which must be there."""
+    """Return the torch device of a name; raise an error if it is not available."""
     try:
-        found = torch.device(device)
+        checked = torch.device(device)
     except (RuntimeError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         raise ParameterError(f"device={device!r} is not known to torch ({reason}); 'cpu' always is.") from None
-    if found.type == "meta":
+    if checked.type == "meta":
         raise ParameterError("device='meta' has no values, and nothing can be computed on it; take device='cpu'.")
-    if found.type == "cuda":
+    if checked.type == "cuda":
         if not torch.cuda.is_available():
             raise ParameterError(
                 f"device={str(device)!r}, but CUDA is not available: torch {torch.__version__} "
                 f"{'was built without it' if torch.version.cuda is None else 'finds no GPU and driver'}. Take "
                 "device='cpu', or install a torch with CUDA on a machine that has a GPU."
             )
-        if (found.index or 0) >= torch.cuda.device_count():
+        if (checked.index or 0) >= torch.cuda.device_count():
             raise ParameterError(
                 f"device={str(device)!r}, but there are {torch.cuda.device_count()} GPUs, numbered from 0."
             )
-    if found.type == "mps" and not torch.backends.mps.is_available():
+    if checked.type == "mps" and not torch.backends.mps.is_available():
         raise ParameterError(f"device={str(device)!r}, but MPS is not available here; take device='cpu'.")
-    return found
+    return checked
 
 
 def read_epochs(X: Any, name: str = "X") -> Array:
-    """Check epochs (n, n_chans, n_times): a floating array.
+    """Return epochs as a checked array (n, n_chans, n_times) of float32 or float64.
 
     ``X`` is an array, nested lists, :class:`~gbwatt.data.Trials`, or an object like ``mne.Epochs`` with ``get_data()``.
     """
@@ -345,7 +393,9 @@ def read_epochs(X: Any, name: str = "X") -> Array:
         x = np.asarray(X)
         x = x if x.dtype in (np.float32, np.float64) else x.astype(np.float32, casting="same_kind")
     except (TypeError, ValueError) as error:
-        raise MismatchError(f"'{name}' is no array of real numbers ({error}); (n, n_chans, n_times) is.") from None
+        raise MismatchError(
+            f"'{name}' is not an array of real numbers ({error}); (n, n_chans, n_times) is needed."
+        ) from None
     if x.ndim != 3 or 0 in x.shape:
         hint = f" A single epoch needs an axis: {name}[None]." if x.ndim == 2 else ""
         raise ShapeError(f"'{name}' {x.shape} does not hold epochs; (n, n_chans, n_times) is needed.{hint}")
@@ -383,11 +433,11 @@ def split(
     groups: Array | None = None,
     names: Sequence[str] | None = None,
 ) -> Sets:
-    """Set apart the validation trials.
+    """Split trials into training and validation data.
 
     ``validation`` is a fraction, drawn in the same proportion from each class; indices into ``x``, or a mask; a tuple
-    of other epochs and their labels; or None.  Trials of one group stay together.  ``names`` of the classes are
-    understood as labels.
+    of other epochs and their labels; or None.  Trials of one group stay together.  Labels of other epochs may also be
+    ``names`` of the classes.
     """
     if validation is None:
         return Sets(_trials(x, codes), None)
@@ -418,20 +468,20 @@ def _separate(validation: tuple[Any, ...], classes: Array, names: Sequence[str] 
 
 
 def same_signal(x: Array, signal: tuple[int, ...], name: str) -> None:
-    """Require the channels and samples that a model was made for."""
+    """Require the number of channels and samples that a model was built for."""
     if x.shape[1:] != signal:
         raise ShapeError(f"'{name}' {x.shape} does not match the model's input: (n, {signal[0]}, {signal[1]}).")
 
 
 def require_others(X: Any, validation: Any) -> None:
-    """Refuse validation trials that are training trials too; flat ones are all alike and do not count."""
-    known = {trial.tobytes() for trial in np.asarray(read_epochs(X), dtype=np.float32)}
-    asked = np.asarray(read_epochs(validation, "validation"), dtype=np.float32)
-    shared = [number for number, trial in enumerate(asked) if trial.tobytes() in known and np.ptp(trial) > 0]
+    """Raise an error if validation trials are also training trials; flat trials are ignored, since all are equal."""
+    train = {trial.tobytes() for trial in np.asarray(read_epochs(X), dtype=np.float32)}
+    valid = np.asarray(read_epochs(validation, "validation"), dtype=np.float32)
+    shared = [number for number, trial in enumerate(valid) if trial.tobytes() in train and np.ptp(trial) > 0]
     if shared:
         raise ParameterError(
             f"validation has {len(shared)} trials that are training trials too, first its number {shared[0]}; "
-            "take other trials, as trials[split.train] and trials[split.valid] of one split are."
+            "use different trials, for instance trials[split.train] and trials[split.valid] of one split."
         )
 
 
@@ -462,9 +512,9 @@ def _held_out(codes: Array, classes: Array, validation: Any, seed: int, groups: 
 
 
 def _fraction(codes: Array, classes: Array, fraction: float, seed: int, groups: Array) -> Array:
-    """Trials of the fraction of groups of each class, where a group has the class of its first trial.
+    """Draw a fraction of the groups of each class, and return their trials; a group has the class of its first trial.
 
-    All trials of a class with a single group are left to the training.
+    A class with a single group stays in the training data.
     """
     if not 0 < fraction < 1:
         raise ParameterError(f"validation={fraction} must be between 0 and 1; None is no validation.")
@@ -491,21 +541,22 @@ def _fraction(codes: Array, classes: Array, fraction: float, seed: int, groups: 
 
 
 def weigh_classes(class_weight: Any, classes: Array, codes: Array, names: Sequence[str] | None = None) -> Tensor | None:
-    """Weight of each class in the loss: None, "balanced" (inverse to its training trials), or by label, else 1.
+    """Weight of each class in the loss.
 
-    A label may also be given by its name.
+    ``class_weight`` is None, "balanced" (inversely proportional to the number of training trials), or a dict of weights
+    by label or name, in which missing classes have weight 1.
     """
     if class_weight is None:
         return None
     if isinstance(class_weight, str):
         check_one_of("class_weight", class_weight, ("balanced",))
         return torch.from_numpy(compute_class_weight("balanced", classes=np.arange(len(classes)), y=codes))
-    known = classes.tolist()
-    place = dict(zip(names or known, known, strict=True)) | {label: label for label in known}
-    wrong = [label for label, weight in class_weight.items() if label not in place or not 0 < weight < np.inf]
+    labels = classes.tolist()
+    label_of = dict(zip(names or labels, labels, strict=True)) | {label: label for label in labels}
+    wrong = [label for label, weight in class_weight.items() if label not in label_of or not 0 < weight < np.inf]
     if wrong:
         raise ParameterError(
-            f"class_weight has {wrong[0]!r}: {class_weight[wrong[0]]!r}; positive weights of {known} are allowed."
+            f"class_weight has {wrong[0]!r}: {class_weight[wrong[0]]!r}; positive weights of {labels} are allowed."
         )
-    weights = {place[label]: float(weight) for label, weight in class_weight.items()}
-    return torch.tensor([weights.get(label, 1.0) for label in known], dtype=torch.float64)
+    weights = {label_of[label]: float(weight) for label, weight in class_weight.items()}
+    return torch.tensor([weights.get(label, 1.0) for label in labels], dtype=torch.float64)

@@ -58,8 +58,8 @@ def score(y: Array, probability: Array, classes: Array, class_names: Sequence[st
     Examples
     --------
     >>> import numpy as np
-    >>> found = score(np.array([0, 1, 1]), np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]]), np.arange(2), ("no", "yes"))
-    >>> found["balanced_accuracy"], found["auc"], found["confusion"]
+    >>> scores = score(np.array([0, 1, 1]), np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]]), np.arange(2), ("no", "yes"))
+    >>> scores["balanced_accuracy"], scores["auc"], scores["confusion"]
     (0.75, 1.0, [[1, 0], [1, 1]])
     """
     predicted = classes[probability.argmax(1)]
@@ -94,11 +94,11 @@ def _auc(positive: Array, probability: Array) -> float | None:
 
 
 def _per_class(confusion: Array, names: Sequence[str]) -> dict[str, dict[str, float]]:
-    hits, true, said = np.diag(confusion), confusion.sum(1), confusion.sum(0)
+    hits, true, predicted = np.diag(confusion), confusion.sum(1), confusion.sum(0)
     return {
         name: {
             "recall": float(hits[i] / max(true[i], 1)),
-            "precision": float(hits[i] / max(said[i], 1)),
+            "precision": float(hits[i] / max(predicted[i], 1)),
             "n": float(true[i]),
         }
         for i, name in enumerate(names)

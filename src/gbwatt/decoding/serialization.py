@@ -88,14 +88,14 @@ def _writable(parameters: dict[str, Any]) -> dict[str, Any]:
 def load(cls: type[D], folder: str | Path, device: str) -> D:
     """Read a fitted estimator."""
     inputs.on_device(device)
-    found = load_pretrained(folder)
-    saved = found.extra.get("estimator")
+    loaded = load_pretrained(folder)
+    saved = loaded.extra.get("estimator")
     if saved is None:
         raise ModelFileError(
             f"{folder} has a model without an estimator; use gbwatt.models.serialization.load_pretrained."
         )
     try:
-        return _restored(cls, found, saved, device)
+        return _restored(cls, loaded, saved, device)
     except ModelFileError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
@@ -105,7 +105,7 @@ def load(cls: type[D], folder: str | Path, device: str) -> D:
         ) from error
 
 
-def _restored(cls: type[D], found: Pretrained, saved: dict[str, Any], device: str) -> D:
+def _restored(cls: type[D], loaded: Pretrained, saved: dict[str, Any], device: str) -> D:
     if saved["class"] != cls.__name__:
         raise ModelFileError(f"the estimator is a {saved['class']}; use {saved['class']}.from_pretrained.")
     parameters = dict(saved["parameters"])
@@ -116,13 +116,13 @@ def _restored(cls: type[D], found: Pretrained, saved: dict[str, Any], device: st
         parameters["class_weight"] = dict(parameters["class_weight"])
     earlier = {
         option: before
-        for option, (before, _) in entry(found.name).added_options.items()
-        if option not in found.arguments
+        for option, (before, _) in entry(loaded.name).added_options.items()
+        if option not in loaded.arguments
     }
     if earlier:  # saved before these options existed: refitting must give the same network
         parameters["model_options"] = {**earlier, **(parameters["model_options"] or {})}
     decoder = cls(**parameters, device=device)
-    decoder.classes_ = _labels(saved.get("classes", found.class_names or ()), saved["classes_dtype"])
+    decoder.classes_ = _labels(saved.get("classes", loaded.class_names or ()), saved["classes_dtype"])
     decoder.signal_ = Signal(**saved["signal"])
     if len(decoder.classes_) != decoder.signal_.n_outputs:
         raise ValueError(f"{len(decoder.classes_)} labels for {decoder.signal_.n_outputs} outputs")
@@ -131,7 +131,7 @@ def _restored(cls: type[D], found: Pretrained, saved: dict[str, Any], device: st
     decoder.samples_ = Samples.from_dict(saved.get("samples"))
     decoder.fingerprints_ = TrialFingerprints.from_dict(saved.get("fingerprints"))
     decoder._names = _names(saved, decoder)
-    decoder.net_ = decoder._trainer(found.model, decoder._training())
+    decoder.net_ = decoder._trainer(loaded.model, decoder._training())
     decoder.net_.history.extend({**row, "duration": row["duration"]} for row in saved["history"])
     return decoder
 

@@ -1,4 +1,7 @@
-"""What is known of the recording that epochs come from; a model must be given what it was trained on."""
+"""Metadata of epochs (channels, sampling rate, unit, filters, reference), and estimates of them from the samples.
+
+A model keeps those of its training data, and compares them with those of the data to predict.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +20,24 @@ from gbwatt.data.formats.interchange import RECORDED, recorded_state, steps_of
 from gbwatt.data.trials import UNITS, Trials
 from gbwatt.errors import MismatchError
 
-#: Edges in Hz that are settings of amplifiers, and no preprocessing: high-pass up to, low-pass from.
+#: High-pass edges up to the first and low-pass edges from the second (Hz) are amplifier settings, not preprocessing.
 HARDWARE_HIGHPASS, HARDWARE_LOWPASS = 0.2, 70.0
-#: Relative difference between edges of the same filter.
+#: Filters whose edges differ by less than this, relatively, are considered equal.
 SAME_EDGE = 0.05
-#: Mean over channels, relative to a channel, up to which data are average-referenced, and the fewest channels for it.
+#: Data are average-referenced if the mean over channels is at most this large, relative to a channel; and the smallest
+#: number of channels for which this is checked.
 AVERAGE_REFERENCE, FEWEST_CHANNELS = 0.02, 4
 #: Frequencies in Hz between which spectra are compared, in octaves.
 LOWEST, HIGHEST = 2.0, 64.0
-#: Difference in dB between spectra of many trials from which on they were filtered otherwise, and what it is more for
-#: one trial.  It was up to 20 dB between subjects and sessions of one data set, up to 34 dB between single trials and
-#: these, and more than 37 dB between data filtered from 8 to 30 Hz and others, but for one of 11520 single trials
-#: (48 subjects of PhysioNet, 11 of MAMEM-SSVEP-II, 5 of BCIC-IV-2b).
+#: Spectra that differ by more than this (dB) are attributed to different filters; for n trials, the second number
+#: divided by √n is added.  Measured differences: up to 20 dB between subjects and sessions of a data set; up to 34 dB
+#: between single trials and a data set; above 37 dB between data filtered from 8 to 30 Hz and other data, except for
+#: one of 11520 single trials (48 subjects of PhysioNet, 11 of MAMEM-SSVEP-II, 5 of BCIC-IV-2b).
 OTHER_SPECTRUM, ONE_TRIAL = 25.0, 12.0
-#: What is weaker than the strongest octave by more dB is a matter of rounding, and of how steep a filter is.
+#: Octaves are raised to this many dB below the strongest one: lower levels depend on rounding and on filter slopes.
 FLOOR = 55.0
-#: What is judged by, so that a prediction does not take longer: trials and samples for the reference, and trials and
-#: channels for the spectrum.
+#: Maximum numbers of trials and samples to estimate the reference from, and of trials and channels for the spectrum;
+#: they keep predictions fast.
 _REFERENCE_TRIALS, _REFERENCE_SAMPLES, _SPECTRUM_TRIALS, _SPECTRUM_CHANNELS = 200, 64, 64, 8
 
 Array = NDArray[Any]
@@ -41,21 +45,20 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Recorded:
-    """Channels, sampling rate and unit of epochs, what was done to them, and what their class numbers mean.
-
-    All but the first three are None where they are unknown.
+    """Metadata of epochs: channels, sampling rate, unit, preprocessing and names of the classes.
 
     Attributes
     ----------
     ch_names, sfreq, unit
-    steps : tuple of dict
-        Steps of preprocessing.
-    class_names : tuple of str
-        What class numbers mean.
-    highpass, lowpass : float
-        Edges of the filters in Hz, of ``info`` of MNE or of the steps.
-    custom_ref_applied, projections : int
-        As in ``info`` of MNE: whether the reference was changed, and how many projections are active.
+        Names of the channels, sampling rate in Hz, and unit of the samples.
+    steps : tuple of dict or None
+        Preprocessing steps; None if they are unknown, as are all following attributes.
+    class_names : tuple of str or None
+        Names of the classes, by class number.
+    highpass, lowpass : float or None
+        Edges of the filters in Hz, from the ``info`` of MNE or from the steps.
+    custom_ref_applied, projections : int or None
+        Whether the reference was changed, and the number of active projections, as in the ``info`` of MNE.
     """
 
     ch_names: tuple[str, ...]
@@ -70,22 +73,22 @@ class Recorded:
 
     @classmethod
     def of(cls, X: Any, y: Any = None) -> Recorded | None:
-        """What ``X`` knows of itself: :class:`~gbwatt.data.Trials` all, ``mne.Epochs`` most, an array nothing.
+        """Metadata of :class:`~gbwatt.data.Trials` or ``mne.Epochs``; None for arrays.
 
-        With labels ``y`` of its own, the class numbers of Trials do not count.
+        The names of the classes are omitted if separate labels ``y`` are given.
         """
         if isinstance(X, Trials):
             names = X.class_names if y is None else None
-            return cls(X.ch_names, X.sfreq, X.unit, X.steps, names, **_state(X.steps))
+            return cls(X.ch_names, X.sfreq, X.unit, X.steps, names, **_filters_and_reference(X.steps))
         if hasattr(X, "get_data"):
             steps = steps_of(X)
-            state = recorded_state(X.info) if steps is None else _state(steps)
+            state = recorded_state(X.info) if steps is None else _filters_and_reference(steps)
             return cls(tuple(X.ch_names), float(X.info["sfreq"]), "V", steps, **state)
         return None
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any] | None) -> Recorded | None:
-        """Of what ``vars`` gave, also after JSON."""
+        """Restore from the dict of ``vars(recorded)``, which may have been stored as JSON."""
         if values is None:
             return None
         steps = None if values["steps"] is None else tuple(values["steps"])
@@ -96,11 +99,11 @@ class Recorded:
             values["unit"],
             steps,
             None if names is None else tuple(names),
-            **{name: _number(name, values.get(name)) for name in _STATE},
+            **{name: _number(name, values.get(name)) for name in _FILTERS_AND_REFERENCE},
         )
 
     def require(self, other: Recorded | None, name: str) -> None:
-        """Refuse epochs of another kind; what is not known of them is not compared."""
+        """Raise an error if other epochs differ in their metadata; unknown values are not compared."""
         if other is None:
             return
         for field in ("ch_names", "sfreq"):
@@ -108,19 +111,20 @@ class Recorded:
             if got != want:
                 raise MismatchError(
                     f"'{name}' has {field}={_short(got)}, but the model was trained on {_short(want)}; "
-                    f"prepare '{name}' as the training data, or give the bare array if you know better."
+                    f"prepare '{name}' as the training data, or give the plain array to skip this check."
                 )
         self.scale_of(other, name)
         self._require_filters(other, name)
         self._require_reference(other, name)
-        if None not in (self.steps, other.steps) and _prepared(self) != _prepared(other):
+        if None not in (self.steps, other.steps) and _compared_steps(self) != _compared_steps(other):
             raise MismatchError(
-                f"'{name}' was preprocessed by {_prepared(other)}, but the training data by {_prepared(self)}; "
-                "take the same steps, or give the bare array if you know better."
+                f"'{name}' was preprocessed by {_compared_steps(other)}, but the training data by "
+                f"{_compared_steps(self)}; "
+                "use the same steps, or give the plain array to skip this check."
             )
 
     def prepared_like(self, other: Recorded | None) -> bool:
-        """Whether other epochs were prepared in the same way, noise included, as far as that is known."""
+        """Whether other epochs have the same preprocessing, including added noise; unknown values are not compared."""
         if other is None:
             return True
         noise = [[_plain(step) for step in one.steps or () if step["step"] == "noise"] for one in (self, other)]
@@ -136,11 +140,11 @@ class Recorded:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether noise was added, which is in all frequencies."""
+        """Whether noise was added; it changes the spectrum at all frequencies."""
         return any(step["step"] == "noise" for step in self.steps or ())
 
     def unknown_filters(self, other: Recorded | None, name: str) -> str | None:
-        """What to say of epochs whose filters are unknown, if these were filtered; None if nothing is to be said."""
+        """Text of a warning if the training data were filtered and the filters of other epochs are unknown."""
         if other is None or other.highpass is not None or other.lowpass is not None:
             return None
         if not self._filtered:
@@ -164,14 +168,15 @@ class Recorded:
                 continue
             raise MismatchError(
                 f"'{name}' has {field}={got:g} Hz, but the model was trained on data with {field}={want:g} Hz "
-                f"({_band(self)}); {self._filtering(name)} If the header of '{name}' is wrong, give the plain array."
+                f"({_band(self)}); {self._filter_remedy(name)} If the header of '{name}' is wrong, give the plain "
+                "array."
             )
 
-    def _filtering(self, name: str) -> str:
-        """What to do to data that were filtered otherwise."""
+    def _filter_remedy(self, name: str) -> str:
+        """Remedy in the error for data with other filters."""
         if not self._filtered:
             return (
-                f"unfiltered data are needed: cut '{name}' from the recording as it was before it was filtered, or "
+                f"unfiltered data are needed: cut '{name}' from the unfiltered recording, or "
                 "train on data that were filtered in the same way."
             )
         edges = f"{_edge(self.highpass, 0.0)}, {_edge(self.lowpass, self.sfreq / 2)}"
@@ -197,70 +202,69 @@ class Recorded:
                 )
 
     def scale_of(self, other: Recorded | None, name: str) -> float:
-        """Factor that brings other epochs into the unit of these."""
+        """Factor that converts other epochs to the unit of these."""
         if other is None or other.unit == self.unit:
             return 1.0
         if not {self.unit, other.unit} <= set(UNITS):
             raise MismatchError(
-                f"'{name}' has unit='{other.unit}', but the model was trained on '{self.unit}', and nothing leads from "
-                "one to the other; standardise both, or give the bare array if you know better."
+                f"'{name}' has unit='{other.unit}', but the model was trained on '{self.unit}', and these "
+                "cannot be converted; standardise both, or give the plain array to skip this check."
             )
         return UNITS[other.unit] / UNITS[self.unit]
 
 
-def _prepared(recorded: Recorded) -> list[dict[str, Any]]:
-    """Steps that are compared.
+def _compared_steps(recorded: Recorded) -> list[dict[str, Any]]:
+    """Steps that must be the same in training and prediction.
 
-    Without added noise: robustness is tested with other noise than was trained with.  Nor what the header of a file
-    says, which is compared edge by edge.
+    Added noise may differ, since robustness is tested with other noise than in training.  Filters from the header of a
+    file are compared separately, by their edges.
     """
     return [_plain(step) for step in recorded.steps or () if step["step"] not in ("noise", RECORDED)]
 
 
-#: What entries of ``info`` mean if they are zero, and if not.
+#: Meaning of entries of ``info`` that are zero, and of those that are not.
 _REFERENCE = {
     "custom_ref_applied": ("the reference of the recording", "another reference"),
     "projections": ("no active projections", "active projections"),
 }
-_EDGES = ("highpass", "lowpass")
-_STATE = (*_EDGES, "custom_ref_applied", "projections")
+_FILTERS_AND_REFERENCE = ("highpass", "lowpass", *_REFERENCE)
 
 
-def _state(steps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Filters and reference after some steps, as far as these tell."""
-    found: dict[str, Any] = dict.fromkeys(_STATE)
+def _filters_and_reference(steps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Filters and reference that result from preprocessing steps; None for unknown values."""
+    state: dict[str, Any] = dict.fromkeys(_FILTERS_AND_REFERENCE)
     for step in steps:
         if step["step"] in (RECORDED, "mne"):
-            found |= {name: _number(name, step[name]) for name in _STATE if name in step and name not in _EDGES}
-            _narrow(found, step.get("highpass"), step.get("lowpass"))
+            state |= {name: _number(name, step[name]) for name in _REFERENCE if name in step}
+            _narrow_band(state, step.get("highpass"), step.get("lowpass"))
         elif step["step"] == "band_pass":
-            _narrow(found, step.get("low"), step.get("high"))
-        elif step["step"] == "resample" and found["lowpass"] is not None:
-            found["lowpass"] = min(found["lowpass"], float(step["sfreq"]) / 2)
+            _narrow_band(state, step.get("low"), step.get("high"))
+        elif step["step"] == "resample" and state["lowpass"] is not None:
+            state["lowpass"] = min(state["lowpass"], float(step["sfreq"]) / 2)
         elif step["step"] == "reference":
-            found["custom_ref_applied"] = 1
-    return found
+            state["custom_ref_applied"] = 1
+    return state
 
 
-def _narrow(found: dict[str, Any], highpass: Any, lowpass: Any) -> None:
-    """Apply a filter to what is known of the band: it cannot bring back what an earlier one has taken away."""
+def _narrow_band(state: dict[str, Any], highpass: Any, lowpass: Any) -> None:
+    """Update the pass band in place for one more filter: of two edges on one side, the stricter one counts."""
     for name, edge in (("highpass", _number("highpass", highpass)), ("lowpass", _number("lowpass", lowpass))):
         if edge is not None:
             stronger = max if name == "highpass" else min
-            found[name] = edge if found[name] is None else stronger(found[name], edge)
+            state[name] = edge if state[name] is None else stronger(state[name], edge)
 
 
 def _number(name: str, value: Any) -> Any:
-    """A number of the state, None if it is unknown."""
+    """Check an entry of the filters and reference; None if it is unknown."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name}={value!r} is no number")
+        raise TypeError(f"{name}={value!r} is not a number")
     return float(value) if name.endswith("pass") else int(value)
 
 
 def _edge(value: float | None, default: float) -> str:
-    """An argument of ``filter``: None where nothing is to be filtered."""
+    """Text of an argument of ``raw.filter``; "None" if there is no filter on this side."""
     return "None" if value is None or value == default else f"{value:g}"
 
 
@@ -270,7 +274,7 @@ def _band(recorded: Recorded) -> str:
 
 
 def _plain(step: Mapping[str, Any]) -> dict[str, Any]:
-    """A record as it is after JSON, which has no tuples."""
+    """The record of a step with lists instead of tuples, as read from JSON."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in step.items()}
 
 
@@ -279,21 +283,22 @@ def _short(value: Any) -> str:
     return text if len(text) < 120 else text[:117] + "..."
 
 
-# ---- what the samples themselves tell
+# ---- estimates from the samples
 
 
 @dataclass(frozen=True)
 class Samples:
-    """What the samples of training data tell of their reference and filters, whatever a header says.
+    """Reference and spectrum of training data, estimated from their samples and independent of metadata.
 
     Attributes
     ----------
     average_reference : bool or None
         Whether the mean over channels is zero; None for fewer than 4 channels, and for flat data.
     sfreq : float or None
+        Sampling rate in Hz.
     spectrum : tuple of float or None
-        Power density in dB in octaves from 2 Hz on, up to 64 Hz or 0.9 of the Nyquist frequency, relative to the total;
-        NaN where epochs are too short for an octave.  None if the sampling rate is unknown.
+        Power density in dB relative to the total power, in octaves from 2 Hz to 64 Hz or 0.9 of the Nyquist frequency;
+        NaN for octaves that the epochs are too short for.  None if the sampling rate is unknown.
     """
 
     average_reference: bool | None = None
@@ -302,17 +307,17 @@ class Samples:
 
     @classmethod
     def of(cls, x: Array, sfreq: float | None) -> Samples:
-        """Of epochs (n, n_chans, n_times)."""
+        """Estimate reference and spectrum of epochs (n, n_chans, n_times)."""
         return cls(_is_average_reference(x), sfreq, None if sfreq is None else _spectrum(x, sfreq))
 
     @classmethod
     def from_dict(cls, values: Any) -> Samples | None:
-        """Of what :meth:`to_dict` gave, also after JSON; None for models that were saved without."""
+        """Restore from the result of :meth:`to_dict`; None for models that were saved without it."""
         if values is None:
             return None
         reference, sfreq, spectrum = (values[name] for name in ("average_reference", "sfreq", "spectrum"))
         if not isinstance(reference, bool | None):
-            raise TypeError(f"average_reference={reference!r} is neither true nor false")
+            raise TypeError(f"average_reference={reference!r} is not true, false or null")
         if spectrum is not None:
             spectrum = tuple(math.nan if level is None else float(level) for level in spectrum)
         if (sfreq is None) != (spectrum is None) or (
@@ -322,38 +327,38 @@ class Samples:
         return cls(reference, None if sfreq is None else float(sfreq), spectrum)
 
     def to_dict(self) -> dict[str, Any]:
-        """In a form that JSON keeps."""
+        """Values for JSON, with None instead of NaN."""
         levels = self.spectrum
         spectrum = None if levels is None else [level if math.isfinite(level) else None for level in levels]
         return {"average_reference": self.average_reference, "sfreq": self.sfreq, "spectrum": spectrum}
 
     def compared(self, x: Array, name: str, spectra: bool, sfreq: float | None) -> tuple[str | None, str | None]:
-        """What to say of epochs with another reference, and, with ``spectra``, of those with another spectrum."""
+        """Texts of warnings for epochs with another reference and, if ``spectra``, another spectrum; else None."""
         spectra = spectra and self.spectrum is not None and sfreq is not None
         spectra = spectra and math.isclose(sfreq or 0.0, self.sfreq or 0.0, rel_tol=1e-6)
-        reference = None if self.average_reference is None else self._other_reference(x, name)
-        return reference, self._other_filters(x, name) if spectra else None
+        reference = None if self.average_reference is None else self._describe_other_reference(x, name)
+        return reference, self._describe_other_filters(x, name) if spectra else None
 
-    def _other_reference(self, x: Array, name: str) -> str | None:
-        found = _is_average_reference(x)
-        if found is None or found == self.average_reference:
+    def _describe_other_reference(self, x: Array, name: str) -> str | None:
+        averaged = _is_average_reference(x)
+        if averaged is None or averaged == self.average_reference:
             return None
-        if found:
+        if averaged:
             what, remedy = "average-referenced", "keep the reference that the training data had"
         else:
-            what, remedy = "not average-referenced", "take the same, by epochs.set_eeg_reference('average')"
+            what, remedy = "not average-referenced", "apply it by epochs.set_eeg_reference('average')"
         return (
-            f"'{name}' is {what}, to judge by the mean over its channels, but the training data "
-            f"{'were not' if found else 'were'}; {remedy}."
+            f"'{name}' is {what}, judging by the mean over its channels, but the training data "
+            f"{'were not' if averaged else 'were'}; {remedy}."
         )
 
-    def _other_filters(self, x: Array, name: str) -> str | None:
-        sfreq, known = self.sfreq or 0.0, self.spectrum or ()
-        found, edges = _spectrum(x, sfreq), _edges(sfreq)
-        # epochs of one length have the same octaves, so that both are relative to the power in the same ones
+    def _describe_other_filters(self, x: Array, name: str) -> str | None:
+        sfreq, trained = self.sfreq or 0.0, self.spectrum or ()
+        spectrum, edges = _spectrum(x, sfreq), _edges(sfreq)
+        # both spectra are relative to the power in the same octaves, because the epochs have the same length
         gap, low, high = max(
-            ((one - other, *octave) for one, other, octave in zip(found, known, pairwise(edges), strict=True)),
-            key=lambda place: abs(place[0]) if math.isfinite(place[0]) else 0.0,
+            ((one - other, *octave) for one, other, octave in zip(spectrum, trained, pairwise(edges), strict=True)),
+            key=lambda difference: abs(difference[0]) if math.isfinite(difference[0]) else 0.0,
             default=(0.0, 0.0, 0.0),
         )
         if not abs(gap) > OTHER_SPECTRUM + ONE_TRIAL / math.sqrt(len(x)):
@@ -363,8 +368,8 @@ class Samples:
             f"'{name}' has {abs(gap):.0f} dB {'less' if weaker else 'more'} power from {low:g} to {high:g} Hz, "
             "relative to the other frequencies, than the training data: "
             f"{f'{name!r} was' if weaker else 'these were'} filtered there, and "
-            f"{'these were' if weaker else f'{name!r} was'} not. Filter '{name}' as the training data, from the "
-            "recording as it was before."
+            f"{'these were' if weaker else f'{name!r} was'} not. Filter the original recording of '{name}' in the "
+            "same way as the training data."
         )
 
 
@@ -380,14 +385,14 @@ def _is_average_reference(x: Array) -> bool | None:
 
 
 def _median(values: Array) -> list[float]:
-    """Medians of columns; NumPy's own function takes longer than the rest of a prediction's checks."""
-    found: list[float] = np.sort(values, axis=0)[len(values) // 2].tolist()
-    return found
+    """Medians of columns; ``np.median`` would take longer than all other checks of a prediction."""
+    medians: list[float] = np.sort(values, axis=0)[len(values) // 2].tolist()
+    return medians
 
 
 @lru_cache(maxsize=64)
 def _edges(sfreq: float) -> tuple[float, ...]:
-    """Edges of octaves in Hz; the last may be shorter, or up to a quarter longer."""
+    """Edges in Hz of the octaves; the last octave may be narrower, or up to a quarter wider."""
     top = min(HIGHEST, 0.9 * sfreq / 2)
     edges = [LOWEST]
     while 2 * edges[-1] <= top:
@@ -398,58 +403,61 @@ def _edges(sfreq: float) -> tuple[float, ...]:
 
 
 class _Octaves(NamedTuple):
-    """How to get the power in octaves out of epochs: window, length of a fast transform, and its bins."""
+    """Window, length and frequency bins of the Fourier transform for the power in octaves."""
 
-    window: Array  # (n_times,), Hann's
-    length: int
-    there: tuple[int, ...]  # octaves that have bins
-    first: int  # bin of the first of them
-    last: int  # and after the last
-    starts: tuple[int, ...]  # bins at which they start, from the first on
-    counts: tuple[int, ...]
+    window: Array  # (n_times,), Hann
+    length: int  # of the transform
+    present: tuple[int, ...]  # indices of the octaves that contain bins
+    first: int  # first bin of these octaves
+    last: int  # bin after the last one
+    starts: tuple[int, ...]  # first bin of each of these octaves, relative to ``first``
+    counts: tuple[int, ...]  # number of bins of each
     widths: tuple[float, ...]  # in Hz
-    n: int  # octaves, with and without bins
+    n: int  # number of octaves, with and without bins
 
 
 @lru_cache(maxsize=64)
 def _octaves(sfreq: float, n_times: int) -> _Octaves:
     length, edges = next_fast_len(n_times, real=True), _edges(sfreq)
     at = np.searchsorted(np.fft.rfftfreq(length, 1 / sfreq), edges).tolist()
-    there = tuple(place for place, (low, high) in enumerate(pairwise(at)) if low < high)
+    present = tuple(octave for octave, (low, high) in enumerate(pairwise(at)) if low < high)
     return _Octaves(
         np.hanning(n_times + 2)[1:-1],
         length,
-        there,
+        present,
         at[0],
         at[-1],
-        tuple(at[place] - at[0] for place in there),
-        tuple(at[place + 1] - at[place] for place in there),
-        tuple(edges[place + 1] - edges[place] for place in there),
+        tuple(at[octave] - at[0] for octave in present),
+        tuple(at[octave + 1] - at[octave] for octave in present),
+        tuple(edges[octave + 1] - edges[octave] for octave in present),
         len(edges) - 1,
     )
 
 
 def _spectrum(x: Array, sfreq: float) -> tuple[float, ...]:
-    """Power density in each octave in dB, the median of trials and channels, relative to the total."""
+    """Power density of epochs in each octave, in dB relative to the total power; the median of trials and channels.
+
+    Octaves without a frequency bin are NaN; so are all octaves of flat epochs.
+    """
     octaves = _octaves(sfreq, x.shape[2])
-    nothing = (math.nan,) * octaves.n
-    if not octaves.there:
-        return nothing
+    undefined = (math.nan,) * octaves.n
+    if not octaves.present:
+        return undefined
     some = x[:: -(-len(x) // _SPECTRUM_TRIALS), :: -(-x.shape[1] // _SPECTRUM_CHANNELS)].astype(np.float64)
     some -= some.mean(axis=2, keepdims=True)
     some *= octaves.window
     transform = np.fft.rfft(some, octaves.length, axis=2)[..., octaves.first : octaves.last]
     power = transform.real**2 + transform.imag**2
-    sums = _median(np.add.reduceat(power, octaves.starts, axis=2).reshape(-1, len(octaves.there)))
+    sums = _median(np.add.reduceat(power, octaves.starts, axis=2).reshape(-1, len(octaves.present)))
     levels = [total / count for total, count in zip(sums, octaves.counts, strict=True)]
     strongest = max(levels)
-    if not 0 < strongest < math.inf:  # flat, or nothing but what is slower or faster
-        return nothing
-    least = strongest * 10 ** (-FLOOR / 10)
-    levels = [max(level, least) for level in levels]
+    if not 0 < strongest < math.inf:  # no power in any octave, or an overflow
+        return undefined
+    floor = strongest * 10 ** (-FLOOR / 10)
+    levels = [max(level, floor) for level in levels]
     total = math.fsum(level * width for level, width in zip(levels, octaves.widths, strict=True))
     decibels = [10 * math.log10(level / total) for level in levels]
     if len(decibels) == octaves.n:
         return tuple(decibels)
-    known = dict(zip(octaves.there, decibels, strict=True))
-    return tuple(known.get(place, math.nan) for place in range(octaves.n))
+    by_octave = dict(zip(octaves.present, decibels, strict=True))
+    return tuple(by_octave.get(octave, math.nan) for octave in range(octaves.n))

@@ -319,7 +319,13 @@ class Trainer:
     def _compute_gradients(
         self, shards: Iterable[Pair], size: int, n_shards: int, inputs: list[Tensor]
     ) -> tuple[Tensor, Pair, Tensor]:
-        """Mean loss of a batch, and the last shard with its logits; ``inputs`` collects the inputs of all shards."""
+        """Add up the gradients of a batch of ``size`` examples over its shards, without an optimiser step.
+
+        Returns
+        -------
+        loss, last shard, logits of the last shard
+            The loss is the mean over the batch.  The inputs of all shards are appended to ``inputs``, for diagnosis.
+        """
         self._optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
         for number, (x, y) in enumerate(shards, 1):
@@ -431,12 +437,12 @@ def diagnose(
 
 
 def find_culprit(model: nn.Module, x: Tensor) -> tuple[str, str] | None:
-    """The first input, parameter, output or gradient that is not finite, and what to do; None if all are finite."""
+    """Describe the first non-finite input, parameter, output or gradient, and the remedy; None if all are finite."""
     if not finite([x]):
         return "the input has NaN or infinite samples", "Clean the data."
     name = first_not_finite(model.named_parameters())
     if name:
-        return f"parameter {name!r} is not finite after the step before", "Use a smaller lr."
+        return f"parameter {name!r} is not finite after the previous step", "Use a smaller lr."
     module = first_bad_module(model, x)
     if module:
         return (

@@ -33,7 +33,7 @@ _PARTS = {"train": "training", "valid": "validation"}
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRecord:
-    """What a model was trained on, how, and how it scored.
+    """Data, settings and scores of a training.
 
     :func:`~gbwatt.decoding.train_and_evaluate` and ``gbwatt train`` write it as ``training.json`` beside the model.
 
@@ -165,9 +165,9 @@ class TrainingRecord:
             raise InputError(
                 f"{name} has format {version}, but this version of gbwatt reads formats up to {FORMAT}; update gbwatt."
             )
-        known = {one.name for one in fields(cls)}
+        names = {one.name for one in fields(cls)}
         try:
-            return cls(**{key: value for key, value in values.items() if key in known})
+            return cls(**{key: value for key, value in values.items() if key in names})
         except (InputError, TypeError) as error:
             raise _damaged(name, error) from None
 
@@ -202,7 +202,7 @@ class TrainingRecord:
         reading: Mapping[str, Any] | None = None,
         data: Collection[str] | None = None,
     ) -> NDArray[Any] | None:
-        """What each of a subject's ``n`` trials was used for, one of :data:`USES`.
+        """Use of each of a subject's ``n`` trials in training, one of :data:`USES`.
 
         Parameters
         ----------
@@ -222,7 +222,7 @@ class TrainingRecord:
         -------
         array (n,) or None
             None for other recordings than those of the training.  They may be copies in another format, so the record
-            tells nothing about them.
+            does not apply to them.
         """
         same = self.dataset == dataset if data is None else self.data in data
         if self.split is None or not same:

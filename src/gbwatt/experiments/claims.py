@@ -369,10 +369,10 @@ def _evidence_table(judged: Sequence[Judgement]) -> Table:
 
 
 def _range(values: Sequence[float | None]) -> str | None:
-    known = [value for value in values if value is not None]
-    if not known:
+    numbers = [value for value in values if value is not None]
+    if not numbers:
         return None
-    low, high = show(min(known), "difference"), show(max(known), "difference")
+    low, high = show(min(numbers), "difference"), show(max(numbers), "difference")
     return low if low == high else f"{low} to {high}"
 
 

@@ -613,7 +613,7 @@ class Experiment(_Part):
         subjects: grid.Subjects | None = None,
         simulated: str | None = None,
     ) -> dict[str, grid.Recordings]:
-        """Return for each data set whether its recordings are real or simulated, why, and of which subjects."""
+        """Return the recordings to use for each data set: real or simulated ones, the reason, and the subjects."""
         names = self.datasets
         if datasets is not None:
             names = check_distinct("datasets", [dataset_name(name) for name in datasets])

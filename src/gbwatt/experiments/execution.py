@@ -100,7 +100,9 @@ def _row(run: Run, decoder: EEGDecoder, parts: Parts) -> Row:
 
 
 def columns(history: list[dict[str, Any]]) -> dict[str, list[float]]:
-    """Training history as a list for each quantity, rounded to five digits.
+    """Convert a training history for a row of results: losses and validation accuracy, each as a list over epochs.
+
+    Values are rounded to five significant digits.
 
     Examples
     --------

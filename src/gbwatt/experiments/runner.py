@@ -173,9 +173,9 @@ def plan_benchmark(
     create : bool
         Whether to create the store if it does not exist.
     """
-    known = experiment if isinstance(experiment, Experiment) else read_experiment(experiment, overrides)
-    recordings = known.recordings(root, datasets=datasets, subjects=subjects, simulated=simulated)
-    labelled = known.labelled_runs(datasets=datasets, subjects=subjects, seeds=seeds, simulated=simulated, root=root)
+    opened = experiment if isinstance(experiment, Experiment) else read_experiment(experiment, overrides)
+    recordings = opened.recordings(root, datasets=datasets, subjects=subjects, simulated=simulated)
+    labelled = opened.labelled_runs(datasets=datasets, subjects=subjects, seeds=seeds, simulated=simulated, root=root)
     runs = {one.run.key: one.run for one in labelled}
     kept = Store(store, create=create) if create or Path(store).exists() else None
     done, failed = (kept.keys(status) & runs.keys() if kept else set() for status in ("done", "failed"))
@@ -185,7 +185,7 @@ def plan_benchmark(
     todo = tuple(run for run, extra in zip(left, extras, strict=True) if extra is None)
     unavailable = Counter(extra for extra in extras if extra is not None)
     return BenchmarkPlan(
-        known, recordings, tuple(labelled), runs, frozenset(done), frozenset(failed), todo, unavailable
+        opened, recordings, tuple(labelled), runs, frozenset(done), frozenset(failed), todo, unavailable
     )
 
 
@@ -291,8 +291,8 @@ def expected_seconds(runs: Sequence[Run], rows: Iterable[Row]) -> tuple[float, l
     for row in rows:
         if row.status == "done" and row.seconds is not None and row.epochs:
             seconds_per_epoch.setdefault(_cost_key(Run.from_dict(row.run)), []).append(row.seconds / row.epochs)
-    known = [run for run in runs if _cost_key(run) in seconds_per_epoch]
-    seconds = sum(statistics.median(seconds_per_epoch[_cost_key(run)]) * _epochs(run) for run in known)
+    timed = [run for run in runs if _cost_key(run) in seconds_per_epoch]
+    seconds = sum(statistics.median(seconds_per_epoch[_cost_key(run)]) * _epochs(run) for run in timed)
     return seconds, [run for run in runs if _cost_key(run) not in seconds_per_epoch]
 
 

@@ -134,8 +134,8 @@ class Store:
         self._seal()
         with self._session(_WRITE) as connection:
             _add_checksums(connection)
-            known = _known(connection, row.key)
-            if known is None or known["status"] == "failed":
+            present = _find_row(connection, row.key)
+            if present is None or present["status"] == "failed":
                 _put(connection, values)
 
     def get(self, key: str) -> Row | None:
@@ -246,7 +246,7 @@ class Store:
             _add_checksums(connection)
             for values in rows:
                 theirs = dict(zip(COLUMNS, values, strict=True))
-                ours = _known(connection, theirs["key"])
+                ours = _find_row(connection, theirs["key"])
                 if ours is None or _better(theirs, ours):
                     _put(connection, values)
                     taken += 1
@@ -268,8 +268,8 @@ class Store:
             batch = keys[start : start + _BATCH]
             marks = ", ".join("?" * len(batch))
             with self._session(_READ) as connection:
-                known = _checksum_of(connection)
-                query = f"SELECT {known}, key, {', '.join(columns)} FROM rows WHERE key IN ({marks})"
+                checksum = _checksum_of(connection)
+                query = f"SELECT {checksum}, key, {', '.join(columns)} FROM rows WHERE key IN ({marks})"
                 by_key = {key: (tuple(values), written) for written, key, *values in connection.execute(query, batch)}
             for values, written in (by_key[key] for key in batch if key in by_key):
                 if columns == COLUMNS:
@@ -367,6 +367,13 @@ class Store:
             raise self._damaged(f"rows: {details}")
 
     def _check_header(self, connection: sqlite3.Connection, create: bool) -> None:
+        """Require a store of this version, by the identifiers in the header of SQLite files; initialise an empty file.
+
+        Raises
+        ------
+        StoreError
+            If the file belongs to another program or version, or is empty and ``create`` is false.
+        """
         application, version = (int(_one(connection, f"PRAGMA {name}")) for name in ("application_id", "user_version"))
         if application == APPLICATION_ID and version == VERSION:
             self._check_table(connection)
@@ -449,7 +456,7 @@ def _one(connection: sqlite3.Connection, query: str) -> Any:
     return answer[0]
 
 
-def _known(connection: sqlite3.Connection, key: Any) -> dict[str, Any] | None:
+def _find_row(connection: sqlite3.Connection, key: Any) -> dict[str, Any] | None:
     names = ("status", "finished", *_SCORES)
     values = connection.execute(f"SELECT {', '.join(names)} FROM rows WHERE key = ?", (key,)).fetchone()
     return None if values is None else dict(zip(names, values, strict=True))

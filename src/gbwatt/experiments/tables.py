@@ -100,19 +100,19 @@ def make_tables(
         every = {name: match_runs(read_experiment(name, overrides), rows, names) for name in EXPERIMENTS}
         collected = {name: collect_results(runs, by_key) for name, runs in every.items()}
         return list(claims_table(collected, names).tables)
-    known = experiment if isinstance(experiment, Experiment) else read_experiment(experiment, overrides)
-    runs = match_runs(known, rows, names)
+    opened = experiment if isinstance(experiment, Experiment) else read_experiment(experiment, overrides)
+    runs = match_runs(opened, rows, names)
     if not runs:
         return []
     if reference is not None:
         check_one_of("reference", reference, tuple(dict.fromkeys(label for label, _, _ in runs)))
     table = make_table(
-        known.title,
+        opened.title,
         runs,
         by_key,
-        paper_table=known.paper,
-        reference=reference or known.reference,
-        validation=known.validation,
+        paper_table=opened.paper,
+        reference=reference or opened.reference,
+        validation=opened.validation,
     )
     return list(table.tables)
 
@@ -475,8 +475,8 @@ def _mean_validation(results: Mapping[Cell, CellResults]) -> tuple[set[int], dic
 
 def _complete_seeds(group: CellResults, subjects: set[int]) -> set[int]:
     """Seeds with a validation accuracy for every subject."""
-    known = {(row.run["seed"], row.run["subject"]) for row in group.done if row.valid_accuracy is not None}
-    return {seed for seed, _ in known if all((seed, subject) in known for subject in subjects)}
+    validated = {(row.run["seed"], row.run["subject"]) for row in group.done if row.valid_accuracy is not None}
+    return {seed for seed, _ in validated if all((seed, subject) in validated for subject in subjects)}
 
 
 def _listed(words: Iterable[str]) -> str:

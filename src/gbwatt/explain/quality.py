@@ -148,7 +148,7 @@ def insertion(model: Model, trials: Any, attribution: Attribution, **options: Un
 
 @dataclass(frozen=True)
 class _Perturbation:
-    """How cells are replaced, and in how many steps."""
+    """Settings of deletion and insertion; :meth:`curve` computes the probabilities."""
 
     kind: str
     replacement: str = "others"
@@ -163,7 +163,7 @@ class _Perturbation:
             check_at_least(name, getattr(self, name), least)
 
     def curve(self, inputs: ModelInputs, attribution: Attribution) -> Curve:
-        """The curve in order of the attribution, and the mean of those in random order."""
+        """Change cells in the order of the attribution, and, for comparison, in random orders, whose mean is taken."""
         _require_same_trials(inputs, attribution, self.windows)
         rng, cell = np.random.default_rng(self.seed), _cells(attribution.values.shape[1:], self.windows)
         others = self._replacements(inputs.x, rng)

@@ -200,7 +200,10 @@ class single_threaded:
 
 
 def thread_independent(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorate a function of matrices (..., k, k): small batches are computed by one thread."""
+    """Decorate a function of matrices (..., k, k): small batches of small matrices are computed by one thread.
+
+    Their results therefore do not depend on the number of threads.
+    """
 
     @wraps(function)
     def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:

@@ -320,6 +320,7 @@ class MBEEGSE(nn.Module):
 
 
 def _branch(index: int, values: Sequence[float]) -> Branch:
+    """Check the values of ``branches[index]``, and convert them to a branch."""
     if len(values) != len(Branch._fields):
         raise ParameterError(
             f"branches[{index}]={tuple(values)} must have {len(Branch._fields)} values: {', '.join(Branch._fields)}."

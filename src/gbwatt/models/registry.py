@@ -228,8 +228,8 @@ def known_options(name: str) -> tuple[str, ...] | None:
 
 
 def _parameters(network: type) -> list[str]:
-    found = inspect.signature(network).parameters.values()
-    return [one.name for one in found if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    parameters = inspect.signature(network).parameters.values()
+    return [one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
 
 
 def create(
@@ -303,8 +303,8 @@ def create(
         mistaken = [option for option in options if f"unexpected keyword argument '{option}'" in str(error)]
         if not mistaken:
             raise
-        known = tuple(getattr(model.build(signal, preset), "config", ()))
-        raise _unknown(name, mistaken[0], known) from error
+        allowed = tuple(getattr(model.build(signal, preset), "config", ()))
+        raise _unknown(name, mistaken[0], allowed) from error
 
 
 #: Arguments for the input, and what others call them.

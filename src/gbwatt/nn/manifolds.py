@@ -106,8 +106,8 @@ def geometry_of(parameter: Tensor) -> Geometry | None:
     """Geometry of a parameter, None if it is Euclidean."""
     if not isinstance(parameter, geoopt.ManifoldTensor):
         return None
-    known = _KNOWN.get(type(parameter.manifold)) if parameter.ndim == 2 else None
-    return known or _Other(parameter.manifold)
+    geometry = _KNOWN.get(type(parameter.manifold)) if parameter.ndim == 2 else None
+    return geometry or _Other(parameter.manifold)
 
 
 def __getattr__(name: str) -> Any:

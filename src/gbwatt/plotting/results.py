@@ -291,8 +291,8 @@ def _names(x: object) -> list[str]:
 
 def _alone(values: Array) -> Array:
     """Which values have no neighbour, so that their band has no width."""
-    known = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
-    return np.asarray(known[1:-1] & ~known[:-2] & ~known[2:])
+    finite = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
+    return np.asarray(finite[1:-1] & ~finite[:-2] & ~finite[2:])
 
 
 def _along(x: Array, name: str, values: ArrayLike) -> Array:

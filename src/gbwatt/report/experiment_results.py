@@ -70,7 +70,7 @@ class ExperimentResults:
     @property
     def reference(self) -> str | None:
         """The label to compare others with: that of the experiment, else the first; None if there are no others."""
-        labels = list(dict.fromkeys(place.label for place, found in self.grid.items() if found.done))
+        labels = list(dict.fromkeys(cell.label for cell, results in self.grid.items() if results.done))
         if len(labels) < 2:
             return None
         return self.experiment.reference if self.experiment.reference in labels else labels[0]
@@ -89,7 +89,7 @@ class ExperimentResults:
     @property
     def n_runs_of_empty_lines(self) -> int:
         """Number of runs of the lines without results."""
-        return len({cell.run.key for cell in self.all_cells if _place(cell) not in self.grid})
+        return len({cell.run.key for cell in self.all_cells if _cell_of(cell) not in self.grid})
 
     def table(self) -> Table:
         """Our results, those of the paper and paired tests, for lines with results; notes count the runs of all."""
@@ -118,40 +118,40 @@ def results_by_experiment(rows: Sequence[Row], experiments: Iterable[Experiment]
 def _experiment_results(experiment: Experiment, rows: Sequence[Row], by_key: Mapping[str, Row]) -> ExperimentResults:
     cells = match_runs(experiment, rows)
     every = collect_results(cells, by_key)
-    grid = Results({place: found for place, found in every.items() if found.done or found.failed})
-    kept = tuple(cell for cell in cells if _place(cell) in grid)
-    empty = tuple(f"{line_name(place)} on {place.dataset}" for place in every if place not in grid)
+    grid = Results({cell: results for cell, results in every.items() if results.done or results.failed})
+    kept = tuple(run for run in cells if _cell_of(run) in grid)
+    empty = tuple(f"{line_name(cell)} on {cell.dataset}" for cell in every if cell not in grid)
     return ExperimentResults(experiment, kept, by_key, grid, empty, tuple(cells))
 
 
-def _place(cell: LabelledRun) -> Cell:
-    return Cell(cell.label, cell.setting, cell.run.dataset)
+def _cell_of(labelled: LabelledRun) -> Cell:
+    return Cell(labelled.label, labelled.setting, labelled.run.dataset)
 
 
-def line_name(place: Cell) -> str:
-    """Label and setting of a line."""
-    return ", ".join(filter(None, place[:2]))
+def line_name(cell: Cell) -> str:
+    """Name of the table line of a cell: label and setting."""
+    return ", ".join(filter(None, cell[:2]))
 
 
 def best_line(grid: Results, dataset: str) -> BestLine | None:
     """The line with the highest mean score among those with the most runs; means over fewer runs do not compare."""
-    lines = {place: found for place, found in grid.items() if place.dataset == dataset and found.done}
-    most = max((len(found.done) for found in lines.values()), default=0)
+    lines = {cell: results for cell, results in grid.items() if cell.dataset == dataset and results.done}
+    most = max((len(results.done) for results in lines.values()), default=0)
     candidates = [
-        BestLine(place, found, summary)
-        for place, found in lines.items()
-        if len(found.done) == most
-        if (summary := summarize(found.scores(score_of(dataset)))) and summary.mean == summary.mean
+        BestLine(cell, results, summary)
+        for cell, results in lines.items()
+        if len(results.done) == most
+        if (summary := summarize(results.scores(score_of(dataset)))) and summary.mean == summary.mean
     ]
     return max(candidates, key=lambda line: line.summary.mean, default=None)
 
 
 def other_runs(rows: Sequence[Row], results: Sequence[ExperimentResults]) -> list[LabelledRun]:
     """Runs that belong to none of the experiments, in lines by model and changed options."""
-    lines = [found for one in results for found in one.grid.values()]
-    known = {row.key for found in lines for row in found.done}.union(*(found.failed for found in lines))
-    unknown = [Run.from_dict(row.run) for row in rows if row.key not in known]
-    return [LabelledRun(visible(run.model), changed_options(run), run) for run in unknown]
+    cells = [cell for one in results for cell in one.grid.values()]
+    assigned = {row.key for cell in cells for row in cell.done}.union(*(cell.failed for cell in cells))
+    others = [Run.from_dict(row.run) for row in rows if row.key not in assigned]
+    return [LabelledRun(visible(run.model), changed_options(run), run) for run in others]
 
 
 def changed_options(run: Run) -> str:

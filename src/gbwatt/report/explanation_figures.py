@@ -40,8 +40,8 @@ def explanation_figures(explanation: Explanation) -> Iterator[NamedFigure]:
     Yields
     ------
     NamedFigure
-        Figures of the attribution, the filters, the attention, the metric, and deletion and insertion, as far as the
-        decoder has them.
+        Figures of the attribution, the filters, the attention, the metric, and deletion and insertion.  Figures of
+        modules that the decoder does not have are left out.
     """
     yield from _attribution(explanation)
     yield from _filters(explanation)

@@ -55,13 +55,13 @@ def subject_figures(grid: Results, dataset: str) -> Iterator[Figure]:
     """Scores of each subject on a data set; no figure if there are too many lines to distinguish."""
     from gbwatt.plotting import subjects
 
-    lines = {place: found for place, found in grid.items() if place.dataset == dataset}
-    scores = {line_name(place): found.scores(_fraction_of(dataset)) for place, found in lines.items()}
+    lines = {cell: results for cell, results in grid.items() if cell.dataset == dataset}
+    scores = {line_name(cell): results.scores(_fraction_of(dataset)) for cell, results in lines.items()}
     scores = {name: by_subject for name, by_subject in scores.items() if by_subject}
     if not 0 < len(scores) <= _MAX_LINES:
         return
     name = _score_name(dataset)
-    chance = _chance_level([row for found in lines.values() for row in found.done], dataset)
+    chance = _chance_level([row for results in lines.values() for row in results.done], dataset)
     several = any(len(seeds) > 1 for by_subject in scores.values() for seeds in by_subject.values())
     points = ": a point for each seed, a bar for the mean over seeds" if several else ", for one seed"
     caption = f"{name} in percent on {_described(dataset)}, by subject{points}. The legend gives means over subjects."
@@ -182,14 +182,14 @@ def best_line_figures(best: BestLine, title: str) -> Iterator[Figure]:
 def _confusion(rows: Sequence[Row], line: str) -> Iterator[Figure]:
     from gbwatt.plotting import confusion
 
-    known = [row for row in rows if row.confusion and row.per_class]
-    names = list(known[0].per_class or ()) if known else []
-    alike = [row for row in known if list(row.per_class or ()) == names]
-    if alike:
-        matrix = np.sum([np.array(row.confusion) for row in alike], axis=0)
+    complete = [row for row in rows if row.confusion and row.per_class]
+    names = list(complete[0].per_class or ()) if complete else []
+    same_classes = [row for row in complete if list(row.per_class or ()) == names]
+    if same_classes:
+        matrix = np.sum([np.array(row.confusion) for row in same_classes], axis=0)
         caption = (
-            f"Confusion matrix of test trials: {line}, sum over {counted(len(alike), 'run')} with {int(matrix.sum())} "
-            "trials. Rows are true classes."
+            f"Confusion matrix of test trials: {line}, sum over {counted(len(same_classes), 'run')} with "
+            f"{int(matrix.sum())} trials. Rows are true classes."
         )
         yield figure_block(confusion(matrix, names), caption)
 

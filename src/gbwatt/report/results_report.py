@@ -171,7 +171,7 @@ def _best_line_rows(results: Sequence[ExperimentResults]) -> Iterator[tuple[Valu
     for one in results:
         for dataset in one.grid.datasets if one.compares_models else ():
             best = best_line(one.grid, dataset)
-            n_lines = sum(place.dataset == dataset and bool(found.done) for place, found in one.grid.items())
+            n_lines = sum(cell.dataset == dataset and bool(runs.done) for cell, runs in one.grid.items())
             if best is not None and n_lines > 1:
                 mean, spread, size = best.summary.mean, best.summary.over_seeds, best.summary.size
                 name = SCORE_NAMES[measure(dataset)]
@@ -266,7 +266,7 @@ def _started(results: Sequence[ExperimentResults]) -> list[Section]:
     header = tuple(map(Column, ("experiment", "value", "runs done", "missing values")))
     lines = []
     for one in results:
-        done = len({row.key for found in one.grid.values() for row in found.done})
+        done = len({row.key for runs in one.grid.values() for row in runs.done})
         settings = {cell.setting for cell in one.cells}
         missing = len(one.experiment.vary.values) - len(settings) if one.experiment.vary else 0
         lines.append((one.experiment.title, "; ".join(settings), str(done), str(missing)))

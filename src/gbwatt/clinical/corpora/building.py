@@ -83,9 +83,9 @@ def _content(folder: Path, recording: Recording, before: Mapping[str, Entry]) ->
     """Return the hash of a file, from the manifest if the file has not changed since."""
     file, old = folder / recording.path, before.get(recording.path)
     try:
-        known = old.source if old is not None else None
-        if known is not None and known.sha256 and state(file, known.sha256) == known:
-            return known.sha256
+        recorded = old.source if old is not None else None
+        if recorded is not None and recorded.sha256 and state(file, recorded.sha256) == recorded:
+            return recorded.sha256
         return sha256(file)
     except OSError:
         return None
@@ -146,8 +146,8 @@ def plan(
             todo.append(recording)
         elif now != old:
             changed.append(now)
-    known = {entry.path for entry in excluded} | {recording.path for recording in usable}
-    vanished = [old for path, old in before.items() if path not in known]
+    present = {entry.path for entry in excluded} | {recording.path for recording in usable}
+    vanished = [old for path, old in before.items() if path not in present]
     changed += [_gone(old) for old in vanished if isinstance(old, CachedRecording)]
     forgotten = [old.path for old in vanished if isinstance(old, SkippedRecording) and old.kind != "gone"]
     return BuildPlan(todo, changed, forgotten)
@@ -325,7 +325,10 @@ def build(
 
 
 def settings(layout: Layout, montage: Montage, notch: float) -> dict[str, Any]:
-    """Return the header of a manifest: the settings that windows depend on, and the version of gbwatt."""
+    """Return the header for the manifest of a cache: all settings that its windows depend on, and the gbwatt version.
+
+    A cache can be continued only with the same settings.
+    """
     return {
         "format": caches.FORMAT,
         "gbwatt": gbwatt.__version__,

@@ -204,7 +204,8 @@ def _require_same(cache: Path, present: Mapping[str, Any], header: Mapping[str, 
     shown = [name for name in different if _DEPENDS_ON.get(name) not in different]
     if shown:
         differences = [
-            f"{name} is {_own(present[name], wanted[name])!r} there and {_own(wanted[name], present[name])!r} here"
+            f"{name} is {_not_in(present[name], wanted[name])!r} there and "
+            f"{_not_in(wanted[name], present[name])!r} here"
             for name in shown
         ]
         raise CacheError(
@@ -212,8 +213,8 @@ def _require_same(cache: Path, present: Mapping[str, Any], header: Mapping[str, 
         )
 
 
-def _own(value: Any, other: Any) -> Any:
-    """Return a value, or the items of a list that another list lacks."""
+def _not_in(value: Any, other: Any) -> Any:
+    """Return a value; of a list, only the items that are not in the other list."""
     return [item for item in value if item not in other] if isinstance(value, list) else value
 
 
@@ -418,7 +419,7 @@ def _same_person(recordings: Sequence[CachedRecording]) -> dict[str, str]:
         one, other = name[recording.subject], name[holder.setdefault(recording.source.sha256, recording.subject)]
         if one != other:
             first = min(one, other)
-            name = {subject: first if known in (one, other) else known for subject, known in name.items()}
+            name = {subject: first if current in (one, other) else current for subject, current in name.items()}
     return name
 
 

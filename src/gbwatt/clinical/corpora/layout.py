@@ -321,7 +321,7 @@ def _whole(text: str) -> int | None:
 
 
 def _label(file: Path, number: int, text: str, class_names: Sequence[str]) -> int:
-    """Return the class of a label: a name, or a number from 1."""
+    """Return the index of the class that a label in line ``number`` of a file denotes: by name, or counted from 1."""
     if text.casefold() in class_names:
         return class_names.index(text.casefold())
     value = _whole(text)

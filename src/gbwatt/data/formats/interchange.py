@@ -59,7 +59,7 @@ def to_mne(trials: Trials) -> mne.EpochsArray:
         proj=False,
         verbose="ERROR",
     )
-    state = {**_state(epochs, range(n_chans)), "unit": trials.unit}
+    state = {**_signal_properties(epochs, range(n_chans)), "unit": trials.unit}
     record = {"tmin": trials.tmin, "state": state, **to_record(trials)}
     epochs.info["description"] = json.dumps({"gbwatt": record, "crc32": _checksum(record)})
     return epochs
@@ -105,7 +105,7 @@ def from_mne(
     unit, scale = _unit(kept, picks)
     names = {code: name for name, code in sorted(kept.event_id.items(), key=lambda item: item[1])}
     record = _stored_record(kept.info["description"])
-    state = {**_state(kept, picks), "unit": unit}
+    state = {**_signal_properties(kept, picks), "unit": unit}
     origin = {"subject": subject, "session": session, "run": run, "group": group}
     return Trials(
         X=kept.get_data(picks=picks, verbose="ERROR") * scale,
@@ -233,12 +233,15 @@ def steps_of(epochs: mne.BaseEpochs) -> tuple[Mapping[str, Any], ...] | None:
     before = record.get("state")
     if not isinstance(before, Mapping):
         return None
-    now = {**_state(epochs, range(len(epochs.ch_names))), "unit": before.get("unit")}
+    now = {**_signal_properties(epochs, range(len(epochs.ch_names))), "unit": before.get("unit")}
     return (*provenance(record).get("steps", ()), *_changes(before, now))
 
 
-def _state(epochs: mne.BaseEpochs, picks: Sequence[int]) -> dict[str, Any]:
-    """Return the properties that MNE changes along with the samples."""
+def _signal_properties(epochs: mne.BaseEpochs, picks: Sequence[int]) -> dict[str, Any]:
+    """Return the properties of epochs that MNE changes when it processes them: filters, reference, times, channels.
+
+    Comparing those of two points in time shows what was done in between.
+    """
     return {
         **recorded_state(epochs.info),
         "sfreq": float(epochs.info["sfreq"]),

@@ -72,9 +72,9 @@ def _moabb(part: str) -> ModuleType:
 
 def open_dataset(dataset: str, **options: Any) -> Any:
     """Return a data set of MOABB by name, without downloading it."""
-    known = {cls.__name__: cls for cls in _moabb("datasets.utils").dataset_list}
-    check_one_of("dataset", dataset, tuple(known))
-    return known[dataset](**options)
+    classes = {cls.__name__: cls for cls in _moabb("datasets.utils").dataset_list}
+    check_one_of("dataset", dataset, tuple(classes))
+    return classes[dataset](**options)
 
 
 def _paradigm(name: str, dataset: Any, band: tuple[float | None, float | None] | None, resample: float | None) -> Any:

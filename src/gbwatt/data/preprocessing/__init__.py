@@ -180,12 +180,12 @@ def _step(record: Any) -> Step:
 
 
 def _wrong_fields(kind: type[Step], values: Mapping[str, Any]) -> list[str]:
-    known = fields(kind)  # type: ignore[arg-type]
+    step_fields = fields(kind)  # type: ignore[arg-type]
     problems = []
     for name in values:
         try:
-            check_one_of(f"field of {kind.name}", name, tuple(f.name for f in known))
+            check_one_of(f"field of {kind.name}", name, tuple(f.name for f in step_fields))
         except ParameterError as error:
             problems.append(str(error))
-    needed = [f.name for f in known if f.default is MISSING and f.default_factory is MISSING]
+    needed = [f.name for f in step_fields if f.default is MISSING and f.default_factory is MISSING]
     return problems + [f"{kind.name} needs {name!r}." for name in needed if name not in values]

@@ -131,10 +131,10 @@ def _expect_channels(file: Path, names: Sequence[str]) -> None:
 
 
 def _expect_codes(file: Path, codes: Array, session: str) -> None:
-    known = (*OTHER_EVENTS, *CUES[session])
-    unknown = codes[~np.isin(codes, known)]
+    allowed = (*OTHER_EVENTS, *CUES[session])
+    unknown = codes[~np.isin(codes, allowed)]
     if unknown.size:
-        expected = f"{', '.join(map(str, sorted(known)))} in session {session}"
+        expected = f"{', '.join(map(str, sorted(allowed)))} in session {session}"
         raise DataError(file, f"event code {unknown[0]}", expected, "Are the files T and E interchanged?")
 
 
@@ -220,17 +220,18 @@ def read_processed(files: Sequence[Path], subject: int) -> Trials:
     and the trials to be in the order of recording.
     """
     t_file, e_file = files
-    train = _processed_session(t_file, "x_train", "y_train", subject, "T")
-    test = _processed_session(e_file, "x_test", "y_test", subject, "E")
+    train = _read_processed_session(t_file, "x_train", "y_train", subject, "T")
+    test = _read_processed_session(e_file, "x_test", "y_test", subject, "E")
     if train.shape != test.shape:
         raise DataError(e_file, f"x_test of shape {test.shape}", f"{train.shape}, as in {t_file.name}")
     return concatenate([train, test])
 
 
-def _processed_session(file: Path, x_name: str, y_name: str, subject: int, session: str) -> Trials:
+def _read_processed_session(file: Path, x_name: str, y_name: str, subject: int, session: str) -> Trials:
+    """Read the trials of one session, whose variables in the MATLAB file are called ``x_name`` and ``y_name``."""
     content = read_mat(file, x_name, y_name)
     x = content[x_name]
-    if x.ndim == 4 and x.shape[1] == 1:  # axis for convolutions
+    if x.ndim == 4 and x.shape[1] == 1:  # saved with the extra axis that convolutions need
         x = x[:, 0]
     expect_shape(file, x_name, x, (N_TRIALS, len(CHANNELS), None))
     if x.shape[2] < PROCESSED_SLICE[1]:

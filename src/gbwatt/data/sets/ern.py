@@ -56,13 +56,13 @@ WINDOW, MARGIN = (0.0, 1.25), 2.0
 
 def read_csv(files: Sequence[Path], subject: int) -> Trials:
     """Read trials (340, 56, 1050) from ``Data_S02_Sess01.csv`` to ``Sess05`` and a file of labels."""
-    *recordings, labels = files
-    known = _read_labels(labels, subject)
+    *recordings, label_file = files
+    labels = _read_labels(label_file, subject)
     x, y = [], []
     for file, session in zip(recordings, FEEDBACKS, strict=True):
         x.append(_read_session(file, session))
-        y += [_label(labels, known, subject, session, number) for number in range(1, FEEDBACKS[session] + 1)]
-    return _trials(np.concatenate(x), y, labels, subject, SFREQ, WINDOW[0] - MARGIN)
+        y += [_label(label_file, labels, subject, session, number) for number in range(1, FEEDBACKS[session] + 1)]
+    return _trials(np.concatenate(x), y, label_file, subject, SFREQ, WINDOW[0] - MARGIN)
 
 
 def _read_session(file: Path, session: str) -> Array:
@@ -177,11 +177,11 @@ def _labels_of_test_set(file: Path, labels: Sequence[float], subject: int) -> di
     return dict(zip(names, labels, strict=True))
 
 
-def _label(file: Path, known: Mapping[str, float], subject: int, session: str, number: int) -> float:
+def _label(file: Path, labels: Mapping[str, float], subject: int, session: str, number: int) -> float:
     name = feedback_name(subject, session, number)
-    if name not in known:
+    if name not in labels:
         raise DataError(file, f"no label for {name}", "one for each feedback", _remedy(subject))
-    return known[name]
+    return labels[name]
 
 
 def _remedy(subject: int) -> str:

@@ -171,7 +171,7 @@ def _count(x: Tensor) -> int:
 
 
 def _sizes(x: Tensor) -> tuple[int, int, int, int]:
-    """What jobs on matrices (..., k, k) have to know."""
+    """Arguments of kernel functions for matrices (..., k, k): number, k, bytes per element, number of threads."""
     shape = x.shape
     return math.prod(shape[:-2]), shape[-1], x.element_size(), torch.get_num_threads()
 
@@ -406,15 +406,17 @@ def bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tenso
 def bures_iterate_in_frames(
     n: Tensor, b: Tensor, w: Tensor, u: Tensor, tolerance: float, max_steps: int, base: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The fixed point of :func:`bures_step`, computed in the frames of a nearby point, which are updated.
+    """Iterate :func:`bures_step` to its fixed point, the mean, without decomposing matrices in every step.
+
+    Polar factors are corrected to first order from the frames: the singular vectors at a nearby point.
 
     Parameters
     ----------
     n, w : Tensors, shape (r, k, k), (r, m)
         First iterates, and weights.
     b, u : Tensors, shape (i, m, k, k)
-        Points, each shared by r / i consecutive rows, and orthogonal matrices for which ``uᵀ nᵀ b`` is nearly
-        diagonal.
+        Points, each set shared by r / i consecutive problems, and frames: orthogonal matrices for which ``uᵀ nᵀ b``
+        is nearly diagonal.
     tolerance : float
         Relative residual of the fixed point.
     max_steps : int
@@ -425,7 +427,8 @@ def bures_iterate_in_frames(
     Returns
     -------
     mean, residual, steps, converged : Tensors of shape (r, k, k), (r,), (r,), (r,)
-        Problems that are too far from the frames or converge slowly stop early, with their last iterate.
+        Problems that are too far from the frames or converge slowly stop early: ``mean`` is then the last iterate, and
+        ``converged`` is false.
     """
     n, b, w, q = _shared_problems(n, b, w)
     u = dense("u", u, b.shape, b.dtype)
