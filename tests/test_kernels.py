@@ -222,7 +222,7 @@ def test_c_functions_compare_arrays_with_their_sizes(kernels):
             jacobi.svd(*given, *sizes)
     y, out = torch.ones(2, 3, 8), torch.empty(2, 2, 3, 3)
     arrays = gbwatt.geometry._native.arrays(y, None, out)
-    filters.covariances(*arrays, (2, 3, 8), 2, 0.9, 0.1, 4, 1)
+    filters.covariances(*arrays, (2, 3, 8), 2, 0.9, 0.1, False, 4, 1)
     for shape, windows, name in (((2, 3, 9), 2, "x"), ((2, 3, 8), 3, "out"), ((2, 3, 8), 9, "windows")):
         with pytest.raises(InputError, match=f"'{name}'"):
-            filters.covariances(*arrays, shape, windows, 0.9, 0.1, 4, 1)
+            filters.covariances(*arrays, shape, windows, 0.9, 0.1, False, 4, 1)

@@ -91,7 +91,13 @@ def normalised(d: Draw) -> tuple[Any, ...]:
 
 
 def windows(d: Draw) -> tuple[Any, ...]:
-    return features(d), d.rng.randint(1, 4), 0.9, 0.1
+    return features(d), d.rng.randint(1, 4), 0.9, 0.1, d.rng.random() < 0.5
+
+
+def window_gradient(d: Draw) -> tuple[Any, ...]:
+    embed_mean = d.rng.random() < 0.5
+    n = d.n + embed_mean
+    return features(d), d.numbers(d.rows, d.m % 4 + 1, n, n), 0.9, embed_mean
 
 
 # function -> arguments that it accepts
@@ -128,7 +134,7 @@ FILTERS: dict[str, Any] = {
     "normalise": lambda d: (features(d), d.numbers(d.n), d.numbers(d.n), 1e-5),
     "normalise_gradient": normalised,
     "covariances": windows,
-    "covariance_gradient": lambda d: (features(d), d.numbers(d.rows, d.m % 4 + 1, d.n, d.n), 0.9),
+    "covariance_gradient": window_gradient,
 }
 FUNCTIONS = [(geometry, name, make) for name, make in GEOMETRY.items()] + [
     (filters, name, make) for name, make in FILTERS.items()

@@ -159,11 +159,88 @@ def test_metric_score_and_aggregation_may_be_objects(x):
         ({"formulation": "other"}, "formulation='other'"),
         ({"theta": 0.0}, "theta=0.0"),
         ({"metric": "euclidean", "formulation": "paper"}, "metric='gbw'"),
+        ({"residual": 1.5}, "residual=1.5"),
+        ({"residual": -0.1}, "residual=-0.1"),
+        ({"residual": "learned"}, "residual='learned'.*'learnt'"),
+        ({"residual": math.nan}, "residual=nan"),
+        ({"temperature": 0.0}, "temperature=0.0"),
+        ({"temperature": math.inf}, "temperature=inf"),
+        ({"temperature": "learned"}, "temperature='learned'.*'learnt'"),
     ],
 )
 def test_bad_arguments_are_named(options, message):
     with pytest.raises(ParameterError, match=message):
         attention(**options)
+
+
+# ---- residual connection and temperature
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("metric", METRICS)
+def test_without_residual_and_temperature_attention_is_that_of_the_paper(x, metric, aggregation):
+    """t = 0 and τ = 1 give the same bits."""
+    plain = attention(metric=metric, aggregation=aggregation)(x)
+    neutral = attention(metric=metric, aggregation=aggregation, residual=0.0, temperature=1.0)(x)
+    assert torch.equal(plain.value, neutral.value)
+    assert torch.equal(plain.weights, neutral.weights)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_residual_mixes_the_weights_with_the_identity(x, metric):
+    softmax = attention(metric=metric)(x).weights
+    mixed = attention(metric=metric, residual=0.25)(x)
+    assert_close(mixed.weights, 0.75 * softmax + 0.25 * torch.eye(3, dtype=torch.float64), 1e-14)
+    learnt = attention(metric=metric, residual="learnt")(x)
+    assert_close(learnt.weights, (softmax + torch.eye(3, dtype=torch.float64)) / 2, 1e-14)
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("metric", METRICS)
+def test_with_a_residual_of_one_every_value_is_its_own_mean(x, metric, aggregation):
+    layer = attention(metric=metric, aggregation=aggregation, residual=1.0)
+    assert_close(layer(x).value, layer.value(x), 1e-9)
+
+
+@pytest.mark.parametrize("formulation", ["isometric", "paper"])
+def test_segments_stay_equivariant_with_residual_and_temperature(x, formulation):
+    layer = attention(formulation=formulation, residual="learnt", temperature=0.1)
+    out, order = layer(x), [2, 0, 1]
+    permuted = layer(x[:, order])
+    assert_close(permuted.value, out.value[:, order], 1e-8)
+    assert_close(permuted.weights, out.weights[:, order][:, :, order], 1e-8)
+    assert_close(out.weights.sum(-1), torch.ones(5, 3, dtype=torch.float64), 1e-13)
+
+
+def test_a_low_temperature_selects_the_nearest_key_and_a_high_one_none(x):
+    layer = attention(temperature=1e-6)
+    nearest = layer.metric().dist(layer.query(x)[:, :, None], layer.key(x)[:, None]).argmin(-1)
+    assert torch.equal(layer(x).weights.argmax(-1), nearest)
+    assert layer(x).weights.max(-1).values.min() > 0.99
+    assert_close(attention(temperature=1e6)(x).weights, torch.full((5, 3, 3), 1 / 3, dtype=torch.float64), 1e-6)
+
+
+def test_trained_residual_and_temperature_are_free_numbers_without_decay(x):
+    layer = attention(residual="learnt", temperature="learnt")
+    assert {"residual_logit", "log_temperature"} <= dict(layer.named_parameters()).keys()
+    assert set(layer.undecayed) == {"residual_logit", "log_temperature"}
+    layer(x).value[:, 0].log().nan_to_num().sum().backward()
+    assert layer.residual_logit.grad.abs() > 0
+    assert layer.log_temperature.grad.abs() > 0
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_gradients_with_trained_residual_and_temperature(spd, metric):
+    layer = attention(metric=metric, residual="learnt", temperature="learnt")
+    x = spd(1, 3, k=6, cond=10.0)
+
+    def total(logit, log_temperature):
+        parameters = {"residual_logit": logit, "log_temperature": log_temperature}
+        out = torch.func.functional_call(layer, parameters, (x,))
+        return out.value.square().sum() + out.weights[..., 0].square().sum()
+
+    numbers = (torch.tensor(0.3, dtype=torch.float64), torch.tensor(-0.7, dtype=torch.float64))
+    assert torch.autograd.gradcheck(total, tuple(number.requires_grad_() for number in numbers), atol=1e-6)
 
 
 @pytest.mark.parametrize("metric", METRICS)

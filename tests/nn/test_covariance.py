@@ -38,6 +38,39 @@ def test_branches_follow_one_another():
         assert_close(together[:, 2 * branch : 2 * branch + 2], SegmentCovariance(2)(x[:, [branch]]), 1e-13)
 
 
+def test_means_of_windows_are_embedded():
+    """[[C + μ μᵀ, μ], [μᵀ, 1]], divided by its trace, for mean μ and covariance C (ddof 0) of each window."""
+    x = features(2, 1, 3, 23) + torch.tensor([3.0, -1.0, 0.0])[:, None]
+    embedded = SegmentCovariance(4, eps=1e-3, shrinkage=0.25, embed_mean=True)(x)
+    assert embedded.shape == (2, 4, 4, 4)
+    for trial in range(2):
+        for window, (start, stop) in enumerate([(0, 6), (6, 12), (12, 18), (18, 23)]):
+            samples = x[trial, 0, :, start:stop].numpy()
+            mean, cov = samples.mean(1), np.cov(samples, ddof=0)
+            expected = np.block([[cov + np.outer(mean, mean), mean[:, None]], [mean[None], np.ones((1, 1))]])
+            expected = 0.75 * expected / np.trace(expected) + (0.25 / 4 + 1e-3) * np.eye(4)
+            assert_close(embedded[trial, window], torch.from_numpy(expected), 1e-13)
+
+
+@pytest.mark.parametrize("shrinkage", [0.3, "oas", "learnt"])
+def test_embedded_means_have_their_derivative(shrinkage):
+    layer = SegmentCovariance(2, shrinkage=shrinkage, embed_mean=True).double()
+    x = features(2, 2, 3, 9).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: layer(x).pow(3), x, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1e-30, 1e-18, 1e18, 1e30])
+def test_embedded_means_of_extreme_amplitudes_are_finite(scale, dtype):
+    """The constant row dominates for small amplitudes and vanishes for large ones."""
+    x = (scale * features(1, 1, 3, 20)).to(dtype).requires_grad_()
+    embedded = SegmentCovariance(1, eps=0, embed_mean=True)(x)
+    embedded.square().sum().backward()
+    corner = 1.0 if scale < 1 else 0.0
+    assert abs(embedded[0, 0, 3, 3].item() - corner) <= 10 * torch.finfo(dtype).eps
+    assert torch.isfinite(x.grad).all()
+
+
 def test_fixed_shrinkage_moves_towards_the_identity():
     x = features(2, 1, 3, 20)
     plain, shrunk = SegmentCovariance(1, eps=0)(x), SegmentCovariance(1, eps=0, shrinkage=0.25)(x)

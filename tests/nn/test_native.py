@@ -31,6 +31,7 @@ def everything(x, kernel, weight, bias):
     gradients, coefficients = _native.normalise_gradient(y, out, weight, moments, 1e-5)
     filters = _native.filter_gradient(x, out, kernel, 3, y, coefficients)
     covariances = _native.covariances(out, 3, 0.9, 1e-3)
+    embedded = _native.covariances(out, 3, 0.9, 1e-3, embed_mean=True)
     return [
         y,
         out,
@@ -40,6 +41,8 @@ def everything(x, kernel, weight, bias):
         _native.channel_moments(x),
         covariances,
         _native.covariance_gradient(out, covariances, 0.9),
+        embedded,
+        _native.covariance_gradient(out, embedded, 0.9, embed_mean=True),
     ]
 
 
@@ -116,10 +119,11 @@ def test_what_is_not_a_number_is_seen_in_its_trial(value):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(2, 1, 3, 23), (3, 2, 5, 40), (1, 1, 1, 8), (2, 3, 20, 146), (1, 1, 4, 9)])
 @pytest.mark.parametrize("shrinkage", [0.0, 0.2, "oas"])
-def test_both_paths_give_the_same_covariances_and_gradients(shape, shrinkage, dtype, monkeypatch):
+@pytest.mark.parametrize("embed_mean", [False, True])
+def test_both_paths_give_the_same_covariances_and_gradients(shape, shrinkage, embed_mean, dtype, monkeypatch):
     torch.manual_seed(0)
     x = (3 + torch.randn(shape)).to(dtype)
-    layer = SegmentCovariance(4, shrinkage=shrinkage)
+    layer = SegmentCovariance(4, shrinkage=shrinkage, embed_mean=embed_mean)
     results = []
     for _ in range(2):
         point = x.clone().requires_grad_()
@@ -134,6 +138,8 @@ def test_both_paths_give_the_same_covariances_and_gradients(shape, shrinkage, dt
 def test_covariances_are_symmetric_to_the_last_bit_and_need_no_dense_features():
     torch.manual_seed(0)
     x = torch.randn(4, 50, 9).mT[:, None]
-    found = SegmentCovariance(3)(x)
-    assert torch.equal(found, found.mT)
-    assert torch.equal(found, SegmentCovariance(3)(x.contiguous()))
+    for embed_mean in (False, True):
+        layer = SegmentCovariance(3, embed_mean=embed_mean)
+        covariances = layer(x)
+        assert torch.equal(covariances, covariances.mT)
+        assert torch.equal(covariances, layer(x.contiguous()))

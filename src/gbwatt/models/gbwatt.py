@@ -90,10 +90,13 @@ class GBWAtt(nn.Module):
     n_spatial, n_temporal, kernel, split, n_segments, k : optional
         Sizes of the architecture (:class:`~gbwatt.models.presets.Architecture`); by default, they follow from the
         input (:func:`~gbwatt.models.presets.architecture_for`).
-    metric, theta, learn_metric, learn_theta, score, aggregation, formulation
+    metric, theta, learn_metric, learn_theta, score, aggregation, formulation, residual, temperature
         Options of the attention (:class:`~gbwatt.nn.SPDSelfAttention`).  ``metric="bures-wasserstein"`` is BWAtt.
     eps, shrinkage
         Regularisation of the covariances (:class:`~gbwatt.nn.SegmentCovariance`).
+    embed_mean : bool
+        Embed the means of windows together with their covariances, for event-related potentials
+        (:class:`~gbwatt.nn.SegmentCovariance`).
     reeig : float
         Threshold of the eigenvalue rectification.
     features : bool
@@ -152,8 +155,11 @@ class GBWAtt(nn.Module):
         score: str | Score = "inverse-log",
         aggregation: str | Aggregation | None = None,
         formulation: Formulation = "isometric",
+        residual: float | Literal["learnt"] = 0.0,
+        temperature: float | Literal["learnt"] = 1.0,
         eps: float = 1e-5,
         shrinkage: Shrinkage | None = None,
+        embed_mean: bool = False,
         reeig: float = 1e-5,
         features: bool = True,
         attention: Attention = "spd",
@@ -178,6 +184,8 @@ class GBWAtt(nn.Module):
             "score": score,
             "aggregation": aggregation,
             "formulation": formulation,
+            "residual": residual,
+            "temperature": temperature,
         }
         self.config: dict[str, Any] = {
             **asdict(signal),
@@ -185,6 +193,7 @@ class GBWAtt(nn.Module):
             **of_attention,
             "eps": eps,
             "shrinkage": shrinkage,
+            "embed_mean": embed_mean,
             "reeig": reeig,
             "features": features,
             "attention": attention,
@@ -197,8 +206,8 @@ class GBWAtt(nn.Module):
         self.attention: nn.Module
         self.embedding: nn.Module
         if attention == "spd":
-            self.covariances = SegmentCovariance(derived.windows, eps, shrinkage)
-            self.attention = SPDSelfAttention(derived.n, sizes.k, **of_attention)
+            self.covariances = SegmentCovariance(derived.windows, eps, shrinkage, embed_mean)
+            self.attention = SPDSelfAttention(derived.n + embed_mean, sizes.k, **of_attention)
             self.embedding = Embedding(embedding, reeig)
         elif attention == "euclidean":
             self.covariances = Segments(derived.windows)

@@ -251,7 +251,13 @@ class SPDSelfAttention(nn.Module):
     r"""Self-attention of a sequence of SPD matrices, (batch, m, n, n) -> (batch, m, k, k) (Algorithms 1 and 2).
 
     Queries, keys and values are bilinear maps of the sequence.  The score of a query and a key decreases with their
-    geodesic distance.  The result for a query is the Fréchet mean of the values, weighted by the softmax of its scores.
+    geodesic distance.  The result for a query is the Fréchet mean of the values with the weights
+
+    .. math:: W = (1 - t)\, \mathrm{softmax}(S / τ) + t I,
+
+    where S are the scores, τ is a temperature and t is the share of a residual connection: the weight of the query's
+    own value.  Rows of W are convex combinations for all t in [0, 1].  The paper has t = 0 and τ = 1.  Its scores of
+    matrices of trace one differ little, so that its weights are nearly uniform; both options counteract this.
 
     Parameters
     ----------
@@ -271,6 +277,10 @@ class SPDSelfAttention(nn.Module):
     formulation : "isometric" or "paper"
         "isometric": the deformation of "gbw" is part of distance and mean, with M (k, k).  "paper": the deformation is
         applied to the input, with a second M (n, n), and again to the output, exactly as in Algorithm 2.
+    residual : float in [0, 1] or "learnt"
+        Share t of the residual connection; a trained share starts at 1/2.
+    temperature : float or "learnt"
+        Positive divisor τ of the scores; a trained one starts at 1.
 
     Examples
     --------
@@ -279,6 +289,8 @@ class SPDSelfAttention(nn.Module):
     >>> out.value.shape, out.weights.shape
     (torch.Size([2, 5, 3, 3]), torch.Size([2, 5, 5]))
     """
+
+    undecayed = ("residual_logit", "log_temperature")
 
     def __init__(
         self,
@@ -292,9 +304,12 @@ class SPDSelfAttention(nn.Module):
         score: str | Score = "inverse-log",
         aggregation: str | Aggregation = "frechet",
         formulation: Formulation = "isometric",
+        residual: float | Literal["learnt"] = 0.0,
+        temperature: float | Literal["learnt"] = 1.0,
     ) -> None:
         super().__init__()
         check_one_of("formulation", formulation, ("isometric", "paper"))
+        self.residual, self.temperature = _require_residual(residual), _require_temperature(temperature)
         self.query, self.key, self.value = BiMap(n, k), BiMap(n, k), BiMap(n, k)
         self.metric: MetricLayer = find_metric(metric, k, theta, learn_metric, learn_theta)
         self.score, self.aggregation = find_score(score), find_aggregation(aggregation)
@@ -306,10 +321,17 @@ class SPDSelfAttention(nn.Module):
                 )
             self.lift = positive_definite(n)
             self.lift.requires_grad_(learn_metric)
+        if residual == "learnt":
+            self.residual_logit = nn.Parameter(torch.zeros(()))
+        if temperature == "learnt":
+            self.log_temperature = nn.Parameter(torch.zeros(()))
 
     def extra_repr(self) -> str:
         """Describe the options for repr."""
-        return f"score={self.score}, aggregation={self.aggregation}, formulation={self.formulation!r}"
+        return (
+            f"score={self.score}, aggregation={self.aggregation}, formulation={self.formulation!r}, "
+            f"residual={self.residual!r}, temperature={self.temperature!r}"
+        )
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     @full_precision
@@ -332,8 +354,20 @@ class SPDSelfAttention(nn.Module):
         metric = self.metric()  # for the current M and theta
         x = self._deform(x)
         q, k, v = self.query(x), self.key(x), self.value(x)
-        weights = self.score(metric, q, k).softmax(dim=-1)
+        weights = self._weigh(self.score(metric, q, k))
         return Attended(self._aggregate(metric, v, weights), weights)
+
+    def _weigh(self, scores: Tensor) -> Tensor:
+        """Weights ``(1 - t) softmax(S / τ) + t I`` (batch, m, m) from scores."""
+        if isinstance(self.temperature, str):
+            scores = scores * (-self.log_temperature).exp()
+        elif self.temperature != 1:
+            scores = scores / self.temperature
+        weights = scores.softmax(dim=-1)
+        if self.residual == 0:
+            return weights
+        share = self.residual_logit.sigmoid() if isinstance(self.residual, str) else self.residual
+        return (1 - share) * weights + share * torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device)
 
     def _deform(self, x: Tensor) -> Tensor:
         """First step of Algorithm 2; the identity in the isometric formulation."""
@@ -350,6 +384,18 @@ class SPDSelfAttention(nn.Module):
         """``(M^½ X M^½)^θ``."""
         assert isinstance(self.metric, LearnableMetric)
         return powm(congruence(sqrtm(m), x), self.metric.theta)
+
+
+def _require_residual(residual: float | str) -> float | str:
+    if residual != "learnt" and (isinstance(residual, str) or not 0 <= residual <= 1):
+        raise ParameterError(f"residual={residual!r} must be in [0, 1] or 'learnt'.")
+    return residual
+
+
+def _require_temperature(temperature: float | str) -> float | str:
+    if temperature != "learnt" and (isinstance(temperature, str) or not 0 < temperature < math.inf):
+        raise ParameterError(f"temperature={temperature!r} must be a positive number or 'learnt'.")
+    return temperature
 
 
 class Segments(nn.Module):

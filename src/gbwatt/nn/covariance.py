@@ -40,13 +40,13 @@ def centred_product(x: Tensor) -> Tensor:
 
 
 class _Windows(torch.autograd.Function):
-    """``keep Σ + lift I`` for trace-one covariances Σ of windows, by the compiled kernel."""
+    """``keep Σ + lift I`` for trace-one covariances or moments Σ of windows, by the compiled kernel."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, windows: int, keep: float, lift: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, windows: int, keep: float, lift: float, embed_mean: bool) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.keep = keep
-        out = _native.covariances(x.flatten(0, 1).contiguous(), windows, keep, lift)
+        ctx.keep, ctx.embed_mean = keep, embed_mean
+        out = _native.covariances(x.flatten(0, 1).contiguous(), windows, keep, lift, embed_mean)
         return out.view(len(x), -1, *out.shape[2:])
 
     @staticmethod
@@ -55,7 +55,7 @@ class _Windows(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         rows = x.flatten(0, 1).contiguous()
         grad = grad.contiguous().view(len(rows), -1, *grad.shape[-2:])
-        return _native.covariance_gradient(rows, grad, ctx.keep).view(x.shape), None, None, None
+        return _native.covariance_gradient(rows, grad, ctx.keep, ctx.embed_mean).view(x.shape), None, None, None, None
 
 
 def _tiny(x: Tensor) -> float:
@@ -75,6 +75,14 @@ class SegmentCovariance(nn.Module):
     :math:`(1 - ρ) Σ + ρ I / n + ε I`.  The first windows are one sample longer if the number of samples is not a
     multiple of the number of windows.
 
+    Event-related potentials are slow and phase-locked: they are in the means of windows, which centring removes.  With
+    ``embed_mean``, windows are not centred, and a constant row of ones is appended.  Instead of the covariance C the
+    layer returns the embedding of the normal distribution with mean μ and covariance C [2]_,
+
+    .. math:: \begin{pmatrix} C + μ μ^⊤ & μ \\ μ^⊤ & 1 \end{pmatrix},
+
+    of size n + 1, with the same normalisation and regularisation.
+
     Parameters
     ----------
     n_segments : int
@@ -84,21 +92,29 @@ class SegmentCovariance(nn.Module):
     shrinkage : float in [0, 1), "oas" or "learnt"
         ρ: a number; "oas", the estimate for Gaussian samples [1]_ in the form for large n, as in scikit-learn; or
         "learnt", a trained parameter common to all windows.
+    embed_mean : bool
+        Whether to embed mean and covariance of a window; the size of the matrices is then n + 1.
 
     References
     ----------
     .. [1] Y. Chen, A. Wiesel, Y. C. Eldar, A. O. Hero, "Shrinkage algorithms for MMSE covariance estimation", IEEE
        Trans. Signal Process. 58(10), 2010.
+    .. [2] M. Lovrić, M. Min-Oo, E. A. Ruh, "Multivariate normal distributions parametrized as a Riemannian symmetric
+       space", J. Multivariate Anal. 74(1), 2000.
 
     Examples
     --------
     >>> SegmentCovariance(n_segments=3)(torch.randn(2, 1, 4, 60)).shape
     torch.Size([2, 3, 4, 4])
+    >>> SegmentCovariance(n_segments=3, embed_mean=True)(torch.randn(2, 1, 4, 60)).shape
+    torch.Size([2, 3, 5, 5])
     """
 
     undecayed = ("shrinkage_logit",)
 
-    def __init__(self, n_segments: int, eps: float = 1e-5, shrinkage: Shrinkage = 0.0) -> None:
+    def __init__(
+        self, n_segments: int, eps: float = 1e-5, shrinkage: Shrinkage = 0.0, embed_mean: bool = False
+    ) -> None:
         super().__init__()
         check_at_least("n_segments", n_segments, 1)
         if not (math.isfinite(eps) and eps >= 0):
@@ -107,13 +123,14 @@ class SegmentCovariance(nn.Module):
             check_one_of("shrinkage", shrinkage, ("oas", "learnt"))
         elif not 0 <= shrinkage < 1:
             raise ParameterError(f"shrinkage={shrinkage} must be in [0, 1), 'oas' or 'learnt'.")
-        self.n_segments, self.eps, self.shrinkage = n_segments, eps, shrinkage
+        self.n_segments, self.eps, self.shrinkage, self.embed_mean = n_segments, eps, shrinkage, embed_mean
         if shrinkage == "learnt":
             self.shrinkage_logit = nn.Parameter(torch.tensor(math.log(START / (1 - START))))
 
     def extra_repr(self) -> str:
         """Describe the options for repr."""
-        return f"n_segments={self.n_segments}, eps={self.eps:g}, shrinkage={self.shrinkage!r}"
+        sizes = f"n_segments={self.n_segments}, eps={self.eps:g}"
+        return f"{sizes}, shrinkage={self.shrinkage!r}, embed_mean={self.embed_mean}"
 
     @full_precision
     def forward(self, x: Tensor) -> Tensor:
@@ -127,6 +144,7 @@ class SegmentCovariance(nn.Module):
         Returns
         -------
         Tensor, shape (batch, branches * m, n, n)
+            n + 1 instead of n with ``embed_mean``.
         """
         check_same_kind(x=x)
         if x.ndim != 4 or x.shape[2] == 0:
@@ -143,8 +161,8 @@ class SegmentCovariance(nn.Module):
             cov = self._trace_one(x)
             return self._shrink(cov, self._rho(cov, length, longer))
         if _native.supports(x):
-            rho = self.shrinkage
-            return apply(_Windows, x, self.n_segments, 1 - rho, rho / x.shape[2] + self.eps)
+            rho, n = self.shrinkage, x.shape[2] + self.embed_mean
+            return apply(_Windows, x, self.n_segments, 1 - rho, rho / n + self.eps, self.embed_mean)
         return self._shrink(self._trace_one(x), self.shrinkage)
 
     def _shrink(self, cov: Tensor, rho: Tensor | float) -> Tensor:
@@ -156,8 +174,8 @@ class SegmentCovariance(nn.Module):
     def _trace_one(self, x: Tensor) -> Tensor:
         """Covariances of trace one, (batch, branches, n, times) -> (batch, branches * m, n, n)."""
         if _native.supports(x):
-            return apply(_Windows, x, self.n_segments, 1.0, 0.0)
-        return torch.cat([_trace_one(part) for part in self._windows(x)], dim=2).flatten(1, 2)
+            return apply(_Windows, x, self.n_segments, 1.0, 0.0, self.embed_mean)
+        return torch.cat([_trace_one(part, self.embed_mean) for part in self._windows(x)], dim=2).flatten(1, 2)
 
     def _windows(self, x: Tensor) -> list[Tensor]:
         """Windows (batch, branches, windows, n, length): the longer ones, if any, and the others."""
@@ -179,14 +197,21 @@ class SegmentCovariance(nn.Module):
         return ((square + 1) / ((samples + 1) * above)).clamp_max(1)
 
 
-def _trace_one(x: Tensor) -> Tensor:
-    """Products of centred rows of windows, divided by their traces."""
-    product = centred_product(x)
+def _trace_one(x: Tensor, embed_mean: bool) -> Tensor:
+    """Products of rows of windows, centred or with an additional row of ones, divided by their traces."""
+    multiply = _product if embed_mean else centred_product
+    if embed_mean:
+        x = torch.cat([x, torch.ones_like(x[..., :1, :])], dim=-2)
+    product = multiply(x)
     if torch.compiler.is_compiling() or not _in_range(product.detach()):
         # scale to unit amplitude first: squares may overflow or underflow in float32
-        product = centred_product(x / x.detach().abs().amax((-2, -1), keepdim=True).clamp_min(_tiny(x)))
+        product = multiply(x / x.detach().abs().amax((-2, -1), keepdim=True).clamp_min(_tiny(x)))
     trace = product.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     return product / trace.clamp_min(_tiny(x))  # 0 for a constant window, and eps I after regularisation
+
+
+def _product(x: Tensor) -> Tensor:
+    return sym(x @ x.mT)
 
 
 class TokenMoments(nn.Module):

@@ -16,7 +16,7 @@ from torch import Tensor
 from gbwatt.errors import MismatchError, ShapeError
 from gbwatt.geometry._native import arrays, dense, load_kernel
 
-INTERFACE = 1  # of _filters, as in _filters.c; increase both when arguments or results of a function change
+INTERFACE = 2  # of _filters, as in _filters.c; increase both when arguments or results of a function change
 _filters = load_kernel("gbwatt.nn._native._filters", INTERFACE)
 
 MAX_CHANNELS = 2**20  # also of filters
@@ -202,25 +202,36 @@ def normalise_gradient(y: Tensor, grad: Tensor, weight: Tensor, moments: Tensor,
     return out, coefficients
 
 
-def covariances(x: Tensor, windows: int, keep: float, lift: float) -> Tensor:
-    """``keep Σ + lift I`` for trace-one covariances Σ of windows, (items, n, times) -> (items, windows, n, n)."""
+def covariances(x: Tensor, windows: int, keep: float, lift: float, embed_mean: bool = False) -> Tensor:
+    """``keep Σ + lift I`` for trace-one covariances Σ of windows, (items, n, times) -> (items, windows, n, n).
+
+    With ``embed_mean``, windows are not centred and have an additional row of ones: the results are (n + 1, n + 1).
+    """
     x = _windowed(x, windows)
-    out = x.new_empty(x.shape[0], windows, x.shape[1], x.shape[1])
-    memory = arrays(x, None, out)
-    _filters.covariances(*memory, tuple(x.shape), windows, keep, lift, x.element_size(), torch.get_num_threads())
+    n = x.shape[1] + embed_mean
+    out = x.new_empty(x.shape[0], windows, n, n)
+    _window_products(x, None, out, windows, keep, lift, embed_mean)
     return out
 
 
-def covariance_gradient(x: Tensor, grad: Tensor, keep: float) -> Tensor:
+def covariance_gradient(x: Tensor, grad: Tensor, keep: float, embed_mean: bool = False) -> Tensor:
     """Derivative of :func:`covariances` in x, from the derivative in its result (items, windows, n, n)."""
     if grad.ndim != 4:
         raise ShapeError(f"'grad' has shape {tuple(grad.shape)}, but (items, windows, n, n) is required.")
     x = _windowed(x, grad.shape[1])
-    grad = dense("grad", grad, (x.shape[0], grad.shape[1], x.shape[1], x.shape[1]), x.dtype)
+    n = x.shape[1] + embed_mean
+    grad = dense("grad", grad, (x.shape[0], grad.shape[1], n, n), x.dtype)
     out = torch.empty_like(x)
-    memory = arrays(x, grad, out)
-    _filters.covariances(*memory, tuple(x.shape), grad.shape[1], keep, 0.0, x.element_size(), torch.get_num_threads())
+    _window_products(x, grad, out, grad.shape[1], keep, 0.0, embed_mean)
     return out
+
+
+def _window_products(
+    x: Tensor, grad: Tensor | None, out: Tensor, windows: int, keep: float, lift: float, embed_mean: bool
+) -> None:
+    """Call the kernel for covariances of windows, or for their derivative if ``grad`` is given."""
+    sizes = (tuple(x.shape), windows, keep, lift, embed_mean)
+    _filters.covariances(*arrays(x, grad, out), *sizes, x.element_size(), torch.get_num_threads())
 
 
 def _windowed(x: Tensor, windows: int) -> Tensor:

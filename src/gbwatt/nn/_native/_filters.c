@@ -26,7 +26,7 @@
 #define PAIRS 5 /* of blocks that are correlated together; a multiple of the five rows of a product */
 #define DEPTH 16 /* pairs of blocks whose products are added up in single precision */
 #define LANES 1  /* items of a block for threads */
-#define INTERFACE 1 /* as in __init__.py; increase both when arguments or results of a function change */
+#define INTERFACE 2 /* as in __init__.py; increase both when arguments or results of a function change */
 #define ALIGNMENT 64
 #define NOWHERE ((size_t)-1)
 #define MAX_CHANNELS (1 << 20) /* or filters; and samples: sizes of memory stay in range */
@@ -100,22 +100,23 @@ typedef struct {
     void *coefficients, *out; /* (n_out, 4); derivatives in weight and bias (2, n_out) */
 } normalise_gradient_arguments;
 
-/* Windows of features (item, n, times). */
+/* Windows of features (item, n, times).  Windows of which the mean is embedded are not centred and have an additional
+ * row of ones; size, the number of rows of their products, is then n + 1. */
 typedef struct {
     const void *x;
-    size_t n, times, windows;
+    size_t n, times, windows, size;
 } windows;
 
 typedef struct {
     windows s;
     double keep, lift; /* factor of the covariances, and number that is added to their diagonals */
-    void *out;         /* (item, windows, n, n) */
+    void *out;         /* (item, windows, size, size) */
 } covariance_arguments;
 
 typedef struct {
     windows s;
     double keep;
-    const void *grad; /* (item, windows, n, n) */
+    const void *grad; /* (item, windows, size, size) */
     void *out;        /* (item, n, times) */
 } covariance_gradient_arguments;
 
@@ -389,26 +390,27 @@ static PyObject *covariances(PyObject *self, PyObject *args)
     array x, grad, out;
     Py_ssize_t number;
     double keep, lift;
+    int embed_mean;
     sizes z;
     epochs e;
     (void)self;
-    if (!PyArg_ParseTuple(args, A A A "(nnn)ndd" KIND, READ(x), READ(grad), READ(out), &z.batch, &z.n_in, &z.times,
-                          &number, &keep, &lift, READ_KIND(z)))
+    if (!PyArg_ParseTuple(args, A A A "(nnn)nddp" KIND, READ(x), READ(grad), READ(out), &z.batch, &z.n_in, &z.times,
+                          &number, &keep, &lift, &embed_mean, READ_KIND(z)))
         return NULL;
     const Py_ssize_t inner = z.times > 0 && z.times <= MAX_SAMPLES ? z.times : 1;
     const Py_ssize_t outer = z.n_in > 0 && z.n_in <= MAX_CHANNELS ? z.n_in * inner : 1;
     z.stride[0] = outer, z.stride[1] = inner, z.stride[2] = 1; /* check_epochs refuses what is out of range */
     if (!check_epochs(&e, x, &z) || !in_range("windows", number, 1, z.times)) return NULL;
-    const windows s = {e.x, e.n_in, e.times, (size_t)number};
+    const windows s = {e.x, e.n_in, e.times, (size_t)number, e.n_in + (embed_mean ? 1 : 0)};
     const int itemsize = z.itemsize;
     if (GIVEN(grad)) {
         covariance_gradient_arguments job = {s, keep, .grad = POINTER(grad), .out = POINTER(out)};
-        if (!HOLDS(grad, itemsize, e.batch, s.windows, s.n, s.n) || !HOLDS(out, itemsize, e.batch, s.n, s.times))
+        if (!HOLDS(grad, itemsize, e.batch, s.windows, s.size, s.size) || !HOLDS(out, itemsize, e.batch, s.n, s.times))
             return NULL;
         return finish(WORKER(covariance_gradients, itemsize), &job, e.batch, z.threads);
     }
     covariance_arguments job = {s, keep, lift, .out = POINTER(out)};
-    if (!HOLDS(out, itemsize, e.batch, s.windows, s.n, s.n)) return NULL;
+    if (!HOLDS(out, itemsize, e.batch, s.windows, s.size, s.size)) return NULL;
     return finish(WORKER(covariances, itemsize), &job, e.batch, z.threads);
 }
 

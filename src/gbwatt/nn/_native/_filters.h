@@ -688,10 +688,12 @@ static void *NAME(channel_moments)(void *argument)
 
 /* ------------------------------------------------------------------------------------------- covariances of windows */
 
-/* A window, times a factor and centred, as rows of whole vectors padded with zeros. */
-static void NAME(centre)(const REAL *x, size_t times, size_t n, size_t samples, size_t stride, REAL factor, REAL *to)
+/* A window, times a factor and centred, as rows of whole vectors padded with zeros.  A window of which the mean is
+ * embedded is not centred; its last row is the factor. */
+static void NAME(rows)(const windows *t, const REAL *x, size_t samples, size_t stride, REAL factor, REAL *to)
 {
-    for (size_t i = 0; i < n; i++, x += times, to += stride) {
+    const int centred = t->size == t->n;
+    for (size_t i = 0; i < t->n; i++, x += t->times, to += stride) {
         vec sum = {0};
         double mean = 0;
         size_t s = 0;
@@ -701,10 +703,12 @@ static void NAME(centre)(const REAL *x, size_t times, size_t n, size_t samples, 
             sum += v;
         }
         for (; s < samples; s++) to[s] = x[s] * factor, mean += to[s];
-        const REAL m = (REAL)((mean + NAME(total)(sum)) / (double)samples);
+        const REAL m = centred ? (REAL)((mean + NAME(total)(sum)) / (double)samples) : 0;
         for (s = 0; s < samples; s++) to[s] -= m;
         for (; s < stride; s++) to[s] = 0;
     }
+    if (!centred)
+        for (size_t s = 0; s < stride; s++) to[s] = s < samples ? factor : 0;
 }
 
 static double NAME(squares)(const REAL *x, size_t count)
@@ -720,25 +724,25 @@ static double NAME(squares)(const REAL *x, size_t count)
     return sum + NAME(total)(a) + NAME(total)(b);
 }
 
-/* Centre a window.  Returns the trace of its products.  A window whose squares would overflow or underflow is first divided
- * by its largest amplitude; factor is the number that it was multiplied with. */
-static double NAME(window)(const REAL *x, size_t times, size_t n, size_t samples, size_t stride, REAL *to, REAL *factor)
+/* The rows of a window.  Returns the trace of their products.  A window whose squares would overflow or underflow is first
+ * divided by its largest amplitude; factor is the number that it was multiplied with. */
+static double NAME(window)(const windows *t, const REAL *x, size_t samples, size_t stride, REAL *to, REAL *factor)
 {
     double trace = 0;
     *factor = 1;
-    NAME(centre)(x, times, n, samples, stride, 1, to);
-    for (size_t i = 0; i < n; i++) trace += NAME(squares)(to + i * stride, stride);
+    NAME(rows)(t, x, samples, stride, 1, to);
+    for (size_t i = 0; i < t->size; i++) trace += NAME(squares)(to + i * stride, stride);
     if (trace > 1e6 * TINY && trace < LARGEST / 1e6) return trace;
-    REAL largest = 0;
-    for (size_t i = 0; i < n; i++)
+    REAL largest = t->size == t->n ? 0 : 1;
+    for (size_t i = 0; i < t->n; i++)
         for (size_t s = 0; s < samples; s++) {
-            const REAL size = x[i * times + s] < 0 ? -x[i * times + s] : x[i * times + s];
+            const REAL size = x[i * t->times + s] < 0 ? -x[i * t->times + s] : x[i * t->times + s];
             if (!(size <= largest)) largest = size; /* true for NaN */
         }
     *factor = 1 / (largest > TINY || largest != largest ? largest : TINY);
-    NAME(centre)(x, times, n, samples, stride, *factor, to);
+    NAME(rows)(t, x, samples, stride, *factor, to);
     trace = 0;
-    for (size_t i = 0; i < n; i++) trace += NAME(squares)(to + i * stride, stride);
+    for (size_t i = 0; i < t->size; i++) trace += NAME(squares)(to + i * stride, stride);
     return trace;
 }
 
@@ -751,24 +755,24 @@ INLINE size_t NAME(span)(const windows *t, size_t w, size_t *samples)
     return w * length + (w < longer ? w : longer);
 }
 
-/* keep / trace times the products of centred rows, plus lift on the diagonal: (item, windows, n, n).  Items are
- * features (n, times) of a branch of a trial. */
+/* keep / trace times the products of the rows of windows, plus lift on the diagonal: (item, windows, size, size).  Items
+ * are features (n, times) of a branch of a trial. */
 static void *NAME(covariances)(void *argument)
 {
     slice *own = (slice *)argument;
     const covariance_arguments *t = own->arguments;
     const windows *in = &t->s;
-    const size_t n = in->n, stride = ROUNDED(in->times / in->windows + 1);
+    const size_t n = in->size, stride = ROUNDED(in->times / in->windows + 1);
     REAL *y = new(sizeof(REAL), n, stride, 1);
     double *product = new(sizeof(double), n, n, 1);
     if (!y || !product) own->out_of_memory = 1;
     for (size_t item = own->first; item < own->last && !own->out_of_memory; item++)
         for (size_t w = 0; w < in->windows; w++) {
             size_t samples, start = NAME(span)(in, w, &samples);
-            const REAL *x = (const REAL *)in->x + item * n * in->times + start;
+            const REAL *x = (const REAL *)in->x + item * in->n * in->times + start;
             REAL *out = (REAL *)t->out + (item * in->windows + w) * n * n, factor;
             double trace = 0;
-            NAME(window)(x, in->times, n, samples, stride, y, &factor);
+            NAME(window)(in, x, samples, stride, y, &factor);
             memset(product, 0, sizeof(double) * n * n);
             NAME(gram)(y, stride, n, stride, product);
             for (size_t i = 0; i < n; i++) trace += product[i * n + i];
@@ -817,17 +821,17 @@ static void *NAME(covariance_gradients)(void *argument)
     slice *own = (slice *)argument;
     const covariance_gradient_arguments *t = own->arguments;
     const windows *in = &t->s;
-    const size_t n = in->n, stride = ROUNDED(in->times / in->windows + 1), rows = (n + 3) / 4 * 4;
+    const size_t n = in->size, stride = ROUNDED(in->times / in->windows + 1), rows = (n + 3) / 4 * 4;
     REAL *y = new(sizeof(REAL), n, stride, 1), *z = new(sizeof(REAL), rows, stride, 1), *s = new(sizeof(REAL), rows, n, 1);
     if (!y || !z || !s) own->out_of_memory = 1;
     else memset(s, 0, sizeof(REAL) * rows * n);
     for (size_t item = own->first; item < own->last && !own->out_of_memory; item++)
         for (size_t w = 0; w < in->windows; w++) {
             size_t samples, start = NAME(span)(in, w, &samples);
-            const REAL *x = (const REAL *)in->x + item * n * in->times + start;
+            const REAL *x = (const REAL *)in->x + item * in->n * in->times + start;
             const REAL *g = (const REAL *)t->grad + (item * in->windows + w) * n * n;
-            REAL *out = (REAL *)t->out + item * n * in->times + start, factor;
-            const double trace = NAME(window)(x, in->times, n, samples, stride, y, &factor);
+            REAL *out = (REAL *)t->out + item * in->n * in->times + start, factor;
+            const double trace = NAME(window)(in, x, samples, stride, y, &factor);
             for (size_t i = 0; i < n; i++)
                 for (size_t j = 0; j < n; j++)
                     s[(i / 4 * n + j) * 4 + i % 4] = (REAL)t->keep * (g[i * n + j] + g[j * n + i]);
@@ -841,7 +845,7 @@ static void *NAME(covariance_gradients)(void *argument)
             }
             const int constant = trace <= TINY;
             const REAL scale = constant ? 0 : (REAL)(factor / trace), along = constant ? 0 : (REAL)(inner / trace);
-            for (size_t i = 0; i < n; i++)
+            for (size_t i = 0; i < in->n; i++)
                 for (size_t l = 0; l < samples; l++)
                     out[i * in->times + l] = scale * (z[i * stride + l] - along * y[i * stride + l]);
         }

@@ -75,6 +75,7 @@ def covariances(
     windows: int,
     keep: float,
     lift: float,
+    embed_mean: bool,
     itemsize: int,
     threads: int,
     /,
