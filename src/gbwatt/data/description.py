@@ -134,7 +134,7 @@ def describe(trials: Trials) -> Description:
         sfreq=trials.sfreq,
         unit=trials.unit,
         amplitude=_amplitude(trials.X),
-        flat=_flat(trials),
+        flat=_flat_channels(trials),
         condition_median=median,
         condition_largest=largest,
         steps=tuple(step_line(step) for step in trials.steps),
@@ -146,10 +146,12 @@ def describe(trials: Trials) -> Description:
 
 
 def _amplitude(x: Array) -> float | None:
+    """Return the median over channels of the standard deviation."""
     return float(np.median(x.std(axis=(0, 2), dtype=np.float64))) if len(x) else None
 
 
-def _flat(trials: Trials) -> tuple[str, ...]:
+def _flat_channels(trials: Trials) -> tuple[str, ...]:
+    """Return the channels that are constant within every trial."""
     if not len(trials):
         return ()
     constant = (np.ptp(trials.X, axis=2) == 0).all(axis=0)
@@ -165,6 +167,7 @@ def _conditions(x: Array) -> tuple[float | None, float | None]:
 
 
 def _condition(covariance: Array) -> float:
+    """Return the condition number of a covariance; infinite if it is singular to working precision."""
     values = np.linalg.eigvalsh(covariance)  # ascending
     singular = values[0] <= np.finfo(np.float64).eps * len(values) * values[-1]
     return math.inf if singular else float(values[-1] / values[0])
@@ -182,11 +185,13 @@ def step_line(step: Mapping[str, Any]) -> str:
 
 
 def _record_line(step: Mapping[str, Any]) -> str:
+    """Return a preprocessing step as ``name key=value …``."""
     rest = {name: value for name, value in step.items() if name != "step"}
     return " ".join([str(step.get("step", "step")), *(f"{name}={_value(value)}" for name, value in rest.items())])
 
 
 def _value(value: Any) -> str:
+    """Return a setting of a preprocessing step as text."""
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, tuple | list):
@@ -195,6 +200,7 @@ def _value(value: Any) -> str:
 
 
 def _truth_lines(trials: Trials) -> tuple[str, ...]:
+    """Return the planted effects of simulated trials as text, by subject if there are several."""
     if trials.truth is not None:
         return truth_lines(trials.truth)
     return tuple(f"subject {s}: {line}" for s, truth in trials.truths.items() for line in truth_lines(truth))
@@ -207,6 +213,7 @@ def truth_lines(truth: Truth) -> tuple[str, ...]:
 
 
 def _effect(effect: Effect) -> str:
+    """Return a planted effect as text: kind, channels, band and window."""
     band = "" if effect.band is None else f", {effect.band[0]:.3g} to {effect.band[1]:.3g} Hz"
     return f"{effect.kind} at {' '.join(effect.channels)}{band}, {effect.window[0]:.3g} to {effect.window[1]:.3g} s"
 
@@ -228,7 +235,8 @@ def _rows(summary: Description) -> list[tuple[str, str]]:
         ("samples", f"{summary.n_times} at {summary.sfreq:g} Hz, {summary.tmin:g} to {summary.tmax:g} s"),
     ]
     if summary.amplitude is not None:
-        rows += [("amplitude", f"{_three(summary.amplitude)} {summary.unit}"), ("condition", _conditioning(summary))]
+        rows.append(("amplitude", f"{_three_digits(summary.amplitude)} {summary.unit}"))
+        rows.append(("condition", _conditioning(summary)))
     if summary.flat:
         rows.append(("flat", " ".join(summary.flat)))
     return [
@@ -238,19 +246,22 @@ def _rows(summary: Description) -> list[tuple[str, str]]:
     ]
 
 
-def _three(value: float) -> str:
+def _three_digits(value: float) -> str:
+    """Return a number with three significant digits."""
     return f"{value:.3g}"
 
 
 def _conditioning(summary: Description) -> str:
+    """Return the condition numbers of the covariances as text."""
     words = [
-        "singular" if value == math.inf else _three(float(value or 0))
+        "singular" if value == math.inf else _three_digits(float(value or 0))
         for value in (summary.condition_median, summary.condition_largest)
     ]
     return f"{words[0]} (median), {words[1]} (largest) of the covariances"
 
 
 def _lines(name: str, lines: Sequence[str]) -> list[tuple[str, str]]:
+    """Return rows of which only the first has the name."""
     return [("" if number else name, line) for number, line in enumerate(lines)]
 
 

@@ -90,6 +90,7 @@ def expect_volts(file: Path, channels: Sequence[Channel]) -> None:
 
 
 def _remedy(channel: Channel, channels: Sequence[Channel]) -> str:
+    """Return what to do about a damaged channel: copy the file again, or select other channels."""
     others = [other.name for other in channels if other is not channel][:3]
     return f"Copy the file again, or select other channels: channels={[*others]}." if others else "Copy it again."
 
@@ -99,15 +100,15 @@ def check_channels(file: Path, channels: Sequence[Channel], stacklevel: int = 3)
     problems = []
     without = [channel.name for channel in channels if not channel.unit]
     if without:
-        problems.append(f"{_names(without)} without a unit, assumed to be µV")
+        problems.append(f"{_list_names(without)} without a unit, assumed to be µV")
     if inverted := [c.name for c in channels if c.physical is not None and c.physical[0] > c.physical[1]]:
-        problems.append(f"{_names(inverted)} with a physical minimum above the maximum, which inverts the sign")
+        problems.append(f"{_list_names(inverted)} with a physical minimum above the maximum, which inverts the sign")
     usual = Counter(channel.rate for channel in channels).most_common(1)[0][0] if channels else 0.0
     if other := [f"{c.name} ({c.rate:g} Hz)" for c in channels if c.rate != usual]:
-        problems.append(f"{_names(other)} with another sampling rate than {usual:g} Hz, interpolated by MNE")
+        problems.append(f"{_list_names(other)} with another sampling rate than {usual:g} Hz, interpolated by MNE")
     odd = odd_scales({c.name: c.step for c in channels if not _NO_EEG.search(c.name)})
     if odd:
-        listed = _names([f"{name} ({ratio:.3g} times)" for name, ratio in odd.items()])
+        listed = _list_names([f"{name} ({ratio:.3g} times)" for name, ratio in odd.items()])
         problems.append(f"{listed} with another scale than the other channels")
     if problems:
         text = "; ".join(problems)
@@ -141,7 +142,8 @@ def odd_scales(scales: Mapping[str, float]) -> dict[str, float]:
     return {name: float(ratio) for name, ratio, is_odd in zip(scales, ratios, odd, strict=True) if is_odd}
 
 
-def _names(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
+    """Return channel names as text; at most six are listed."""
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     return f"{'channels' if len(names) > 1 else 'channel'} {shown}"
 
@@ -178,12 +180,14 @@ def _may_be_eeg(channel: Channel) -> bool:
 
 
 def _eeg_channels(signals: Any) -> list[str]:
+    """Return the names of the channels that MNE takes for EEG."""
     import mne
 
     return [signals.ch_names[pick] for pick in mne.pick_types(signals.info, eeg=True)]
 
 
 def _scale(info: mne.Info, name: str) -> float:
+    """Return the factor from stored numbers to the unit of a channel."""
     channel = info["chs"][info["ch_names"].index(name)]
     return float(channel["cal"] * channel["range"] * 10.0 ** int(channel["unit_mul"]))
 
@@ -242,6 +246,7 @@ def read_brainvision(file: Path) -> tuple[Channel, ...]:
 
 
 def _brainvision_sections(file: Path) -> tuple[configparser.ConfigParser, str]:
+    """Parse a BrainVision header; return its sections and the free text of its comment."""
     raw = file.read_bytes()
     if not re.match(rb"Brain ?Vision", raw[:40], re.I) and not raw.startswith(b"\xef\xbb\xbfBrain"):
         raise DataError(file, f"{len(raw)} bytes that MNE cannot read", "a BrainVision header", "Copy it again.")
@@ -259,6 +264,7 @@ def _brainvision_sections(file: Path) -> tuple[configparser.ConfigParser, str]:
 def _brainvision_channels(
     file: Path, params: configparser.ConfigParser, n_chans: int, rate: float
 ) -> tuple[Channel, ...]:
+    """Return the channels of a BrainVision header; require a complete list."""
     rows = {key.lower(): value for key, value in params["Channel Infos"].items()}
     keys = [f"ch{number}" for number in range(1, len(rows) + 1)]
     if n_chans != len(rows) or sorted(rows) != sorted(keys):
@@ -360,12 +366,12 @@ def expect_tags(file: Path) -> None:
             if not 0 < kind < _KINDS:
                 raise _damaged(file, f"{end} bytes and a tag at {at} of kind {kind}")
             if kind == _START:
-                opened.append(_block(stream.read(4)))
+                opened.append(_big_endian(stream.read(4)))
                 if opened[-1] >= _KINDS:
                     raise _damaged(file, f"{end} bytes and a block at {at} of kind {opened[-1]}")
             elif opened and opened[-1] in _RAW and size > _SMALL and kind != _SAMPLES:
                 raise _damaged(file, f"{end} bytes and a tag at {at} of kind {kind} among the samples")
-            elif kind == _END and (not opened or opened.pop() != _block(stream.read(4))):
+            elif kind == _END and (not opened or opened.pop() != _big_endian(stream.read(4))):
                 raise _damaged(file, f"{end} bytes, and at {at} the end of a block that did not begin")
             n_tags += 1
             if following == _LAST:
@@ -378,11 +384,13 @@ def expect_tags(file: Path) -> None:
         raise _damaged(file, f"{end} bytes and {problem}")
 
 
-def _block(raw: bytes) -> int:
+def _big_endian(raw: bytes) -> int:
+    """Return a big-endian integer, as FIF files contain it."""
     return int.from_bytes(raw, "big")
 
 
 def _damaged(file: Path, found: str) -> DataError:
+    """Return the error for a damaged FIF file."""
     return DataError(file, found, "a complete FIF file", "It may be truncated. Copy it again.")
 
 
@@ -421,7 +429,7 @@ def read_gdf(file: Path) -> tuple[Channel, ...]:
     n_bytes = file.stat().st_size
     with file.open("rb") as stream:
         fixed = stream.read(FIXED)
-        version = _version(file, fixed, n_bytes)
+        version = _gdf_version(file, fixed, n_bytes)
         n_chans = int(np.frombuffer(fixed, "<u4" if version == 1 else "<u2", 1, 252)[0])
         blocks = "<i8" if version == 1 else "<u2"
         declared = int(np.frombuffer(fixed, blocks, 1, 184)[0]) * (1 if version == 1 else 256)
@@ -439,7 +447,8 @@ def read_gdf(file: Path) -> tuple[Channel, ...]:
     return _gdf_channels(file, version, rest, n_chans, n_records, seconds / parts)
 
 
-def _version(file: Path, fixed: bytes, n_bytes: int) -> int:
+def _gdf_version(file: Path, fixed: bytes, n_bytes: int) -> int:
+    """Return the major version, 1 or 2, of a GDF file from the fixed part of its header."""
     try:
         if len(fixed) < FIXED or not fixed.startswith(b"GDF "):
             raise ValueError
@@ -454,6 +463,7 @@ def _version(file: Path, fixed: bytes, n_bytes: int) -> int:
 
 
 def _gdf_channels(file: Path, version: int, rest: bytes, n: int, n_records: int, seconds: float) -> tuple[Channel, ...]:
+    """Return the channels of a GDF header; require a file of the size that it states."""
     layout = _GDF_LAYOUTS[version]
 
     def column(start: int, dtype: str) -> Array:
@@ -474,7 +484,7 @@ def _gdf_channels(file: Path, version: int, rest: bytes, n: int, n_records: int,
     _check_events(file, version, end, int(counts.max()) * n_records, float(rates.max()))
     bottom, top = (column(layout.physical_min + 8 * k, "<f8") for k in (0, 1))
     low, high = (column(layout.physical_min + 16 + 8 * k, layout.digital).astype(float) for k in (0, 1))
-    units = [_unit(raw) for raw in column(*layout.unit).tolist()]
+    units = [_gdf_unit(raw) for raw in column(*layout.unit).tolist()]
     labels = [raw.decode("latin-1").strip(" \0") for raw in column(0, "S16").tolist()]
     with np.errstate(all="ignore"):
         gains = (top - bottom) / (high - low)
@@ -492,7 +502,8 @@ def _gdf_channels(file: Path, version: int, rest: bytes, n: int, n_records: int,
     )
 
 
-def _unit(raw: bytes | int) -> str:
+def _gdf_unit(raw: bytes | int) -> str:
+    """Return the unit of a GDF channel: text in version 1, a code in version 2."""
     return _GDF_UNITS.get(raw, f"code {raw}") if isinstance(raw, int) else raw.decode("latin-1").strip(" \0")
 
 
@@ -523,6 +534,7 @@ def _check_events(file: Path, version: int, start: int, n_samples: int, rate: fl
 
 
 def _expect_events(file: Path, table: bytes, n_events: int, n_samples: int, sfreq: float, rate: float) -> None:
+    """Require events within the recording, at the sampling rate of its samples."""
     places = np.frombuffer(table, "<u4", n_events, 8)
     outside = places[(places < 1) | (places > n_samples + 1)]
     if outside.size:

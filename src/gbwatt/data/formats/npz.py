@@ -132,6 +132,7 @@ def _expect_sizes(file: Path, stream: BinaryIO) -> None:
 
 
 def _expect_size(file: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Require that shape and dtype of an array agree with its size in the archive."""
     with archive.open(member) as content:
         version = np.lib.format.read_magic(content)
         if version not in _HEADERS:
@@ -150,6 +151,7 @@ def _expect_size(file: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) 
 
 
 def _remedy(error: Exception) -> str:
+    """Return what to do about an error of NumPy."""
     if "pickle" in str(error).lower():
         return "Save arrays of objects as numbers or text: np.array(labels, dtype=str)."
     return "Copy or write it again."
@@ -164,6 +166,7 @@ def _expect_no_misspelling(file: Path, names: list[str]) -> None:
 
 
 def _expect_names(file: Path, names: list[str]) -> None:
+    """Require the arrays without which there are no trials."""
     needed = _ARRAYS if "record" in names else ("X", "y", "sfreq")  # files of write_npz have all
     missing = [name for name in needed if name not in names]
     if missing:
@@ -172,6 +175,7 @@ def _expect_names(file: Path, names: list[str]) -> None:
 
 
 def _ch_names(file: Path, content: Mapping[str, Array]) -> tuple[str, ...]:
+    """Return the channel names of the file; without any, EEG1, EEG2, …."""
     n_chans = content["X"].shape[1]
     if "ch_names" not in content:
         return tuple(f"EEG{number}" for number in range(1, n_chans + 1))
@@ -180,6 +184,7 @@ def _ch_names(file: Path, content: Mapping[str, Array]) -> tuple[str, ...]:
 
 
 def _fields(content: Mapping[str, Array]) -> dict[str, Any]:
+    """Return the other fields of the trials that the file contains."""
     fields: dict[str, Any] = {name: content[name] for name in ("subject", "session", "run", "group") if name in content}
     fields |= {name: content[name].item() for name in ("sfreq", "tmin", "unit") if name in content}
     return {**fields, **(provenance(json.loads(str(content["record"].item()))) if "record" in content else {})}
@@ -199,6 +204,7 @@ def _labels(content: Mapping[str, Array]) -> dict[str, Any]:
 
 
 def _whole(y: Array) -> Array:
+    """Return labels as integers; raise an error for fractions."""
     fractions = y[y != np.round(y)]
     if fractions.size:
         raise MismatchError(f"'y' contains {fractions[0]}; classes are whole numbers or names.")

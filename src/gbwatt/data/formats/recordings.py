@@ -118,11 +118,12 @@ def inspect(file: Path) -> tuple[Channel, ...]:
     if suffix == ".fif" and file.is_file():
         expect_tags(file)
     if suffix == ".gz" and file.is_file():
-        _expect_unpacked(file)
+        _expect_unpacked_size(file)
     return ()
 
 
-def _expect_unpacked(file: Path) -> None:
+def _expect_unpacked_size(file: Path) -> None:
+    """Require a compressed file whose content is not much larger than the file itself."""
     import gzip
 
     unpacked, block = 0, 1 << 20
@@ -193,6 +194,7 @@ def _is_epochs(signals: Any) -> bool:
 
 
 def _expect_channels(file: Path, signals: Any, channels: Sequence[str] | None) -> None:
+    """Require that the requested channels exist."""
     missing = [name for name in channels or () if name not in signals.ch_names]
     if missing:
         raise DataError(file, f"the channels {', '.join(signals.ch_names)}", f"also {', '.join(missing)}")
@@ -217,7 +219,7 @@ def _events_by_class(file: Path, classes: Classes, counts: Mapping[str, int]) ->
     absent = [event for event in requested if not counts.get(event)]
     if absent or not requested:
         expected = f"also {', '.join(absent)}" if absent else "events at which trials begin"
-        raise DataError(file, _event_list(counts), expected, f"Name the events of each class: {_hint(counts)}")
+        raise DataError(file, _event_list(counts), expected, f"Name the events of each class: {_example_call(counts)}")
     return by_class
 
 
@@ -226,8 +228,8 @@ def _is_boundary(name: str) -> bool:
     return name.removeprefix(_COMMENT).strip().upper().startswith(_NO_TRIALS)
 
 
-def _hint(counts: Mapping[str, int], window: bool = False) -> str:
-    """Return code that names the classes, for Python and for the command line."""
+def _example_call(counts: Mapping[str, int], window: bool = False) -> str:
+    """Return an example of a call that selects classes, in Python and on the command line, for error messages."""
     names = [name for name in counts if not _is_boundary(name)][:8] or ["T1", "T2"]
     classes = json.dumps({name: name for name in names}, ensure_ascii=False)
     python = f"{'tmin=0.5, tmax=4.0, ' if window else ''}classes={classes}"
@@ -236,10 +238,12 @@ def _hint(counts: Mapping[str, int], window: bool = False) -> str:
 
 
 def _event_names(events: str | int | Sequence[str | int]) -> tuple[str, ...]:
+    """Return one event or several as a tuple of names."""
     return tuple(replace_unsafe(str(event)) for event in ([events] if isinstance(events, str | int) else events))
 
 
 def _event_list(counts: Mapping[str, int]) -> str:
+    """Return the events and their numbers as text for an error message; at most 40 are named."""
     events = [f"{name} ({n})" for name, n in counts.items()]
     shown = [*events[:40], f"and {len(events) - 40} more"] if len(events) > 40 else events
     return printable("the events " + (", ".join(shown) or "none"))
@@ -273,11 +277,12 @@ def _mark_bad_comments(raw: mne.io.BaseRaw) -> None:
 def _cut_recording(
     file: Path, raw: mne.io.BaseRaw, classes: Classes, tmin: float | None, tmax: float | None
 ) -> mne.Epochs:
+    """Cut a continuous recording at the events of the classes."""
     _mark_bad_comments(raw)
     samples, names = _events(raw)
     counts = dict(sorted(Counter(names).items()))
     if tmin is None or tmax is None:
-        found, remedy = f"a recording with {_event_list(counts)}", f"For example: {_hint(counts, window=True)}"
+        found, remedy = f"a recording with {_event_list(counts)}", f"For example: {_example_call(counts, window=True)}"
         raise DataError(file, found, "tmin and tmax, in seconds after the events", remedy)
     events = [event for events in _events_by_class(file, classes, counts).values() for event in events]
     rows = [row for row, name in enumerate(names) if name in events]
@@ -324,6 +329,7 @@ def _n_times(tmin: float, tmax: float, sfreq: float) -> int:
 def _epochs(
     file: Path, raw: mne.io.BaseRaw, events: Array, names: Sequence[str], tmin: float, tmax: float
 ) -> mne.Epochs:
+    """Cut windows at the given events (n, 3), which are in the format of MNE."""
     import mne
 
     sfreq = raw.info["sfreq"]
@@ -344,6 +350,7 @@ def _epochs(
 
 
 def _report_dropped(file: Path, epochs: mne.Epochs, n: int) -> None:
+    """Warn about trials that MNE dropped; raise an error if none is left."""
     reasons = [log for log in epochs.drop_log if log and log != ("IGNORED",)]
     bad = sum(any(reason.upper().startswith("BAD") for reason in log) for log in reasons)
     which = f"{len(reasons)} of {n} trials ({len(reasons) - bad} leave the recording, {bad} overlap a BAD annotation)"
@@ -356,6 +363,7 @@ def _report_dropped(file: Path, epochs: mne.Epochs, n: int) -> None:
 def _cut_epochs(
     file: Path, epochs: mne.BaseEpochs, classes: Classes, tmin: float | None, tmax: float | None
 ) -> mne.BaseEpochs:
+    """Crop epochs to the window, which they must contain."""
     epochs.event_id = {replace_unsafe(name): code for name, code in epochs.event_id.items()}
     counts = {name: int(np.sum(epochs.events[:, 2] == code)) for name, code in epochs.event_id.items()}
     _events_by_class(file, classes, counts)
@@ -378,6 +386,7 @@ def _cut_epochs(
 
 
 def _trials(file: Path, epochs: mne.BaseEpochs, channels: Sequence[str] | None, **origin: Any) -> Trials:
+    """Convert epochs of MNE to trials; ``origin`` is subject, session and run."""
     try:
         return from_mne(epochs, channels=channels, **origin)
     except Exception as error:  # any kind is possible if the file is damaged

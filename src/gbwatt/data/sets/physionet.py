@@ -69,6 +69,7 @@ def read_edf(files: Sequence[Path], subject: int) -> Trials:
 
 
 def _edf_run(file: Path, subject: int, run: int) -> Trials:
+    """Read the trials of a run from an EDF file, whose annotations mark the classes."""
     import mne
 
     header = inspect(file)
@@ -116,6 +117,7 @@ MOABB_REST, MOABB_CODES = 1, (2, 3, 4, 5)
 
 
 def _moabb_run(place: Path, raw: Any, subject: int, run: int) -> Trials:
+    """Return the trials of a run that MOABB has read, whose event codes mark the classes."""
     codes, places = stimuli(raw)
     own = [MOABB_CODES[c] for c in RUNS[run]]
     unknown = codes[~np.isin(codes, (MOABB_REST, *own))]
@@ -130,7 +132,7 @@ def _moabb_run(place: Path, raw: Any, subject: int, run: int) -> Trials:
 
 
 def _run(file: Path, raw: Any, onsets: Array, durations: Array, second: Array, subject: int, run: int) -> Trials:
-    """Return the trials of a run; ``second`` marks those of the second of its two classes."""
+    """Cut the trials of a run; ``second`` (n,) is true for trials of the second of the two classes of the run."""
     sfreq = float(raw.info["sfreq"])
     whole = _whole(file, durations, onsets / sfreq, raw.n_times / sfreq)
     data = _channels(file, raw)
