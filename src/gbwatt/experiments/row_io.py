@@ -86,21 +86,23 @@ def flatten(row: Row) -> PlainRow:
     check_one_of("status", row.status, _STATUSES)
     if not isinstance(row.run, dict):
         raise StoreError(f"row {row.key}: run={row.run!r} must be the result of Run.to_dict().")
-    return tuple(_flat(row.key, name, value) for name, value in row._asdict().items())
+    return tuple(_stored_value(row.key, name, value) for name, value in row._asdict().items())
 
 
-def _flat(key: str, name: str, value: Any) -> str | int | float | None:
+def _stored_value(key: str, name: str, value: Any) -> str | int | float | None:
+    """Return a value as it is stored; errors name the row and the column."""
     if value is None:
         return None
     try:
-        return _plain(KINDS[name], value)
+        return _plain_value(KINDS[name], value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise StoreError(
             f"row {key}: {name}={value!r:.80} cannot be stored ({error}); it must be a {KINDS[name].__name__}."
         ) from error
 
 
-def _plain(kind: type, value: Any) -> str | int | float:
+def _plain_value(kind: type, value: Any) -> str | int | float:
+    """Convert a value to text or a number, as SQLite and CSV store it."""
     if kind in (dict, list):
         return _encodable(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_numpy_to_json))
     if kind is int:
@@ -115,6 +117,7 @@ def _plain(kind: type, value: Any) -> str | int | float:
 
 
 def _numpy_to_json(value: Any) -> Any:
+    """Convert NumPy values, which ``json`` does not know."""
     if not hasattr(value, "tolist"):
         raise TypeError(f"{type(value).__name__} is not a JSON type")
     return value.tolist()
@@ -143,13 +146,14 @@ def restore(values: Sequence[str | int | float | None], columns: Sequence[str] =
     missing = [name for name in REQUIRED if not by_name.get(name)]
     if missing:
         raise StoreError(f"{missing[0]} is empty")
-    row = Row(**{name: _restored(name, value) for name, value in by_name.items() if value is not None})
+    row = Row(**{name: _parse_value(name, value) for name, value in by_name.items() if value is not None})
     if row.status not in _STATUSES:
         raise StoreError(f"status is {row.status!r}, but must be one of {_STATUSES}")
     return row
 
 
-def _restored(name: str, value: str | int | float) -> Any:
+def _parse_value(name: str, value: str | int | float) -> Any:
+    """Convert a stored value back to the type of its column."""
     kind = KINDS[name]
     try:
         if kind not in (dict, list):
@@ -203,6 +207,7 @@ class _DamagedError(StoreError):
 
 
 def _describe_errors(path: Path, errors: list[tuple[int, str]]) -> str:
+    """Return the errors of a file as text, the first of them with line numbers."""
     remedy = "If the file is damaged or incomplete, get it from its source again, or export the rows again."
     if len(errors) == 1:
         return f"{path}, line {errors[0][0]}: {errors[0][1]}. {remedy}"
@@ -236,6 +241,7 @@ def _valid_rows(file: Iterable[bytes], errors: list[tuple[int, str]]) -> Iterato
 
 
 def _check_header(names: list[str]) -> None:
+    """Require the columns of result rows, each once, and no unknown ones."""
     missing = [name for name in REQUIRED if name not in names]
     if missing:
         raise _DamagedError(1, f"no column {missing[0]!r}; the file does not contain result rows")
@@ -261,6 +267,7 @@ def _records(file: Iterable[bytes]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _decoded(file: Iterable[bytes]) -> Iterator[str]:
+    """Yield the lines of a file as text; raise an error for bytes that are not UTF-8 or an incomplete line."""
     for number, line in enumerate(file, 1):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")  # spreadsheets may write a byte order mark
@@ -282,10 +289,12 @@ def write_csv(path: str | Path, rows: Iterable[PlainRow]) -> None:
 
 
 def _guarded_value(name: str, value: str | int | float | None) -> str | int | float | None:
+    """Return a value such that spreadsheets do not take text for a formula."""
     return guarded(value) if KINDS[name] is str and isinstance(value, str) else value
 
 
 def _line(values: Iterable[str | int | float | None]) -> str:
+    """Return one line of a CSV file."""
     line = io.StringIO()
     csv.writer(line).writerow(values)  # ends with \r\n, so that both characters are quoted in fields
     return line.getvalue().removesuffix("\r\n") + "\n"
@@ -425,6 +434,7 @@ def find_problems(row: Row) -> list[str]:
 
 
 def _describe(loc: tuple[int | str, ...], type: str, msg: str, input: Any, **_: Any) -> str:
+    """Return a validation error of pydantic as text."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc).removeprefix(".")
     if type in ("missing", "extra_forbidden"):
         return f"{path:.120} is {'missing' if type == 'missing' else 'not a known key'}"
@@ -434,6 +444,7 @@ def _describe(loc: tuple[int | str, ...], type: str, msg: str, input: Any, **_: 
 
 
 def _contradictions(row: Row) -> Iterator[str]:
+    """Yield contradictions between columns of a row."""
     if row.best_epoch is not None and row.epochs is not None and row.best_epoch > row.epochs:
         yield f"best_epoch is {row.best_epoch}, but epochs is {row.epochs}"
     for name, values in (row.history or {}).items():
@@ -444,6 +455,7 @@ def _contradictions(row: Row) -> Iterator[str]:
 
 
 def _contradictions_of_confusion(row: Row, confusion: list[list[int]]) -> Iterator[str]:
+    """Yield contradictions between the confusion matrix and other columns."""
     sizes = [sum(line) for line in confusion]
     total, hits = sum(sizes), sum(line[place] for place, line in enumerate(confusion))
     tested = (row.trials or {}).get("test", total)
@@ -460,6 +472,7 @@ def _contradictions_of_confusion(row: Row, confusion: list[list[int]]) -> Iterat
 
 
 def _wrong_key(row: Row) -> Iterator[str]:
+    """Yield an error if the key of a row is not the hash of its run."""
     key = Run.from_dict(row.run).key
     if key != row.key:
         yield f"key {row.key:.60} is not that of its run, {key}: the key or the run was changed"

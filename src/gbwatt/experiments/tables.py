@@ -138,6 +138,8 @@ def share_of(stage: str) -> Callable[[Row], float | None]:
 
 
 def _percent_of(name: str) -> Callable[[Row], float | None]:
+    """Return a function that picks a score of a row, in percent."""
+
     def pick(row: Row) -> float | None:
         value: float | None = getattr(row, name)
         return None if value is None else 100 * value
@@ -237,6 +239,7 @@ def comparison_table(title: str, results: Results, reference: str) -> Table:
 
 
 def _compare_all(results: Results, reference: str) -> dict[Cell, Comparison]:
+    """Compare every line with that of the reference model in the same setting and data set."""
     pairs = {}
     for cell, group in results.items():
         other = results.get(cell._replace(label=reference))
@@ -288,6 +291,8 @@ def time_table(title: str, results: Results) -> Table:
 
 
 def _score_table(title: str, results: Results, paper_table: str | None, validation: bool) -> Table:
+    """Table of scores with standard deviations, next to those of the paper."""
+
     def values(cell: Cell) -> list[Value]:
         scores = results[cell].scores(score_of(cell.dataset))
         ours, theirs = summarize(scores), _paper(paper_table, cell)
@@ -360,6 +365,7 @@ def _counts(group: CellResults, scores: Scores) -> list[Value]:
 
 
 def _mean(scores: Scores) -> float | None:
+    """Mean over seeds, then over subjects; None without scores."""
     summary = summarize(scores)
     return summary and summary.mean
 
@@ -372,6 +378,7 @@ def _paper(table: str | None, cell: Cell) -> paper.Number | None:
 
 
 def _paper_mean(table: str, cell: Cell) -> float | None:
+    """The mean that the paper gives for a cell, or None."""
     number = _paper(table, cell)
     return number and number.mean
 
@@ -380,6 +387,7 @@ def _paper_mean(table: str, cell: Cell) -> float | None:
 
 
 def _score_notes(results: Results, paper_table: str | None) -> list[str]:
+    """Notes that explain the columns of a table of scores."""
     by_score: dict[str, list[str]] = defaultdict(list)
     for dataset in results.datasets:
         by_score[SCORE_NAMES[measure(dataset)]].append(dataset)
@@ -394,6 +402,7 @@ def _score_notes(results: Results, paper_table: str | None) -> list[str]:
 
 
 def _paper_notes(paper_table: str | None) -> list[str]:
+    """Notes on the source of the numbers of the paper, and remarks on them."""
     if paper_table is None:
         return []
     theirs = paper.find_table(paper_table)
@@ -442,7 +451,7 @@ def _weight_notes(results: Results) -> list[str]:
 
 
 def _validation_notes(results: Results) -> list[str]:
-    """The lines with the highest validation accuracy, of all and of each model."""
+    """Notes on the lines of the table with the highest validation accuracy: overall, and for each model."""
     notes = ["validation: accuracy on the validation trials at the selected epoch."]
     for dataset in results.datasets:
         seeds, means = _mean_validation({cell: group for cell, group in results.items() if cell.dataset == dataset})

@@ -58,6 +58,7 @@ def _nearest(path: KeyPath, origins: Mapping[KeyPath, str]) -> KeyPath:
 
 
 def _describe(problem: Problem, origins: Mapping[KeyPath, str]) -> str:
+    """Return a problem as text, with its key and the file, line or option that the value is from."""
     path, origin = show(problem.path), origins.get(_nearest(problem.path, origins))
     where = f"{path} ({origin})" if origin else path
     text = problem.text if len(problem.text) <= _LONG else f"{problem.text[:_LONG]}…"
@@ -112,7 +113,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
 def read_document(file: Path) -> tuple[dict[str, Any], Origins]:
     """Read the mapping in a file, and the line of every value in it."""
     try:
-        content, origins = _parse(_text(file))
+        content, origins = _parse(_read_text(file))
     except FileNotFoundError:
         raise ConfigurationError(str(file), [Problem((), f"the file does not exist.{_suggestion(file)}")]) from None
     except OSError as error:
@@ -121,7 +122,7 @@ def read_document(file: Path) -> tuple[dict[str, Any], Origins]:
     except UnicodeDecodeError:
         raise ConfigurationError(str(file), [Problem((), "the file is not UTF-8 text; save it as UTF-8.")]) from None
     except yaml.YAMLError as error:
-        raise ConfigurationError(str(file), [Problem((), _syntax(error))]) from None
+        raise ConfigurationError(str(file), [Problem((), _syntax_error_text(error))]) from None
     if not isinstance(content, dict):
         what = "empty" if content is None else f"a {type(content).__name__}"
         raise ConfigurationError(
@@ -131,12 +132,14 @@ def read_document(file: Path) -> tuple[dict[str, Any], Origins]:
 
 
 def _suggestion(file: Path) -> str:
+    """Suggest the YAML file with the most similar name in the same folder, if any."""
     others = [str(other) for other in sorted(file.parent.glob("*.y*ml"))]
     close = difflib.get_close_matches(str(file), others, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
+    """Read a file as text; raise an error if it is too large."""
     with file.open("rb") as content:
         read = content.read(MOST_BYTES + 1)
     if len(read) > MOST_BYTES:
@@ -148,7 +151,7 @@ def _parse(text: str) -> tuple[Any, Origins]:
     """Return the content of a document and the lines of its values; any error is a YAMLError."""
     try:
         _require_small(text)
-        return _constructed(text)
+        return _construct(text)
     except yaml.YAMLError:
         raise
     except (ValueError, OverflowError, LookupError) as error:  # \U00110000, for instance
@@ -161,16 +164,16 @@ def _require_small(text: str) -> None:
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
             if any(one.anchor == event.anchor for one in open_):
-                raise _refused(event, f"the value of the anchor &{event.anchor} must not contain itself")
+                raise _error_at(event, f"the value of the anchor &{event.anchor} must not contain itself")
             open_[-1].size += sizes.get(event.anchor, 1)  # an unknown one is an error later
         elif isinstance(event, yaml.NodeEvent):
             if event.tag is not None:
-                raise _refused(event, f"the tag {event.tag!r} is not supported; remove it")
+                raise _error_at(event, f"the tag {event.tag!r} is not supported; remove it")
             open_.append(_OpenNode(event.anchor, 1))
             if len(open_) > MOST_LEVELS:
-                raise _refused(event, f"values are nested more than {MOST_LEVELS - 1} levels deep; use fewer levels")
+                raise _error_at(event, f"values are nested more than {MOST_LEVELS - 1} levels deep; use fewer levels")
         if isinstance(event, yaml.ScalarEvent):
-            _require_usual(event)
+            _require_usable_scalar(event)
         if isinstance(event, yaml.ScalarEvent | yaml.CollectionEndEvent):
             done = open_.pop()
             open_[-1].size += done.size
@@ -178,7 +181,7 @@ def _require_small(text: str) -> None:
                 sizes[done.anchor] = done.size
         if open_[-1].size > MOST_VALUES:
             text = f"the file has more than {MOST_VALUES} values, including those of aliases (*); use fewer"
-            raise _refused(event, text)
+            raise _error_at(event, text)
 
 
 @dataclass
@@ -189,18 +192,21 @@ class _OpenNode:
     size: int
 
 
-def _require_usual(event: Any) -> None:
+def _require_usable_scalar(event: Any) -> None:
+    """Reject scalars that YAML accepts but that break later steps: huge integers and lone surrogates."""
     if event.implicit[0] and len(event.value) > MOST_DIGITS and _WHOLE.match(event.value):
-        raise _refused(event, f"the number {event.value[:20]}… has more than {MOST_DIGITS} digits")
+        raise _error_at(event, f"the number {event.value[:20]}… has more than {MOST_DIGITS} digits")
     if not event.value.isprintable() and any("\ud800" <= sign <= "\udfff" for sign in event.value):
-        raise _refused(event, "the text has half of a surrogate pair, which is not a character")
+        raise _error_at(event, "the text has half of a surrogate pair, which is not a character")
 
 
-def _refused(event: Any, text: str) -> yaml.YAMLError:
+def _error_at(event: Any, text: str) -> yaml.YAMLError:
+    """Return an error that points at the position of a YAML event."""
     return yaml.MarkedYAMLError(problem=text, problem_mark=event.start_mark)
 
 
-def _constructed(text: str) -> tuple[Any, Origins]:
+def _construct(text: str) -> tuple[Any, Origins]:
+    """Build the content of a document and the line of each of its values."""
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
@@ -219,12 +225,13 @@ def _lines(node: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, int]]:
             yield (*path, number), item.start_mark.line + 1
             yield from _lines(item, (*path, number))
     if isinstance(node, yaml.MappingNode):
-        for key, value in _distinct(node):
+        for key, value in _unique_items(node):
             yield (*path, key.value), key.start_mark.line + 1
             yield from _lines(value, (*path, key.value))
 
 
-def _distinct(node: Any) -> Iterator[tuple[Any, Any]]:
+def _unique_items(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield keys and values of a mapping; raise an error for a repeated key or one that is not text."""
     seen: dict[str, int] = {}
     for key, value in node.value:
         if key.tag not in (_TAG + "str", _TAG + "merge"):
@@ -236,7 +243,8 @@ def _distinct(node: Any) -> Iterator[tuple[Any, Any]]:
         yield key, value
 
 
-def _syntax(error: Exception) -> str:
+def _syntax_error_text(error: Exception) -> str:
+    """Return an error of the YAML parser as text, with line and column if they are known."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return f"the file is not valid YAML: {error}."
@@ -259,12 +267,13 @@ def assign(
         try:
             origins.update(dict.fromkeys(_assign(changed, text, allowed_keys), f"--set {text}"))
         except (ParameterError, yaml.YAMLError) as error:
-            message = _syntax(error) if isinstance(error, yaml.YAMLError) else str(error)
+            message = _syntax_error_text(error) if isinstance(error, yaml.YAMLError) else str(error)
             problems.append(Problem((f"--set {text[:200]}",), message))
     return changed, origins, problems
 
 
 def _assign(mapping: dict[str, Any], text: str, allowed_keys: AllowedKeys) -> list[KeyPath]:
+    """Apply one assignment ``key=value`` to a mapping; return the paths that were assigned."""
     name, equals, value = text.partition("=")
     steps = re.sub(r"\[(\d+)\]", r".\1", name.strip()).split(".")
     if not equals or not all(steps):

@@ -69,7 +69,10 @@ class ExperimentResults:
 
     @property
     def reference(self) -> str | None:
-        """The label to compare others with: that of the experiment, else the first; None if there are no others."""
+        """Label of the model that others are compared with; None if there is only one.
+
+        It is the reference of the experiment if that has results, else the first label.
+        """
         labels = list(dict.fromkeys(cell.label for cell, results in self.grid.items() if results.done))
         if len(labels) < 2:
             return None
@@ -98,6 +101,7 @@ class ExperimentResults:
         return replace(first, more=tuple(more))
 
     def _table(self, cells: Sequence[LabelledRun]) -> Table:
+        """Table of the given runs, with the settings of the experiment."""
         return make_table(
             _CAPTIONS[self.quantity],
             cells,
@@ -116,6 +120,7 @@ def results_by_experiment(rows: Sequence[Row], experiments: Iterable[Experiment]
 
 
 def _experiment_results(experiment: Experiment, rows: Sequence[Row], by_key: Mapping[str, Row]) -> ExperimentResults:
+    """Sort rows into the lines of an experiment; lines without results are left out and named."""
     cells = match_runs(experiment, rows)
     every = collect_results(cells, by_key)
     grid = Results({cell: results for cell, results in every.items() if results.done or results.failed})
@@ -125,6 +130,7 @@ def _experiment_results(experiment: Experiment, rows: Sequence[Row], by_key: Map
 
 
 def _cell_of(labelled: LabelledRun) -> Cell:
+    """The cell of the table to which a run belongs."""
     return Cell(labelled.label, labelled.setting, labelled.run.dataset)
 
 
@@ -225,6 +231,7 @@ def all_runs(rows: Sequence[Row]) -> Section:
 
 
 def _line(row: Row) -> Iterator[Value]:
+    """Yield the values of a row in the table of single runs."""
     run = Run.from_dict(row.run)
     yield from (run.model, run.dataset, run.subject, run.seed, changed_options(run), row.status)
     yield from map(_percent, (row.accuracy, row.balanced_accuracy, row.auc))
@@ -236,6 +243,7 @@ def _line(row: Row) -> Iterator[Value]:
 
 
 def _percent(share: float | None) -> float | None:
+    """A share in percent; None if it is missing or NaN."""
     return None if share is None or math.isnan(share) else 100 * share
 
 
@@ -264,6 +272,7 @@ def failures(rows: Sequence[Row]) -> list[Section]:
 
 
 def _failure(traceback: str, runs: Sequence[Run]) -> Fold:
+    """A fold with the traceback and the runs that failed with it."""
     last = (traceback.strip().splitlines() or [""])[-1][:200]
     named = "\n".join(map(str, runs[:_MAX_NAMED]))
     more = f"\nand {len(runs) - _MAX_NAMED} more" if len(runs) > _MAX_NAMED else ""
