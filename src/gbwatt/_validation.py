@@ -157,7 +157,7 @@ def check_in_range(what: str, *results: Tensor) -> None:
 
 
 def above_zero(what: str, x: Tensor) -> None:
-    """Require results (..., k, k) that are positive definite by nature to have a diagonal that did not underflow."""
+    """Raise an error if a diagonal of results (..., k, k), positive definite in exact arithmetic, has underflowed."""
     import torch
 
     tiny = torch.finfo(x.dtype).tiny

@@ -70,14 +70,15 @@ def svd(f: Tensor) -> SVD:
         ``u`` (..., k, k), ``s`` (..., k), ``v`` (..., k, k).
     """
     if not _native.supports(f):
-        return _lapack(f)
+        return _lapack_svd(f)
     u, s, v, failed = _native.svd(f)
     if failed is not None:
-        u[failed], s[failed], v[failed] = _lapack(f[failed])
+        u[failed], s[failed], v[failed] = _lapack_svd(f[failed])
     return SVD(u, s, v)
 
 
-def _lapack(f: Tensor) -> SVD:
+def _lapack_svd(f: Tensor) -> SVD:
+    """Singular value decomposition by torch, where the compiled kernel is unavailable or has failed."""
     with single_threaded(f), converging(f):
         u, s, vh = torch.linalg.svd(f)
     return SVD(u, s, vh.mT)
@@ -104,6 +105,7 @@ def converging(x: Tensor) -> Iterator[None]:
 
 
 def _lapack_eigh(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigendecomposition by torch, where the compiled kernel is unavailable or has failed."""
     with single_threaded(x), converging(x):
         values, vectors = torch.linalg.eigh(x)
     return values, vectors
@@ -243,16 +245,19 @@ def _log_ratio(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _log_quotient(a: Tensor, b: Tensor, _p: Tensor) -> Tensor:
+    """Difference quotient ``(log a - log b) / (a - b)`` without cancellation; the derivative if a = b."""
     return torch.where(a == b, 1 / a, _log_ratio(a, b) / torch.where(a == b, 1, a - b))
 
 
 def _exp_quotient(a: Tensor, b: Tensor, _p: Tensor) -> Tensor:
+    """Difference quotient ``(e^a - e^b) / (a - b)`` without cancellation; the derivative if a = b."""
     gap = (a - b).abs()
     mean_of_decay = torch.where(gap == 0, 1, -torch.expm1(-gap) / torch.where(gap == 0, 1, gap))
     return torch.maximum(a, b).exp() * mean_of_decay
 
 
 def _power_quotient(a: Tensor, b: Tensor, p: Tensor) -> Tensor:
+    """Difference quotient ``(a^p - b^p) / (a - b)`` without cancellation; the derivative if a = b."""
     half = _log_ratio(a, b) / 2  # a^p - b^p = 2 (ab)^(p/2) sinh(p half)
     ratio = torch.where(half == 0, p, torch.sinh(p * half) / torch.where(half == 0, 1, torch.sinh(half)))
     close = (a.log() + b.log()).mul((p - 1) / 2).exp() * ratio
@@ -260,12 +265,14 @@ def _power_quotient(a: Tensor, b: Tensor, p: Tensor) -> Tensor:
 
 
 def _reeig_quotient(a: Tensor, b: Tensor, p: Tensor) -> Tensor:
+    """Difference quotient of ``max(x, p)`` at a and b; the derivative if a = b."""
     rise = torch.maximum(a, p) - torch.maximum(b, p)
     mixed = (a > p) != (b > p)
     return torch.where(mixed, rise / torch.where(a == b, 1, a - b), ((a > p) & (b > p)).to(a.dtype))
 
 
 def _log_reeig_quotient(a: Tensor, b: Tensor, p: Tensor) -> Tensor:
+    """Difference quotient of ``log max(x, p)`` at a and b; the derivative if a = b."""
     return _log_quotient(torch.maximum(a, p), torch.maximum(b, p), p) * _reeig_quotient(a, b, p)
 
 
@@ -676,6 +683,7 @@ def lyapunov(x: Tensor, s: Tensor) -> Tensor:
 
 
 def _lyapunov(x: Tensor, s: Tensor) -> Tensor:
+    """Solve ``X L + L X = S`` for matrices that have been checked."""
     x, s = torch.broadcast_tensors(x, s)
     return apply(_Lyapunov, sym(x), sym(s))
 

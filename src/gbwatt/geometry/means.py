@@ -139,7 +139,7 @@ def barycenter(
     solver = Solver(default_tolerance(points.dtype) if tol is None else tol, max_steps, differentiate)
     mean = _solve(metric.space.mean_equation, metric.chart(points, "points"), rows, solver)
     if not torch.compiler.is_compiling() and not bool(mean.converged.all()):
-        _warn(metric, points, mean, solver)
+        _warn_not_converged(metric, points, mean, solver)
     with single_threaded(points, few=math.prod(mean.value.shape[:-2])):
         value = in_range("the mean", metric.chart.inverse(mean.value))
     if rows is weights:
@@ -161,7 +161,8 @@ def _arguments(points: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     return points, weights if weights.ndim > 1 else weights[None]
 
 
-def _warn(metric: Metric, points: Tensor, mean: Barycenter, solver: Solver) -> None:
+def _warn_not_converged(metric: Metric, points: Tensor, mean: Barycenter, solver: Solver) -> None:
+    """Warn that the iteration did not converge, with the residual and the conditioning of the points."""
     spectrum = torch.linalg.eigvalsh(points.detach())
     relative = float((spectrum[..., 0] / spectrum[..., -1]).min())
     bad = ~mean.converged
@@ -214,6 +215,7 @@ def _(b: Tensor, w: Tensor, flow: str, tol: float, max_steps: int) -> Tensor:  #
 
 
 def _solve_unrolled(equation: MeanEquation, b: Tensor, w: Tensor, solver: Solver) -> Barycenter:
+    """Iterate with plain steps, through which autograd differentiates."""
     n, _ = equation.start(b, w)
     b = b[..., None, :, :, :].expand(*w.shape, *b.shape[-2:])
     for taken in range(solver.max_steps + 1):
@@ -318,6 +320,7 @@ class _Anderson:
         self.stalled = torch.zeros_like(self.best)
 
     def keep(self, mask: Tensor) -> None:
+        """Keep only the problems in ``mask``."""
         self.steps = [(old[mask], new[mask]) for old, new in self.steps]
         self.best, self.stalled = self.best[mask], self.stalled[mask]
 
@@ -335,6 +338,7 @@ class _Anderson:
         return torch.where(plain[:, None, None], new, self._mixed().reshape(new.shape))
 
     def _mixed(self) -> Tensor:
+        """Combine the last steps with the weights that make their combined move smallest."""
         moves = torch.stack([(new - old).flatten(1) for old, new in self.steps], 1)  # (r, history, k k)
         mixed = torch.zeros_like(self.best)[:, None]
         for (_, new), weight in zip(self.steps, _smallest(moves).split(1, dim=1), strict=True):

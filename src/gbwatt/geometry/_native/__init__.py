@@ -131,6 +131,7 @@ def dense(name: str, x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> T
 
 
 def _contiguous(name: str, x: Tensor) -> Tensor:
+    """Return ``x`` as a contiguous dense tensor, in which negations are carried out."""
     try:
         return x.resolve_neg().contiguous()
     except RuntimeError as error:
@@ -158,8 +159,8 @@ def _points(name: str, x: Tensor) -> Tensor:
     return x
 
 
-def _groups(name: str, x: Tensor) -> Tensor:
-    """Return ``x`` (r, m, k, k), contiguous; raise an error if m is 0."""
+def _grouped_points(name: str, x: Tensor) -> Tensor:
+    """Return points (r, m, k, k) of r problems, contiguous; raise an error for other shapes or m = 0."""
     if x.ndim != 4:
         raise ShapeError(f"'{name}' has shape {tuple(x.shape)}, but (r, m, k, k) is required.")
     return _points(name, x)
@@ -221,7 +222,7 @@ def symmetric(x: Tensor) -> bool:
 
 def bimap(x: Tensor, w: Tensor) -> Tensor:
     """``wᵀ x w`` for symmetric x (..., n, n) and w (n, k)."""
-    x, w = _map(x, w)
+    x, w = _map_arguments(x, w)
     n, k = w.shape
     out = x.new_empty(*x.shape[:-2], k, k)
     _jacobi.map(*arrays(x, w, out), n, _count(x), k, x.element_size(), torch.get_num_threads())
@@ -230,7 +231,7 @@ def bimap(x: Tensor, w: Tensor) -> Tensor:
 
 def bimap_adjoint(x: Tensor, w: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Derivatives of :func:`bimap` in ``x`` and ``w``."""
-    x, w = _map(x, w)
+    x, w = _map_arguments(x, w)
     n, k = w.shape
     grad = dense("grad", grad, (*x.shape[:-2], k, k), x.dtype)
     out, sums = torch.empty_like(x), x.new_empty(-(-_count(x) // BLOCK), n, k)
@@ -239,7 +240,8 @@ def bimap_adjoint(x: Tensor, w: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     return out, sums.sum(0)
 
 
-def _map(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+def _map_arguments(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """Return matrices (..., n, n) and the map (n, k) that is applied to them, as the kernel needs them."""
     x = _matrices("x", x)
     if w.ndim != 2 or not 0 < w.shape[1] <= MAX_SIZE:
         raise ShapeError(f"'w' has shape {tuple(w.shape)}, but (n, k) with k from 1 to {MAX_SIZE} is required.")
@@ -277,9 +279,10 @@ class Deformed(NamedTuple):
 
 
 def chart(x: Tensor, c: Tensor, power: float, definite: bool) -> Deformed | None:
-    """``c⁻¹ u diag(λ^power)`` for symmetric ``x = u diag(λ) uᵀ`` (..., k, k) and lower triangular ``c`` (k, k).
+    """Factors ``a`` of ``a aᵀ = c⁻¹ x^(2 power) c⁻ᵀ``, the chart of the generalised Bures-Wasserstein metric.
 
-    None if a matrix is not positive definite or, if ``definite``, singular to working precision.
+    They are ``c⁻¹ u diag(λ^power)`` for symmetric ``x = u diag(λ) uᵀ`` (..., k, k) and lower triangular ``c``
+    (k, k).  None if a matrix is not positive definite or, if ``definite``, singular to working precision.
     """
     return _deform(_jacobi.chart, x, c, power, definite)
 
@@ -290,6 +293,7 @@ def unchart(a: Tensor, c: Tensor, power: float, definite: bool) -> Deformed | No
 
 
 def _deform(job: Any, x: Tensor, c: Tensor, power: float, definite: bool) -> Deformed | None:
+    """Call the kernel of :func:`chart` or :func:`unchart`; None if it rejects a matrix."""
     x = _matrices("x", x)
     c = dense("c", c, x.shape[-2:], x.dtype)
     value, u, eigenvalues = torch.empty_like(x), torch.empty_like(x), x.new_empty(x.shape[:-1])
@@ -317,6 +321,7 @@ def unchart_adjoint(
 def _deform_adjoint(
     job: Any, a: Tensor, deformed: Deformed, c: Tensor, power: float, grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Call the kernel of :func:`chart_adjoint` or :func:`unchart_adjoint`."""
     a = _matrices("a", a)
     shape, dtype = a.shape, a.dtype
     c, grad = dense("c", c, shape[-2:], dtype), dense("grad", grad, shape, dtype)
@@ -397,7 +402,7 @@ def bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tenso
         is None if no problem failed.
     """
     n, b, w = _problems(n, b, w)
-    new, residual, failed = _results(n)
+    new, residual, failed = _empty_results(n)
     rotated = torch.empty_like(b)
     memory = arrays(n, b, w, new, residual, rotated, failed)
     return new, residual, rotated, failed if _jacobi.bures_step(*memory, tolerance, b.shape[1], *_sizes(n)) else None
@@ -433,7 +438,7 @@ def bures_iterate_in_frames(
     n, b, w, q = _shared_problems(n, b, w)
     u = dense("u", u, b.shape, b.dtype)
     base = None if base is None else dense("base", base, (len(b), *n.shape[1:]), b.dtype)
-    mean, residual, failed = _results(n)
+    mean, residual, failed = _empty_results(n)
     steps = torch.zeros(len(n), dtype=torch.long)
     memory = arrays(n, b, w, u, base, mean, residual, steps, failed)
     _jacobi.bures_iterate_in_frames(*memory, tolerance, max_steps, q, b.shape[1], *_sizes(n))
@@ -453,7 +458,7 @@ def affine_slope(p: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tenso
         ``tau`` is the size of the step along the slope.  ``failed`` is None if no problem failed.
     """
     p, b, w = _problems(p, b, w)
-    slope, tau, failed = _results(p)
+    slope, tau, failed = _empty_results(p)
     memory = arrays(p, b, w, slope, tau, failed)
     return slope, tau, failed if _jacobi.affine_slope(*memory, b.shape[1], *_sizes(p)) else None
 
@@ -487,6 +492,7 @@ def affine_adjoint(
 def _adjoint(
     n: Tensor, b: Tensor, w: Tensor, grad: Tensor, function: int, tolerance: float
 ) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Call the kernel of :func:`bures_adjoint` (POWER) or :func:`affine_adjoint` (LOGARITHM)."""
     n, b, w, q = _shared_problems(n, b, w)
     grad = dense("grad", grad, n.shape, n.dtype)
     grad_b, grad_w = b.new_empty(*w.shape, *n.shape[-2:]), torch.empty_like(w)
@@ -498,14 +504,14 @@ def _adjoint(
 
 def _problems(n: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Iterates (r, k, k), points (r, m, k, k) and weights (r, m), contiguous."""
-    b = _groups("b", b)
+    b = _grouped_points("b", b)
     rows, m, *square = b.shape
     return dense("n", n, (rows, *square), b.dtype), b, dense("w", w, (rows, m), b.dtype)
 
 
 def _shared_problems(n: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
     """Iterates (r, k, k), points (i, m, k, k) and weights (r, m), contiguous, and r / i."""
-    n, b = _matrices("n", n, 3), _groups("b", b)
+    n, b = _matrices("n", n, 3), _grouped_points("b", b)
     rows, groups = len(n), len(b)
     if rows and (groups == 0 or rows % groups):
         raise ShapeError(
@@ -515,5 +521,6 @@ def _shared_problems(n: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, T
     return n, b, dense("w", w, (rows, b.shape[1]), n.dtype), rows // groups if rows else 1
 
 
-def _results(n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _empty_results(n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Allocate results of r problems: a matrix (r, k, k), a number (r,) and a flag of failure (r,) for each."""
     return torch.empty_like(n), n.new_empty(len(n)), torch.empty(len(n), dtype=torch.bool)
