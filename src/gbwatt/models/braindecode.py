@@ -117,6 +117,7 @@ def _build(name: str, signal: Signal, presets: Mapping[str, Any], options: Mappi
 
 
 def _sfreq(signal: Signal, name: str) -> float:
+    """Return the sampling rate; raise an error if it is unknown."""
     if signal.sfreq is None:
         raise ParameterError(f"{name} has filters defined in seconds or Hz: give sfreq, the sampling rate in Hz.")
     return signal.sfreq

@@ -62,6 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _repair() -> tuple[list[str], bool]:
+    """Disable libraries that cannot be loaded; return what to print, and whether torchaudio can be imported."""
     folder = package_folder()
     if folder is None:
         return ["torchaudio is not installed: nothing to do."], True
@@ -78,6 +79,7 @@ def _repair() -> tuple[list[str], bool]:
 
 
 def _restore() -> tuple[list[str], bool]:
+    """Restore disabled libraries; return what to print, and True."""
     folder = package_folder()
     restored = [] if folder is None else put_back(folder)
     return [f"restored: {path}" for path in restored] or ["no library is disabled."], True

@@ -287,12 +287,14 @@ def read_events(file: Path, class_names: Sequence[str], seconds: float) -> list[
 
 
 def _require_header(file: Path, number: int, line: str) -> None:
+    """Require the column names in the first line of a ``.csv`` file."""
     names = tuple(name.strip() for name in line.split(","))
     if names[:4] != HEADER[:4]:
         raise _malformed(file, number, line, ",".join(HEADER))
 
 
 def _event(file: Path, number: int, line: str, class_names: Sequence[str]) -> Event:
+    """Parse one line of an annotation file."""
     fields = [field.strip() for field in line.split(",")]
     allowed = (4,) if file.suffix == ".rec" else (4, 5)
     try:
@@ -307,6 +309,7 @@ def _event(file: Path, number: int, line: str, class_names: Sequence[str]) -> Ev
 
 
 def _is_channel(text: str) -> bool:
+    """Whether a text is the number or name of a channel of the montage."""
     number = _whole(text)
     return text.upper() in (*TCP, ALL_CHANNELS) if number is None else 0 <= number < len(TCP)
 
@@ -334,6 +337,7 @@ def _label(file: Path, number: int, text: str, class_names: Sequence[str]) -> in
 
 
 def _malformed(file: Path, number: int, line: str, needed: str) -> UnusableRecording:
+    """Return the error for a line that cannot be parsed."""
     return UnusableRecording(
         "malformed-annotation", f"{file.name}, line {number}: found {line[:80]!r}; {needed} is needed"
     )
@@ -428,6 +432,7 @@ def corpus_folder(root: str | Path, layout: Layout) -> Path:
 
 
 def _require_folders(folder: Path, layout: Layout) -> None:
+    """Require the folders of the layout; recognise TUAB if another corpus is requested."""
     needed = [split for split in SPLITS if not layout.folders] + [f"{s}/{c}" for s in SPLITS for c in layout.folders]
     missing = [name for name in needed if not (folder / name).is_dir()]
     if missing:
@@ -457,6 +462,7 @@ def find_recordings(folder: Path, layout: Layout) -> tuple[list[Recording], list
 
 
 def _edf_files(folder: Path, split: str) -> Iterator[str]:
+    """Yield the paths of the EDF files of a split, relative to ``folder``; hidden files are ignored."""
     for place, folders, files in os.walk(folder / split, followlinks=True, onerror=_not_listed):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
@@ -470,6 +476,7 @@ def _not_listed(error: OSError) -> None:
 
 
 def _recording(path: str, layout: Layout) -> Recording | SkippedRecording:
+    """Return the recording at a path; a skipped one if the path does not follow the layout."""
     split, *between, file = path.split("/")
     named = layout.names.fullmatch(file[: -len(".edf")])
     place = between[0] if between else ""

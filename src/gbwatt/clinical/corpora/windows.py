@@ -75,7 +75,7 @@ def read_continuous(file: Path, header: edf.Header, montage: Montage, steps: Pre
     """Read a recording (n_chans, n) in µV and preprocess it channel by channel, to save memory."""
     where = places(montage, [signal.label for signal in header.signals])
     _require_volts(header, where)
-    _require_ranges(header, where)
+    _require_digital_ranges(header, where)
     rate = _rate(header, where)
     digital = dict(zip(where, edf.read_samples(file, header, list(where.values())), strict=True))
     out = np.empty((len(montage.ch_names), 0), dtype=np.float32)
@@ -84,7 +84,7 @@ def read_continuous(file: Path, header: edf.Header, montage: Montage, steps: Pre
             first, *second = (header.signals[where[electrode]].microvolts(digital[electrode]) for electrode in pair)
             x = first - second[0] if second else first
         _require_signal(name, x)
-        row = _processed(name, x, rate, steps)
+        row = _preprocess(name, x, rate, steps)
         if not place:
             out = np.empty((len(out), len(row)), dtype=np.float32)
         out[place] = row
@@ -92,6 +92,7 @@ def read_continuous(file: Path, header: edf.Header, montage: Montage, steps: Pre
 
 
 def _require_volts(header: edf.Header, where: dict[str, int]) -> None:
+    """Require a unit of voltage for every electrode."""
     units = {name: header.signals[at].unit for name, at in where.items()}
     wrong = {name: unit for name, unit in units.items() if unit.casefold() not in UNITS}
     if wrong:
@@ -99,7 +100,8 @@ def _require_volts(header: edf.Header, where: dict[str, int]) -> None:
         raise UnusableRecording("wrong-unit", f"{name} is in {unit!r}; uV, mV, V or nV is needed")
 
 
-def _require_ranges(header: edf.Header, where: dict[str, int]) -> None:
+def _require_digital_ranges(header: edf.Header, where: dict[str, int]) -> None:
+    """Require digital ranges in the header that the sample type can represent."""
     lowest, highest = header.digital_limits
     for name, (low, high) in ((name, header.signals[at].digital) for name, at in where.items()):
         if low > high or low < lowest or high > highest:
@@ -124,13 +126,15 @@ def _rate(header: edf.Header, where: dict[str, int]) -> float:
 
 
 def _require_signal(name: str, x: NDArray[np.float64]) -> None:
+    """Require finite samples that are not constant."""
     if not np.isfinite(x).all():
         raise UnusableRecording("not-finite", f"{name} has NaN or infinite samples; check the ranges in the EDF header")
     if np.ptp(x) == 0:
         raise UnusableRecording("flat", f"{name} is constant, {x[0]:g} µV")
 
 
-def _processed(name: str, x: NDArray[np.float64], rate: float, steps: Preprocessing) -> Array:
+def _preprocess(name: str, x: NDArray[np.float64], rate: float, steps: Preprocessing) -> Array:
+    """Apply the preprocessing to one channel."""
     try:
         processed, _ = steps.transform(x[None], Frame((name,), rate))
     except NotFiniteError as error:
@@ -161,6 +165,7 @@ def read_windows(
 
 
 def _read_header(file: Path) -> edf.Header:
+    """Read the header of a continuous EDF file of 16 bits."""
     try:
         header = edf.read_header(file)
     except EDFError as error:
@@ -173,6 +178,7 @@ def _read_header(file: Path) -> edf.Header:
 
 
 def _events(file: Path | None, layout: Layout, seconds: float) -> list[Event]:
+    """Read the annotated events of a recording."""
     if file is None:
         raise UnusableRecording("missing-annotations", "neither a .rec nor a .csv file exists beside it")
     return read_events(file, layout.class_names, seconds)
@@ -252,10 +258,12 @@ def cache_recording(job: Job) -> Entry:
 
 
 def _state(file: Path) -> FileState:
+    """Return size, modification time and hash of a file."""
     return state(file, sha256(file))
 
 
 def _skipped(recording: Recording, kind: str, reason: str, states: dict[str, FileState | None]) -> SkippedRecording:
+    """Return the entry of the manifest for a recording that is skipped."""
     return SkippedRecording(recording.path, recording.split, recording.subject, kind, reason, **states)
 
 
