@@ -265,12 +265,14 @@ class Explanation:
         return sentences(self.numbers)
 
     def _attention_numbers(self) -> dict[str, Any] | None:
+        """Range of the attention weights; None without attention."""
         if self.internals is None:
             return None
         weights = self.internals.attention
         return {"m": weights.shape[-1], "smallest": float(weights.min()), "largest": float(weights.max())}
 
     def _metric_numbers(self) -> dict[str, Any] | None:
+        """Power, eigenvalues and distance from the identity; None without a learned metric."""
         if self.metric is None:
             return None
         eigenvalues = self.metric.eigenvalues
@@ -283,12 +285,14 @@ class Explanation:
 
 
 def _accuracy_numbers(correct: Array, counts: Array) -> dict[str, Any]:
+    """Accuracy, chance level and the p-value of a one-sided binomial test."""
     n, hits, chance = int(counts.sum()), int(correct.sum()), chance_level(counts)
     p = None if len(counts) < 2 else float(binomtest(hits, n, chance, alternative="greater").pvalue)
     return {"value": hits / n, "correct": hits, "trials": n, "chance": chance, "p": p}
 
 
 def _curve_numbers(curve: Curve) -> dict[str, Any]:
+    """Gain of a curve over random order, and its values at the start, after 10 % and at the end."""
     tenth = int(np.argmin(abs(curve.fraction - 0.1)))
     ordered, random = curve.probability.mean(axis=0), curve.random.mean(axis=0)
     return {
@@ -302,6 +306,7 @@ def _curve_numbers(curve: Curve) -> dict[str, Any]:
 
 
 def _localisation_numbers(result: LocalisationResult) -> dict[str, Any]:
+    """Ranks of the planted electrodes and related numbers, as JSON can store them."""
     values = {**asdict(result), "found": result.found}
     values["planted"], values["ranks"] = list(result.planted), list(result.ranks)
     values["roc_auc"] = None if math.isnan(result.roc_auc) else result.roc_auc  # JSON has no NaN
@@ -341,6 +346,7 @@ def sentences(numbers: Numbers) -> list[str]:
 
 
 def _accuracy(numbers: Numbers) -> str:
+    """Sentence on the accuracy; a warning if it is not above chance."""
     accuracy = numbers["accuracy"]
     correct = f"{100 * accuracy['value']:.1f} % of {accuracy['trials']} trials"
     if accuracy["p"] is None:
@@ -355,11 +361,13 @@ def _accuracy(numbers: Numbers) -> str:
 
 
 def _strongest_channels(name: str, channels: dict[str, float]) -> str:
+    """Sentence on the channels with the largest magnitude for a class."""
     strongest = sorted(channels, key=lambda channel: -channels[channel])[:_NAMED_CHANNELS]
     return f"{name}: strongest at {', '.join(strongest)}."
 
 
 def _random_weights(numbers: Numbers) -> str:
+    """Sentence on the similarity to maps of networks with random weights."""
     test = numbers["random_weights"]
     correlations = [r for of_class in test["rank_correlation"].values() for r in of_class]
     low, high = min(correlations), max(correlations)
@@ -398,6 +406,7 @@ def curve_sentences(numbers: Numbers) -> list[str]:
 
 
 def _attention_and_metric(numbers: Numbers) -> list[str]:
+    """Sentences on attention weights and on the matrix M, for networks that have them."""
     texts, attention, metric = [], numbers["attention"], numbers["metric"]
     if attention is not None:
         low, high, m = attention["smallest"], attention["largest"], attention["m"]
@@ -413,6 +422,7 @@ def _attention_and_metric(numbers: Numbers) -> list[str]:
 
 
 def _planted_effects(result: Numbers, method: str) -> str:
+    """Sentence on how well the planted effect of a class is found."""
     ranks = ", ".join(map(str, result["ranks"]))
     text = (
         f"Planted for {result['class_name']}: {', '.join(result['planted'])}; rank by magnitude {ranks} of "
@@ -426,4 +436,5 @@ def _planted_effects(result: Numbers, method: str) -> str:
 
 
 def _share(where: str, share: Numbers) -> str:
+    """Clause on the share of a map in a band or window, and that of a flat map."""
     return f"{100 * share['found']:.0f} % of the {where} ({100 * share['expected']:.0f} % for a flat map)"

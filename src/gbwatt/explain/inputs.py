@@ -34,11 +34,12 @@ class ShortRepr:
     """Mixin for dataclasses: a repr with the shapes of arrays instead of their values; needs ``repr=False``."""
 
     def __repr__(self) -> str:
-        shown = (f"{field.name}={_short(getattr(self, field.name))}" for field in fields(self))  # type: ignore[arg-type]
+        shown = (f"{field.name}={_short_repr(getattr(self, field.name))}" for field in fields(self))  # type: ignore[arg-type]
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def _short(value: Any) -> str:
+def _short_repr(value: Any) -> str:
+    """Return a short text for a value in a ``repr``."""
     if isinstance(value, np.ndarray):
         few = value.ndim == 1 and value.size <= _MAX_SHOWN
         return f"[{', '.join(f'{x:.4g}' for x in value)}]" if few else f"array {value.shape}"
@@ -108,6 +109,7 @@ class ModelInputs(ShortRepr):
         return self._given_labels(np.asarray(target))
 
     def _true_labels(self) -> Array:
+        """Class indices (n,) from the labels of the trials."""
         if self.y is None:
             raise ParameterError(
                 f"target='true' needs the class of each trial, but 'trials', {self.source}, has no labels; pass "
@@ -150,6 +152,7 @@ class ModelInputs(ShortRepr):
         return np.asarray(out * self.scale)
 
     def _gradient(self, logit: Tensor, x: Tensor) -> Tensor:
+        """Gradient of a logit with respect to the epoch; raise an error if there is none."""
         gradient = torch.autograd.grad(logit, x, allow_unused=True)[0] if logit.requires_grad else None
         if gradient is None:
             raise ParameterError(
@@ -160,6 +163,7 @@ class ModelInputs(ShortRepr):
 
 
 def _shortened(target: Array) -> str:
+    """Return a target as text for an error message."""
     text = repr(target.tolist())
     return text if len(text) < 80 else f"{text[:60]}… {target.shape}"
 
@@ -217,6 +221,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def _from_decoder(decoder: EEGDecoder, trials: Any) -> ModelInputs:
+    """Prepare trials for a fitted decoder, in the unit of its training data."""
     module, x, metadata = network(decoder), inputs.read_epochs(trials, "trials"), Recorded.of(trials)
     scale, axes = decoder.scale_, metadata
     if decoder.recorded_ is not None:
@@ -226,7 +231,8 @@ def _from_decoder(decoder: EEGDecoder, trials: Any) -> ModelInputs:
     inputs.same_signal(x, (decoder.signal_.n_chans, decoder.signal_.n_times), "trials")
     ch_names, sfreq = _axes(axes, x.shape[1], decoder.signal_.sfreq)
     y = _true_classes(decoder, trials, len(x))
-    return ModelInputs(module, x, scale, y, decoder.class_names_, ch_names, sfreq, _tmin(trials), _source(trials))
+    names, source = decoder.class_names_, _type_with_article(trials)
+    return ModelInputs(module, x, scale, y, names, ch_names, sfreq, _tmin(trials), source)
 
 
 def _true_classes(decoder: EEGDecoder, trials: Any, n: int) -> Array | None:
@@ -241,10 +247,11 @@ def _true_classes(decoder: EEGDecoder, trials: Any, n: int) -> Array | None:
 
 
 def _from_module(module: nn.Module, trials: Any) -> ModelInputs:
+    """Prepare trials for a plain network, which has no class names or units of its own."""
     x, metadata = inputs.read_epochs(trials, "trials"), Recorded.of(trials)
     ch_names, sfreq = _axes(metadata, x.shape[1], None)
     y, names = (trials.y, trials.class_names) if isinstance(trials, Trials) else (None, ())
-    prepared = ModelInputs(module, x, 1.0, y, names, ch_names, sfreq, _tmin(trials), _source(trials))
+    prepared = ModelInputs(module, x, 1.0, y, names, ch_names, sfreq, _tmin(trials), _type_with_article(trials))
     n_outputs = _count_outputs(prepared)
     if names and len(names) != n_outputs:
         raise MismatchError(
@@ -285,11 +292,12 @@ def _axes(metadata: Recorded | None, n_chans: int, sfreq: float | None) -> tuple
 
 
 def _tmin(trials: Any) -> float:
+    """Return the time of the first sample; 0 if it is unknown."""
     return float(getattr(trials, "tmin", 0.0))
 
 
-def _source(trials: Any) -> str:
-    """The type of the trials, with its article."""
+def _type_with_article(trials: Any) -> str:
+    """Return the type of the trials for messages, such as "an array" or "a Trials"."""
     if isinstance(trials, np.ndarray):
         return "an array"
     name = type(trials).__name__

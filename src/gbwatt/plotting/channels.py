@@ -250,12 +250,14 @@ def patterns(
 
 
 def _lengths(vectors: Array) -> Array:
+    """Return the Euclidean norm of each row."""
     return np.asarray(np.linalg.norm(vectors, axis=1))
 
 
 def _draw_patterns(
     maps: Array, lines: Array, freqs: Array, positions: Mapping[str, Array], names: Sequence[str], ylabel: str
 ) -> Figure:
+    """Draw each pattern as a scalp map, with its spectrum below."""
     n, columns = len(maps), style.columns_of(len(maps), 6)
     rows = math.ceil(n / columns)
     figure = style.canvas(DOUBLE if n > 2 else style.SINGLE, rows * 2.3 + 0.1)

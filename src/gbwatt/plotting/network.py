@@ -45,7 +45,7 @@ def attention_maps(weights: ArrayLike, class_names: Sequence[str]) -> Figure:
     >>> [axes.get_title() for axes in figure.axes]
     ['feet', '', 'feet', '']
     """
-    array = _attention(weights)
+    array = _check_attention(weights)
     n, m, _ = array.shape
     classes = style.check_names("class_names", class_names, n, "classes in 'weights'")
     cell = 0.29 if m <= _NUMBERS else 0.1
@@ -76,7 +76,8 @@ def nearly_equal(weights: Array) -> bool:
     return bool(np.abs(weights - 1 / weights.shape[-1]).max() <= _UNIFORM)
 
 
-def _attention(weights: ArrayLike) -> Array:
+def _check_attention(weights: ArrayLike) -> Array:
+    """Return attention weights as an array; require rows that sum to one."""
     array = style.check_numbers("weights", weights, "n_classes", "m", "m")
     if array.shape[1] != array.shape[2]:
         raise ShapeError(f"'weights' {array.shape} does not fit; (n_classes, m, m) is needed, one row per query.")

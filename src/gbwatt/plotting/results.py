@@ -43,7 +43,7 @@ def training_curves(history: Mapping[str, Sequence[float]], best_epoch: int) -> 
     >>> [axes.get_ylabel() for axes in training_curves(history, best_epoch=2).axes]
     ['loss (cross-entropy, nats)', 'validation accuracy (%)']
     """
-    values = _history(history)
+    values = _check_history(history)
     n = len(values["train_loss"])
     check_at_least("best_epoch", best_epoch, 1)
     if best_epoch > n:
@@ -65,7 +65,8 @@ def training_curves(history: Mapping[str, Sequence[float]], best_epoch: int) -> 
     return figure
 
 
-def _history(history: Mapping[str, Sequence[float]]) -> dict[str, Array]:
+def _check_history(history: Mapping[str, Sequence[float]]) -> dict[str, Array]:
+    """Return the training history as arrays; require known names and equal lengths."""
     allowed = (*_LOSSES, "valid_accuracy")
     for name in history:
         check_one_of("a name in 'history'", name, allowed)
@@ -83,6 +84,7 @@ def _history(history: Mapping[str, Sequence[float]]) -> dict[str, Array]:
 
 
 def _over_epochs(axes: Axes, y: Array, number: int, label: str) -> None:
+    """Draw one quantity against the epochs."""
     looks = style.line(number) | {"linestyle": "-", "linewidth": 0.9, "markevery": max(1, len(y) // 12)}
     axes.plot(np.arange(1, len(y) + 1), y, label=label, **looks)
 
@@ -261,7 +263,7 @@ def curves(
     figure = style.canvas(SINGLE, 2.5 + 0.13 * len(order))
     axes = figure.subplots()
     for label, bands in series.items():
-        mean, low, high = (_along(setting, f"series[{label!r}][{i}]", band) for i, band in enumerate(bands))
+        mean, low, high = (_check_values(setting, f"series[{label!r}][{i}]", band) for i, band in enumerate(bands))
         looks = style.line(order.index(label)) | {"linestyle": "-"}
         axes.fill_between(setting, low, high, color=looks["color"], alpha=0.15, linewidth=0)
         alone = _alone(mean)
@@ -270,7 +272,7 @@ def curves(
     for label, printed in (paper or {}).items():
         looks = style.line(order.index(label)) | _HOLLOW
         name = f"_{label}" if label in series else label  # one entry for both
-        axes.plot(setting, _along(setting, f"paper[{label!r}]", printed), label=name, **looks)
+        axes.plot(setting, _check_values(setting, f"paper[{label!r}]", printed), label=name, **looks)
     if paper:
         axes.plot([], [], "o", color=style.GREY, **_HOLLOW, label="dashed: the paper")
     axes.set(xlabel=xlabel, ylabel=ylabel)
@@ -295,7 +297,8 @@ def _alone(values: Array) -> Array:
     return np.asarray(finite[1:-1] & ~finite[:-2] & ~finite[2:])
 
 
-def _along(x: Array, name: str, values: ArrayLike) -> Array:
+def _check_values(x: Array, name: str, values: ArrayLike) -> Array:
+    """Return values (n,), with NaN for gaps; require as many as there are settings."""
     y = style.check_numbers(name, values, "n", gaps=True)
     style.check_same_length(x=(x, "values"), **{name: (y, "values")})
     return y
