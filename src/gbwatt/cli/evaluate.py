@@ -62,7 +62,7 @@ def evaluate(
     if as_json:
         print_json(document)
     else:
-        _print(Console(soft_wrap=True), document)
+        _print_document(Console(soft_wrap=True), document)
 
 
 def document_of(folder: Path, chosen: EvaluationSet, result: Evaluation, part: str) -> dict[str, Any]:
@@ -82,13 +82,15 @@ def document_of(folder: Path, chosen: EvaluationSet, result: Evaluation, part: s
 
 
 def _summary(record: TrainingRecord | None) -> dict[str, Any] | None:
+    """Return the fields of a training record that the document contains."""
     return None if record is None else {name: getattr(record, name) for name in _SHOWN}
 
 
 # ---------------------------------------------------------------------------------------------------------------- print
 
 
-def _print(console: Console, document: dict[str, Any]) -> None:
+def _print_document(console: Console, document: dict[str, Any]) -> None:
+    """Print the document as text."""
     kind = kind_of_recordings(document["dataset"], document["simulated"])
     console.print(f"Model: {document['model']}, {_origin(document['training'])}.", highlight=False, markup=False)
     console.print(
@@ -101,6 +103,7 @@ def _print(console: Console, document: dict[str, Any]) -> None:
 
 
 def _origin(training: dict[str, Any] | None) -> str:
+    """Return what the model was trained on as text."""
     from gbwatt.decoding.training_record import FILE
 
     if training is None:
@@ -111,6 +114,7 @@ def _origin(training: dict[str, Any] | None) -> str:
 
 
 def _print_uses(console: Console, uses: dict[str, dict[str, Any]]) -> None:
+    """Print whether the trials were used for training or validation; scores for each use if there are several."""
     from gbwatt.decoding.training_record import USES
 
     if list(uses) == ["unknown"]:

@@ -159,7 +159,7 @@ def describe_model(setup: TrainingSetup) -> str:
 
 
 def document_of(result: TrainingResult) -> dict[str, Any]:
-    """The document of ``--json``."""
+    """Return the document that ``--json`` prints: the training record and the folder of the model."""
     folder = None if result.folder is None else str(result.folder)
     if not result.record.epochs:
         return {"status": result.record.status, "epochs": 0, "folder": folder}
@@ -168,6 +168,7 @@ def document_of(result: TrainingResult) -> dict[str, Any]:
 
 
 def _print_result(console: Console, result: TrainingResult, root: list[str]) -> None:
+    """Print epochs, test scores and folder, and the commands to call next."""
     record = result.record
     console.print(
         f"{record.epochs} epochs in {record.seconds:.0f} s; best weights from epoch {record.best_epoch}"
@@ -182,6 +183,7 @@ def _print_result(console: Console, result: TrainingResult, root: list[str]) -> 
 
 
 def _selection(record: TrainingRecord) -> str:
+    """Return how the epoch was selected as text; empty without validation trials."""
     best = record.at_best_epoch
     if "valid_loss" not in best:
         return ""
