@@ -132,7 +132,7 @@ def measured_table(corpus: str, costs: dict[tuple[str, str], Cost]) -> list[str]
     lines = [
         f"**{corpus.upper()}, windows of {SECONDS[corpus]} s**",
         "",
-        "| network | parameters | GFLOP a window | ms a window | of it the head | in torch alone |",
+        "| network | parameters | GFLOP per window | ms per window | head, ms | head in torch only, ms |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for (backbone, head), cost in costs.items():

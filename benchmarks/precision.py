@@ -230,7 +230,7 @@ def caption(quantity: str, dtype: str, count: int) -> str:
     }.get(quantity, f"Relative error of the distance, d ≈ {quantity[5:]} (tr X)^½, largest of {count} pairs")
     rounded = (
         " Rounding to float32 makes matrices of condition 1e8 and more indefinite: "
-        "there the oracle works on the rounded matrix projected onto the PSD cone."
+        "there the reference is computed from the rounded matrix projected onto the PSD cone."
     )
     return f"**{what}, {dtype}, k = {K}.**{rounded if dtype == 'float32' else ''}"
 

@@ -174,7 +174,10 @@ def steps(args: argparse.Namespace) -> Part:
             show(parts[-1])
             if threads == max(args.threads):
                 criteria += step_criteria(preset, best, f"{preset}, {threads} thread(s)")
-        parts.append(f"In float64 the errors of the textbook's five steps are still {exact[0]:.0e} and {exact[1]:.0e}.")
+        parts.append(
+            f"With its five iterations of a mean, *textbook* has errors of {exact[0]:.0e} (logits) and {exact[1]:.0e} "
+            "(gradient) in float64, too."
+        )
         show(parts[-1])
     legend = (
         "A step consists of forward pass, backward pass and optimiser step, in float32. *floor* is the forward and "
@@ -253,8 +256,8 @@ def peaks(args: argparse.Namespace) -> Part:
             criteria.append(Criterion(f"{preset}, peak memory / floor, {what}", ours / getattr(found[FLOOR], what), 3))
     header = ["network", "process, MB", "/ floor", "tensors, MB", "/ floor"]
     text = (
-        "Peak memory of a step in addition to that before it, in a separate process: the resident set, and the "
-        f"tensors of torch.\n\n{table(header, rows)}"
+        "Peak memory during a step minus the memory before it, in a separate process: of the process (resident set), "
+        f"and of the tensors of torch.\n\n{table(header, rows)}"
     )
     show(text)
     return Part(f"## Memory of a step\n\n{text}", criteria)
@@ -318,8 +321,9 @@ def epoch(args: argparse.Namespace) -> Part:
         ["everything else", *_cells(found.epoch - found.steps - found.predictions, found.steps)],
     ]
     text = (
-        f"`GBWAttClassifier(task='ssvep').fit` on {name}, {len(train)} trials, {max(args.threads)} thread(s): from the "
-        f"end of an epoch to that of the next, and the same steps without the classifier; medians of {args.epochs - 1}."
+        f"`GBWAttClassifier(task='ssvep').fit` on {name}, {len(train)} trials, {max(args.threads)} thread(s): the time "
+        "from the end of an epoch to the end of the next, compared with the same training steps in a plain loop; "
+        f"medians over {args.epochs - 1} epochs."
         f"\n\n{table(['part', 'ms', '/ steps'], rows)}"
     )
     show(text)
