@@ -48,7 +48,7 @@ def benchmark(
         str | None, typer.Option(help="Simulated recordings: auto (where files are missing), always or never.")
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a value of the file: a.b=c; repeatable.")
+        list[str] | None, typer.Option("--set", help="Change a value of the experiment: a.b=c; repeatable.")
     ] = None,
     store: Annotated[Path, typer.Option(help="Store of results.")] = STORE,
     jobs: Annotated[int, typer.Option(help="Number of processes; 0: one per core.", min=0)] = 0,

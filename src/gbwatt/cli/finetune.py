@@ -46,7 +46,8 @@ def finetune(
     frozen: Annotated[bool, typer.Option("--frozen", help="Do not train the backbone.")] = False,
     option: Annotated[list[str] | None, typer.Option(help="Option of the head, e.g. theta=1; repeatable.")] = None,
     lr: Annotated[
-        float | None, typer.Option(help="Learning rate of the head. Training options default to the backbone's.")
+        float | None,
+        typer.Option(help="Learning rate of the head. Defaults of training options depend on the backbone."),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Windows per step, over all processes.")] = None,
     max_epochs: Annotated[int | None, typer.Option(help="Maximum number of epochs.")] = None,

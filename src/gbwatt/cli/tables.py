@@ -35,10 +35,11 @@ def tables(
         str | None, typer.Option(help="Number of seeds, or a list, as for `benchmark`; default: all.")
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a value of the file, as for `benchmark`; repeatable.")
+        list[str] | None,
+        typer.Option("--set", help="Change a value of the experiment, as for `benchmark`; repeatable."),
     ] = None,
     reference: Annotated[
-        str | None, typer.Option(help="Model to compare the others with; default: that of the file.")
+        str | None, typer.Option(help="Model to compare the others with; default: that of the experiment.")
     ] = None,
     form: Annotated[str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}; default: {FORMATS[0]}.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write, instead of printing.")] = None,
