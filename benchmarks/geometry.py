@@ -264,7 +264,7 @@ def tabulate(title: str, dtype: str, peers: Sequence[Peer], results: dict[str, l
     for ours in (p.name for p in peers if p.distribution == "gbwatt"):
         for what, libraries in (("the fastest accurate library", True), ("textbook", False)):
             ratios = (advantage(ours, timings, dtype, libraries) for timings in results.values())
-            rows.append([f"speed-up of {ours} over {what}", *ratios])
+            rows.append([f"speed-up over {what}: {ours}", *ratios])
     return f"**{title}**\n\n{table(['ms (error)', *results], rows)}"
 
 
