@@ -19,14 +19,14 @@ from gbwatt.errors import DoubleBackwardError, ShapeError
 from gbwatt.geometry._native import BLOCK, MAX_SIZE
 
 _Gradients = tuple[Tensor | None, ...]
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
+_Params = ParamSpec("_Params")
+_Result = TypeVar("_Result")
 
 
 # ---------------------------------------------------------------------------------------------------------- precision
 
 
-def full_precision(function: Callable[_P, _R]) -> Callable[_P, _R]:
+def full_precision(function: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
     """Decorate a function of tensors so that ``torch.autocast`` does not affect it.
 
     Inside autocast, tensor arguments of half precision are converted to float32, as for the functions of torch that
@@ -34,22 +34,23 @@ def full_precision(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """
 
     @wraps(function)
-    def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def wrapper(*args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
         for x in (*args, *kwargs.values()):
             if isinstance(x, Tensor):
-                kind = x.device.type
+                device_type = x.device.type
                 break
         else:
-            kind = "cpu"
-        if kind == "meta" or not torch.is_autocast_enabled(kind):
+            device_type = "cpu"
+        if device_type == "meta" or not torch.is_autocast_enabled(device_type):
             return function(*args, **kwargs)
-        with torch.autocast(kind, enabled=False):
-            return function(*map(_widen, args), **{name: _widen(x) for name, x in kwargs.items()})
+        with torch.autocast(device_type, enabled=False):
+            return function(*map(_to_float32, args), **{name: _to_float32(x) for name, x in kwargs.items()})
 
     return wrapper
 
 
-def _widen(x: Any) -> Any:
+def _to_float32(x: Any) -> Any:
+    """Convert a float16 or bfloat16 tensor to float32; return any other argument unchanged."""
     half = isinstance(x, Tensor) and x.dtype in (torch.bfloat16, torch.float16)
     return x.float() if half else x
 
@@ -57,8 +58,8 @@ def _widen(x: Any) -> Any:
 # ---------------------------------------------------------------------------------------------------------- derivatives
 
 
-class _Unused:
-    """Context of a forward pass without a backward pass."""
+class _NoBackwardContext:
+    """Context (``ctx``) for calling the forward pass of an autograd function without a backward pass; it saves nothing."""
 
     def __init__(self, inputs: int) -> None:
         self.needs_input_grad = (False,) * inputs
@@ -71,17 +72,20 @@ class _Unused:
 
 
 def apply(function: type[torch.autograd.Function], *args: Any) -> Tensor:
-    """``function.apply`` with a return type, and without its overhead when gradients are disabled."""
+    """Call ``function.apply(*args)`` with a return type, and without its overhead when gradients are disabled."""
     out: Tensor
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         out = function.apply(*args)
     else:
-        out = function.forward(_Unused(len(args)), *args)
+        out = function.forward(_NoBackwardContext(len(args)), *args)
     return out
 
 
-class _Refuse(torch.autograd.Function):
-    """The identity, whose derivative raises an error."""
+class _NotDifferentiable(torch.autograd.Function):
+    """Identity on ``x`` whose backward pass raises DoubleBackwardError; ``what`` names the operation in the message.
+
+    ``_sources`` are the tensors whose gradient cannot be computed; passing them connects ``x`` to them in the graph.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, what: str, *_sources: Tensor) -> Tensor:
@@ -115,7 +119,7 @@ def differentiable_once(what: str) -> Callable[[Callable[..., _Gradients]], Call
             sources = [x for x in (*grads, *ctx.saved_tensors) if isinstance(x, Tensor) and x.requires_grad]
             if not sources:
                 return out
-            return tuple(None if x is None else apply(_Refuse, x, what, *sources) for x in out)
+            return tuple(None if x is None else apply(_NotDifferentiable, x, what, *sources) for x in out)
 
         return wrapper
 
@@ -133,7 +137,7 @@ def differentiable_once(what: str) -> Callable[[Callable[..., _Gradients]], Call
 # results may depend on the number of threads while other Python threads run.
 
 
-class _Runtime(NamedTuple):
+class _ThreadSetters(NamedTuple):
     """Functions that set the number of threads of the calling thread; that of MKL returns the previous number."""
 
     openmp: Callable[[int], None]
@@ -141,8 +145,11 @@ class _Runtime(NamedTuple):
 
 
 @cache
-def _runtime() -> _Runtime | None:
-    """OpenMP and MKL as loaded by torch; None if they are not found or torch uses another threading library."""
+def _thread_setters() -> _ThreadSetters | None:
+    """Find the functions of OpenMP and MKL, as loaded by torch, that set the number of threads of one Python thread.
+
+    Returns None if they are not found or torch uses another threading library.
+    """
     name = "libtorch_cpu.dylib" if sys.platform == "darwin" else "libtorch_cpu.so"
     try:
         library: Any = ctypes.PyDLL(str(Path(torch.__file__).parent / "lib" / name))
@@ -155,9 +162,9 @@ def _runtime() -> _Runtime | None:
         return None
     threads = torch.get_num_threads()
     openmp(threads + 1)
-    followed = torch.get_num_threads() == threads + 1
+    torch_follows = torch.get_num_threads() == threads + 1
     openmp(threads)
-    return _Runtime(openmp, mkl) if followed else None
+    return _ThreadSetters(openmp, mkl) if torch_follows else None
 
 
 class single_threaded:
@@ -178,7 +185,7 @@ class single_threaded:
     def __enter__(self) -> None:
         if self.threads == 1:
             return
-        self.runtime = _runtime()
+        self.runtime = _thread_setters()
         if self.runtime is not None:
             self.runtime.openmp(1)
             if self.runtime.mkl is not None:
@@ -199,14 +206,14 @@ class single_threaded:
             self.runtime.mkl(self.mkl_threads)
 
 
-def thread_independent(function: Callable[_P, _R]) -> Callable[_P, _R]:
+def thread_independent(function: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
     """Decorate a function of matrices (..., k, k): small batches of small matrices are computed by one thread.
 
     Their results therefore do not depend on the number of threads.
     """
 
     @wraps(function)
-    def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def wrapper(*args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
         if torch.get_num_threads() == 1:
             return function(*args, **kwargs)
         matrices = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim > 1]
