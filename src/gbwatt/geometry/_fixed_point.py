@@ -32,16 +32,17 @@ from gbwatt.geometry.linalg import EXP, LOG, POWER, SVD, factor, gram, inverse, 
 from gbwatt.geometry.procrustes import polar
 from gbwatt.geometry.symmetric import sym
 
-COMMON_TOLERANCE = 1e-3  # residual of the mean for equal weights, from which all queries start
-COMMON_STEPS = 20  # maximal number of steps to it
+COMMON_TOLERANCE = 1e-3  # tolerance of the equal-weights mean, from which the iterations of all queries start
+COMMON_STEPS = 20  # maximal number of steps to the equal-weights mean
 SMALL = 0.25  # norm up to which the exponential is computed from its power series
 
 
-def _pairs(s: Tensor) -> tuple[Tensor, Tensor]:
+def _broadcast_pairs(s: Tensor) -> tuple[Tensor, Tensor]:
+    """Views (..., k, 1) and (..., 1, k) of values (..., k), which broadcast to all pairs of values."""
     return s[..., :, None], s[..., None, :]
 
 
-def _weighted(w: Tensor, x: Tensor) -> Tensor:
+def _weighted_sum(w: Tensor, x: Tensor) -> Tensor:
     """``Σ_j w_j x_j``: (..., m) and (..., m, k, k) -> (..., k, k)."""
     return (w[..., None, None] * x).sum(-3)
 
@@ -62,13 +63,17 @@ def each_query(b: Tensor, w: Tensor) -> Tensor:
     return b.repeat_interleave(len(w) // max(len(b), 1), 0)
 
 
-def _condition(n: Tensor) -> Tensor:
+def _condition_number(n: Tensor) -> Tensor:
+    """Condition number of matrices (..., k, k): ratio of the largest to the smallest singular value, shape (...)."""
     s = svd(n).s
     return s.amax(-1) / s.amin(-1).clamp_min(torch.finfo(s.dtype).tiny)
 
 
-def _exponential(x: Tensor) -> Tensor:
-    """``exp(x)`` of symmetric matrices; to fourth order for small ones, which suffices for a step."""
+def _step_exponential(x: Tensor) -> Tensor:
+    """Matrix exponential of symmetric ``x`` (..., k, k), by which an iteration moves.
+
+    Matrices with a norm of at most SMALL use the fourth-order power series, which is precise enough for a step.
+    """
     square = x @ x
     eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
     series = eye + x + square / 2 + square @ (x / 6 + square / 24)
@@ -78,29 +83,34 @@ def _exponential(x: Tensor) -> Tensor:
     return series
 
 
-def _dot(x: Tensor, y: Tensor) -> Tensor:
+def _frobenius_inner(x: Tensor, y: Tensor) -> Tensor:
+    """Frobenius inner product of matrices (..., k, k), shape (..., 1, 1)."""
     return (x * y).sum((-2, -1), keepdim=True)
 
 
 def conjugate_gradients(
     operator: Callable[[Tensor], Tensor], right: Tensor, diagonal: Tensor, tolerance: float
 ) -> Tensor:
-    """Solve ``operator(z) = right`` for batches of symmetric matrices, with a diagonal preconditioner."""
+    """Solve ``operator(z) = right`` for batches of symmetric matrices by preconditioned conjugate gradients.
+
+    ``operator`` is linear, self-adjoint and positive definite; ``diagonal`` (..., k, k) approximates it entry by entry.
+    Stops at a relative residual of ``tolerance``; warns with ConvergenceWarning if that is not reached.
+    """
     scale = diagonal.rsqrt()
     tiny = torch.finfo(right.dtype).tiny
     r = scale * right
     unit = r.abs().amax((-2, -1), keepdim=True)
     unit = torch.where(unit > 0, unit, 1)
     z, r = torch.zeros_like(right), r / unit
-    p, rr = r, _dot(r, r)
+    p, rr = r, _frobenius_inner(r, r)
     target = tolerance**2 * rr
     for _ in range(4 * right.shape[-1] + 20):
         if bool((rr <= target).all()):
             break
         q = scale * operator(scale * p)
-        step = torch.where(rr > target, rr / _dot(p, q).clamp_min(tiny), 0)
+        step = torch.where(rr > target, rr / _frobenius_inner(p, q).clamp_min(tiny), 0)
         z, r = z + step * p, r - step * q
-        old, rr = rr, _dot(r, r)
+        old, rr = rr, _frobenius_inner(r, r)
         p = r + rr / old.clamp_min(tiny) * p
     else:
         worst = float((rr / (target / tolerance**2).clamp_min(tiny)).max().sqrt())
@@ -114,7 +124,11 @@ def conjugate_gradients(
 
 
 class InitialFrames(NamedTuple):
-    """The iterate (..., k, k) from which all queries take their first step, its frames, and the points times ``v``."""
+    """First iterate shared by all queries, and the frames of the points at it.
+
+    ``base`` is the iterate (..., k, k), ``u`` and ``v`` are the singular vectors of the frames (..., m, k, k), and ``rotated``
+    are the points times ``v``.
+    """
 
     base: Tensor
     u: Tensor
@@ -183,11 +197,11 @@ class MeanEquation(ABC):
         :math:`dG = N E N^⊤` the linearised equation is :math:`Σ w_j U_j (h_j ∘ U_j^⊤ E U_j) U_j^⊤ = r`, self-adjoint
         and positive definite: one solve by conjugate gradients, in the frames of the mean.
         """
-        if not _fits(n, b) or len(n) < 4:  # the kernel always computes sixteen problems at a time
-            return self._gradients(n, b, w, grad, tolerance)
+        if not _kernel_accepts(n, b) or len(n) < 4:  # the kernel always computes sixteen problems at a time
+            return self._gradients_by_torch(n, b, w, grad, tolerance)
         in_points, in_weights, failed = self.compiled_gradients(n, b, w, grad, tolerance)
         if failed is not None:
-            again = self._gradients(n[failed], each_query(b, w)[failed], w[failed], grad[failed], tolerance)
+            again = self._gradients_by_torch(n[failed], each_query(b, w)[failed], w[failed], grad[failed], tolerance)
             in_points[failed], in_weights[failed] = again
         return in_points, in_weights
 
@@ -197,7 +211,10 @@ class MeanEquation(ABC):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """:meth:`gradients` by the compiled kernel, and a mask of the problems for which it failed."""
 
-    def _gradients(self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
+    def _gradients_by_torch(
+        self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float
+    ) -> tuple[Tensor, Tensor]:
+        """Compute :meth:`gradients` with torch operations, where the compiled kernel does not apply or has failed."""
         frame = svd(self.relative(n, each_query(b, w)))
         rotation = svd(n)  # n v is a factor of the same mean and has orthogonal columns
         n, u, w_ = n @ rotation.v, rotation.v.mT[..., None, :, :] @ frame.u, w[..., None, None]
@@ -244,8 +261,8 @@ class MeanEquation(ABC):
         """Multiplier (..., k, k) of the linearised equation if all points equal a mean with eigenvalues ``g``."""
 
 
-def _fits(n: Tensor, b: Tensor) -> bool:
-    """Whether the kernel accepts these means; it holds all points of a mean in memory."""
+def _kernel_accepts(n: Tensor, b: Tensor) -> bool:
+    """Whether the compiled kernel accepts factors ``n`` of means of points ``b``; it holds all points of a mean in memory."""
     return _native.supports(n) and b.shape[1:].numel() <= 2**18
 
 
@@ -255,18 +272,22 @@ class BuresEquation(MeanEquation):
     name = "BuresFlow"
 
     def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, InitialFrames | None]:
+        """First iterates; with more than two points also the frames at the base iterate, which all queries share."""
         # all queries step from one iterate, so that they share the decompositions of the first step
-        base = b[..., 0, :, :] if b.shape[-3] <= 2 else self._base(b)
+        base = b[..., 0, :, :] if b.shape[-3] <= 2 else self._initial_factor(b)
         u, v, rotated, aligned = self._frames(base, b)
         if b.shape[-3] <= 2:
-            return self._next(w, aligned), None
-        if w.shape[-2] > 1 and _fits(base, b) and not torch.is_grad_enabled():
+            return self._first_iterates(w, aligned), None
+        if w.shape[-2] > 1 and _kernel_accepts(base, b) and not torch.is_grad_enabled():
             base = self._common_mean(base, rotated, aligned, u)
             u, v, rotated, aligned = self._frames(base, rotated, v)
-        return self._next(w, aligned), InitialFrames(base, u, v, rotated)
+        return self._first_iterates(w, aligned), InitialFrames(base, u, v, rotated)
 
-    def _next(self, w: Tensor, aligned: Tensor) -> Tensor:
-        """``Σ_j w_j b_j q_j`` for each query: (..., q, m) and (..., m, k, k) -> (..., q, k, k)."""
+    def _first_iterates(self, w: Tensor, aligned: Tensor) -> Tensor:
+        """First iterate ``Σ_j w_j b_j q_j`` of each query from aligned points ``b_j q_j``.
+
+        Shapes: (..., q, m) and (..., m, k, k) -> (..., q, k, k).
+        """
         return weighted_sums(w, aligned)
 
     def _common_mean(self, base: Tensor, rotated: Tensor, aligned: Tensor, u: Tensor) -> Tensor:
@@ -277,15 +298,16 @@ class BuresEquation(MeanEquation):
         mean, *_ = _native.bures_iterate_in_frames(first, b, equal, u, COMMON_TOLERANCE, COMMON_STEPS, base)
         return mean.reshape(*batch, k, k)
 
-    def _base(self, b: Tensor) -> Tensor:
-        """A factor of the mean of ``b_j b_jᵀ``."""
+    def _initial_factor(self, b: Tensor) -> Tensor:
+        """A factor of the arithmetic mean of the matrices ``b_j b_jᵀ``, from which the iteration starts."""
         base = _native.bures_start(b) if _native.supports(b) and not torch.is_grad_enabled() else None
         return factor(_mean_square(b), "points") if base is None else base
 
     def _frames(self, n: Tensor, b: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Frames ``u`` and ``v``, the points times ``v``, and the points times ``v uᵀ``, which is differentiable.
+        """Frames of points ``b`` at the iterate ``n``.
 
-        ``before`` are the orthogonal matrices by which the points are already rotated, if they are.
+        Returns ``u``, ``v``, the points times ``v``, and the points times ``v uᵀ``; only the last is differentiable.  ``before``
+        are the orthogonal matrices by which the points are already rotated, if they are.
         """
         if _native.supports(n) and not torch.is_grad_enabled():
             frames = _native.bures_frames(n, b, before)
@@ -297,13 +319,16 @@ class BuresEquation(MeanEquation):
         return frame.u, v, b @ frame.v, b @ polar(relative, frame).mT
 
     def relative(self, n: Tensor, b: Tensor) -> Tensor:
+        """``Nᵀ B_j``."""
         return n[..., None, :, :].mT @ b
 
     def advance(self, n: Tensor, b: Tensor, w: Tensor, frame: SVD) -> tuple[Tensor, Tensor]:
-        new = _weighted(w, b @ (frame.v @ frame.u.mT))
+        """``Σ w_j B_j Q_j``, and the length of this step relative to the norm of ``n``."""
+        new = _weighted_sum(w, b @ (frame.v @ frame.u.mT))
         return new, torch.linalg.matrix_norm(new - n) / torch.linalg.matrix_norm(n)
 
     def evaluate(self, n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
+        """One step by the compiled kernel, or by torch where it is unavailable or fails; also returns the rotated points."""
         if not _native.supports(n):
             return super().evaluate(n, b, w, tolerance)
         new, residual, rotated, failed = _native.bures_step(n, b, w, tolerance)
@@ -315,46 +340,57 @@ class BuresEquation(MeanEquation):
     def iterate_in_frames(
         self, n: Tensor, w: Tensor, frames: InitialFrames, tolerance: float, max_steps: int
     ) -> Solutions | None:
-        if not _fits(n, frames.rotated):
+        """All steps by the compiled kernel; None if it does not accept the matrices."""
+        if not _kernel_accepts(n, frames.rotated):
             return None
-        limit = max(tolerance, self._noise(n))
+        limit = max(tolerance, self._rounding_level(n))
         arguments = (n, frames.rotated, w, frames.u, limit, max_steps, frames.base)
         return Solutions(*_native.bures_iterate_in_frames(*arguments))
 
     def compiled_gradients(
         self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float
     ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Derivatives of Bures-Wasserstein means by the compiled kernel, and a mask of the problems for which it failed."""
         return _native.bures_adjoint(n, b, w, grad, tolerance)
 
     def step(self, n: Tensor, b: Tensor, w: Tensor) -> Tensor:
-        return _weighted(w, b @ polar(self.relative(n, b)).mT)
+        """Plain step ``Σ w_j B_j Q_j``, through which autograd differentiates."""
+        return _weighted_sum(w, b @ polar(self.relative(n, b)).mT)
 
     def noise(self, n: Tensor) -> Tensor:
-        return n.new_full(n.shape[:-2], self._noise(n))
+        """The rounding level, for each mean."""
+        return n.new_full(n.shape[:-2], self._rounding_level(n))
 
-    def _noise(self, n: Tensor) -> float:
+    def _rounding_level(self, n: Tensor) -> float:
+        """Relative residual due to rounding, the same for all matrices of one size and dtype."""
         return 2 * n.shape[-1] * torch.finfo(n.dtype).eps
 
     def floor(self, n: Tensor, b: Tensor) -> Tensor:
+        """Four times the rounding level; with LAPACK, which is less precise, times the condition number of the points."""
         if _native.supports(n):
             return super().floor(n, b)
-        return super().floor(n, b) * _condition(b).amax(-1)  # the precision of LAPACK's small singular vectors
+        return super().floor(n, b) * _condition_number(b).amax(-1)  # the precision of LAPACK's small singular vectors
 
     def values(self, s: Tensor) -> Tensor:
+        """The singular values themselves: f is the square root."""
         return s
 
     def curvature(self, s: Tensor) -> Tensor:
-        a, b = _pairs(s)
+        """``s_i s_j / (s_i + s_j)``."""
+        a, b = _broadcast_pairs(s)
         return a * (b / (a + b))  # a b may leave the range of float32
 
     def response(self, s: Tensor) -> Tensor:
-        a, b = _pairs(s)
+        """``s_j / (s_i + s_j)``."""
+        a, b = _broadcast_pairs(s)
         return b / (a + b)
 
     def adjoint(self, n: Tensor) -> Tensor:
+        """``N``, because P is ``Nᵀ``."""
         return n
 
     def precondition(self, g: Tensor) -> Tensor:
+        """Curvature at equal points, whose singular values are ``g``."""
         return self.curvature(g)
 
 
@@ -368,6 +404,7 @@ class KarcherEquation(MeanEquation):
     name = "KarcherFlow"
 
     def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, InitialFrames | None]:
+        """First iterates: the exact mean of up to two points, otherwise a factor of the arithmetic mean."""
         if b.shape[-3] > 2:
             return factor(sym(weighted_sums(w, b @ b.mT)), "points", "definite"), None
         first, last = b[..., None, 0, :, :], b[..., None, -1, :, :]
@@ -376,22 +413,25 @@ class KarcherEquation(MeanEquation):
             return first @ spectral(across, POWER, w[..., -1] / 2, gram=True), None
 
     def relative(self, n: Tensor, b: Tensor) -> Tensor:
+        """``N⁻¹ B_j``."""
         wide = solve(n, _side_by_side(b))  # decompose n once for all points
         return wide.reshape(*b.shape[:-3], b.shape[-1], b.shape[-3], b.shape[-1]).transpose(-3, -2)
 
     def advance(self, n: Tensor, b: Tensor, w: Tensor, frame: SVD) -> tuple[Tensor, Tensor]:
-        slope = _weighted(w, (frame.u * self.values(frame.s)[..., None, :]) @ frame.u.mT)
-        return self._along(n, slope, self._tau(w, frame.s))
+        """Step of size τ along the weighted sum of logarithms, and the norm of that sum."""
+        slope = _weighted_sum(w, (frame.u * self.values(frame.s)[..., None, :]) @ frame.u.mT)
+        return self._step_along(n, slope, self._step_size(w, frame.s))
 
-    def _along(self, n: Tensor, slope: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
+    def _step_along(self, n: Tensor, slope: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
         """Next iterate, a step of size ``tau`` along the slope, and the norm of the slope."""
-        return n @ _exponential(slope * (tau / 2)[..., None, None]), torch.linalg.matrix_norm(slope)
+        return n @ _step_exponential(slope * (tau / 2)[..., None, None]), torch.linalg.matrix_norm(slope)
 
     def evaluate(self, n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
+        """One step by the compiled kernel, or by torch where it is unavailable or fails; the points are returned unchanged."""
         if not _native.supports(n):
             return super().evaluate(n, b, w, tolerance)
         slope, tau, failed = _native.affine_slope(self.adjoint(n), b, w)
-        new, residual = self._along(n, slope, tau)
+        new, residual = self._step_along(n, slope, tau)
         if failed is not None:
             new[failed], residual[failed], _ = super().evaluate(n[failed], b[failed], w[failed], tolerance)
         return new, residual, b
@@ -399,36 +439,45 @@ class KarcherEquation(MeanEquation):
     def compiled_gradients(
         self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float
     ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Derivatives of affine-invariant means by the compiled kernel, and a mask of the problems for which it failed."""
         return _native.affine_adjoint(self.adjoint(n), b, w, sym(n.mT @ grad) / 2, tolerance)
 
-    def _tau(self, w: Tensor, s: Tensor) -> Tensor:
+    def _step_size(self, w: Tensor, s: Tensor) -> Tensor:
+        """Step size τ of each problem from weights (..., m) and singular values (..., m, k) of the frames."""
         half = s.amax(-1).log() - s.amin(-1).log()  # half the log of the condition number
         return 2 / (1 + (w * torch.where(half > 0, half / torch.tanh(half), 1)).sum(-1))
 
     def step(self, n: Tensor, b: Tensor, w: Tensor) -> Tensor:
+        """Plain step, through which autograd differentiates; the step size counts as constant."""
         c = self.relative(n, b)
-        tau = self._tau(w, svd(c).s).detach()
-        gradient = _weighted(w, spectral(c, LOG, gram=True))
+        tau = self._step_size(w, svd(c).s).detach()
+        gradient = _weighted_sum(w, spectral(c, LOG, gram=True))
         return n @ spectral(gradient * (tau / 2)[..., None, None], EXP)
 
     def noise(self, n: Tensor) -> Tensor:
-        return 2 * n.shape[-1] * torch.finfo(n.dtype).eps * _condition(n)
+        """Rounding level, proportional to the condition number of ``n``."""
+        return 2 * n.shape[-1] * torch.finfo(n.dtype).eps * _condition_number(n)
 
     def values(self, s: Tensor) -> Tensor:
+        """``2 log s``: f is the logarithm, and the eigenvalues are squares of singular values."""
         return 2 * s.log()
 
     def curvature(self, s: Tensor) -> Tensor:
-        a, b = _pairs(s.square())
+        """``(a + b) / 2 · (log a - log b) / (a - b)`` for all pairs of squared singular values a and b."""
+        a, b = _broadcast_pairs(s.square())
         return (a + b) / 2 * LOG.quotient(a, b, a)
 
     def response(self, s: Tensor) -> Tensor:
-        a, b = _pairs(s.square())
+        """Difference quotient of the logarithm at pairs of squared singular values, times ``s_j``."""
+        a, b = _broadcast_pairs(s.square())
         return LOG.quotient(a, b, a) * s[..., None, :]
 
     def adjoint(self, n: Tensor) -> Tensor:
+        """``N⁻ᵀ``, because P is ``N⁻¹``."""
         return inverse(n).mT
 
     def precondition(self, g: Tensor) -> Tensor:
+        """Ones: at equal points the linearised equation is the identity."""
         return torch.ones_like(g[..., :, None] + g[..., None, :])
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Differentiate = Literal["implicit", "unrolled"]
 
-HISTORY = 5  # past steps that Anderson's method combines with the last one; more gain little
+HISTORY = 5  # number of past steps that Anderson's method combines with the last one; more steps gain little
 FAST = 0.1  # a residual that falls by this factor in one step needs no acceleration
 
 
@@ -62,7 +62,7 @@ class Barycenter:
 
 @dataclass(frozen=True)
 class Solver:
-    """Options of the iteration and of its derivative."""
+    """Options of the fixed-point iteration and of its derivative, as in :func:`barycenter`."""
 
     tol: float
     max_steps: int
@@ -135,7 +135,7 @@ def barycenter(
         raise ParameterError(f"tol={tol} must be positive; leave it out for {default_tolerance(points.dtype)}.")
     if max_steps < 1:
         raise ParameterError(f"max_steps={max_steps} must be at least 1.")
-    points, rows = _arguments(points, weights)
+    points, rows = _check_arguments(points, weights)
     solver = Solver(default_tolerance(points.dtype) if tol is None else tol, max_steps, differentiate)
     mean = _solve(metric.space.mean_equation, metric.chart(points, "points"), rows, solver)
     if not torch.compiler.is_compiling() and not bool(mean.converged.all()):
@@ -147,8 +147,8 @@ def barycenter(
     return Barycenter(value.squeeze(-3), mean.steps.squeeze(-1), mean.residual.squeeze(-1), mean.converged.squeeze(-1))
 
 
-def _arguments(points: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Points and weights after validation, the weights with a query axis."""
+def _check_arguments(points: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Validate points and weights; return them, the weights with a query axis and equal by default."""
     require_symmetric(points=points)
     if points.ndim < 3 or points.shape[-3] == 0:
         raise ShapeError(
@@ -200,7 +200,7 @@ def _solve(equation: MeanEquation | None, points: Tensor, weights: Tensor, solve
 
 
 @torch.library.custom_op("gbwatt::fixed_point", mutates_args=())
-def _exported(b: Tensor, w: Tensor, flow: str, tol: float, max_steps: int) -> Tensor:
+def _fixed_point_operation(b: Tensor, w: Tensor, flow: str, tol: float, max_steps: int) -> Tensor:
     """The solver as one operation of an exported program, which cannot contain loops that depend on values.
 
     Exported programs refer to its name and arguments, ``flow`` being a key of :data:`EQUATIONS`.
@@ -209,8 +209,9 @@ def _exported(b: Tensor, w: Tensor, flow: str, tol: float, max_steps: int) -> Te
     return solutions.n.reshape(*w.shape[:-1], *b.shape[-2:])
 
 
-@_exported.register_fake
+@_fixed_point_operation.register_fake
 def _(b: Tensor, w: Tensor, flow: str, tol: float, max_steps: int) -> Tensor:  # noqa: ARG001
+    """Shape of the result of ``gbwatt::fixed_point``, for tracing without data."""
     return b.new_empty(*w.shape[:-1], *b.shape[-2:])
 
 
@@ -308,10 +309,11 @@ def _iterate(equation: MeanEquation, n: Tensor, base: Tensor | None, b: Tensor, 
 
 
 class _Anderson:
-    """Combination of past steps that would minimise the residual if the problem were linear.
+    """Anderson acceleration of batched iterations: mix past steps to reduce the residual of the next iterate.
 
-    Problems that already converge fast take plain steps, which are cheaper.  So do problems whose residual has not
-    fallen for a few steps, until it falls: plain steps do not diverge.
+    The mixture would minimise the residual if the problem were linear.  Problems that already converge fast take plain
+    steps, which are cheaper.  So do problems whose residual has not fallen for a few steps, until it falls: plain steps do
+    not diverge.  Calling it with the old iterate, the new one and the residual returns the iterate to continue from.
     """
 
     def __init__(self, n: Tensor) -> None:
@@ -325,7 +327,7 @@ class _Anderson:
         self.best, self.stalled = self.best[mask], self.stalled[mask]
 
     def stuck(self) -> Tensor:
-        """Problems whose residual has not fallen for three steps."""
+        """Mask of the problems whose residual has not fallen for three steps."""
         return self.stalled > 2
 
     def __call__(self, old: Tensor, new: Tensor, residual: Tensor) -> Tensor:
@@ -335,18 +337,18 @@ class _Anderson:
         self.best = torch.minimum(self.best, residual)
         if len(self.steps) == 1 or bool(plain.all()):
             return new
-        return torch.where(plain[:, None, None], new, self._mixed().reshape(new.shape))
+        return torch.where(plain[:, None, None], new, self._mix_steps().reshape(new.shape))
 
-    def _mixed(self) -> Tensor:
+    def _mix_steps(self) -> Tensor:
         """Combine the last steps with the weights that make their combined move smallest."""
         moves = torch.stack([(new - old).flatten(1) for old, new in self.steps], 1)  # (r, history, k k)
         mixed = torch.zeros_like(self.best)[:, None]
-        for (_, new), weight in zip(self.steps, _smallest(moves).split(1, dim=1), strict=True):
+        for (_, new), weight in zip(self.steps, _minimising_weights(moves).split(1, dim=1), strict=True):
             mixed = torch.addcmul(mixed, weight, new.flatten(1))
         return mixed
 
 
-def _smallest(moves: Tensor) -> Tensor:
+def _minimising_weights(moves: Tensor) -> Tensor:
     """Weights (r, h) that sum to one and minimise ``|Σ weight move|``, for moves (r, h, d)."""
     eps = torch.finfo(moves.dtype).eps
     with single_threaded(moves[..., :1]):
