@@ -29,12 +29,12 @@ from gbwatt.geometry.linalg import (
 )
 from gbwatt.geometry.symmetric import sym, symmetrised
 
-_Job = Callable[[Tensor, Tensor, float, bool], _native.Deformed | None]
+_KernelFunction = Callable[[Tensor, Tensor, float, bool], _native.Deformed | None]
 _Adjoint = Callable[[Tensor, _native.Deformed, Tensor, float, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 class _Deformation(torch.autograd.Function):
-    """A result of the kernel, with its derivative in the matrices, in ``c`` and in the exponent.
+    """Autograd node for a precomputed kernel result: derivatives in the matrices ``x``, in ``c`` and in the exponent ``p``.
 
     The derivative of a factor ``C⁻¹ U Λ^p`` for ``X = U Λ Uᵀ`` is valid for functions that are invariant to rotations
     of its columns.
@@ -61,15 +61,19 @@ def deformed_factor(x: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
 
     Computed by the compiled kernel in one call; None if it does not accept the matrices.
     """
-    return _by_kernel(_native.chart, _native.chart_adjoint, x, c, p)
+    return _apply_kernel(_native.chart, _native.chart_adjoint, x, c, p)
 
 
 def deformed_power(a: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
     """``(C a aᵀ Cᵀ)^p`` for factors ``a`` (..., k, k) and lower triangular ``c`` (k, k), as :func:`deformed_factor`."""
-    return _by_kernel(_native.unchart, _native.unchart_adjoint, a, c, p)
+    return _apply_kernel(_native.unchart, _native.unchart_adjoint, a, c, p)
 
 
-def _by_kernel(job: _Job, adjoint: _Adjoint, x: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
+def _apply_kernel(job: _KernelFunction, adjoint: _Adjoint, x: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
+    """Compute ``job(x, c, p)`` by the compiled kernel, differentiable through ``adjoint``.
+
+    Returns None if the kernel does not accept the matrices or ``p`` is not a single number.
+    """
     if not _native.supports(x) or (isinstance(p, Tensor) and p.numel() > 1):
         return None
     power = float(p.detach()) if isinstance(p, Tensor) else p
@@ -111,12 +115,15 @@ class Identity(Chart):
         return sym(x)
 
     def inverse(self, a: Tensor) -> Tensor:
+        """``a`` itself."""
         return a
 
     def push(self, x: Tensor, v: Tensor) -> Tensor:
+        """``v`` itself."""
         return v
 
     def pull(self, x: Tensor, w: Tensor) -> Tensor:
+        """``w`` itself."""
         return w
 
 
@@ -130,12 +137,15 @@ class Logarithm(Chart):
         return spectral(symmetrised(x), LOG, name=name)
 
     def inverse(self, a: Tensor) -> Tensor:
+        """``exp a``."""
         return spectral(a, EXP)
 
     def push(self, x: Tensor, v: Tensor) -> Tensor:
+        """Derivative of the logarithm at ``x`` in direction ``v``."""
         return spectral_derivative(x, v, LOG)
 
     def pull(self, x: Tensor, w: Tensor) -> Tensor:
+        """Direction in which the derivative of the logarithm at ``x`` is ``w``."""
         return spectral_derivative(x, w, LOG, inverse=True)
 
 
@@ -147,18 +157,22 @@ class Root(Chart):
 
     @property
     def definite(self) -> bool:
+        """Whether the domain is restricted to definite matrices."""
         return self.domain == "definite"
 
     def __call__(self, x: Tensor, name: str = "x") -> Tensor:
         return factor(sym(x), name, self.domain)
 
     def inverse(self, a: Tensor) -> Tensor:
+        """``a aᵀ``."""
         return gram(a)
 
     def push(self, x: Tensor, v: Tensor) -> Tensor:
+        """``v`` itself: tangent vectors of the space are changes of ``a aᵀ``."""
         return v
 
     def pull(self, x: Tensor, w: Tensor) -> Tensor:
+        """``w`` itself, as in :meth:`push`."""
         return w
 
 
@@ -176,12 +190,13 @@ class DeformedRoot(Chart):
 
     @property
     def definite(self) -> bool:
+        """Whether the power is negative."""
         return bool(self.theta < 0)
 
     def __call__(self, x: Tensor, name: str = "x") -> Tensor:
         check_same_kind(**{name: x, "M": self.M})
         check_square(**{name: x, "M": self.M})
-        half, root = self.theta / 2, self._root()
+        half, root = self.theta / 2, self._factor_of_m()
         factors = deformed_factor(x, root, half)
         if factors is not None:
             return factors
@@ -190,21 +205,25 @@ class DeformedRoot(Chart):
         rows = power.flatten(0, -2).mT
         return solve_lower(root, rows).mT.reshape(power.shape).mT
 
-    def _root(self) -> Tensor:
+    def _factor_of_m(self) -> Tensor:
+        """Cholesky factor C of M."""
         return factor(self.M, "M", "definite") if self.root is None else self.root
 
     def inverse(self, a: Tensor) -> Tensor:
+        """``(C a aᵀ Cᵀ)^(1/θ)``."""
         check_same_kind(c=a, M=self.M)  # `point` passes coordinates c, which are not yet checked
         check_square(c=a, M=self.M)
-        back, root = 1 / self.theta, self._root()
+        back, root = 1 / self.theta, self._factor_of_m()
         matrices = deformed_power(a, root, back)
         if matrices is not None:
             return matrices
         return spectral(product(root.expand(a.shape), a), power_function(back), back, gram=True)
 
     def push(self, x: Tensor, v: Tensor) -> Tensor:
-        return whiten(self._root(), spectral_derivative(x, v, power_function(self.theta), self.theta))
+        """``C⁻¹ d(X^θ)[V] C⁻ᵀ``."""
+        return whiten(self._factor_of_m(), spectral_derivative(x, v, power_function(self.theta), self.theta))
 
     def pull(self, x: Tensor, w: Tensor) -> Tensor:
-        w = congruence(self._root(), w)
+        """Direction in which the derivative of ``X^θ`` is ``C W Cᵀ``."""
+        w = congruence(self._factor_of_m(), w)
         return spectral_derivative(x, w, power_function(self.theta), self.theta, inverse=True)

@@ -38,11 +38,13 @@ from gbwatt.geometry.symmetric import sym
 Interval = tuple[Tensor, Tensor]
 
 
-def _square_norm(x: Tensor) -> Tensor:
+def _squared_norm(x: Tensor) -> Tensor:
+    """Squared Frobenius norm: (..., k, k) -> (...)."""
     return x.square().sum((-2, -1))
 
 
-def _eye(a: Tensor) -> Tensor:
+def _identity_like(a: Tensor) -> Tensor:
+    """Identity matrix (k, k) with the dtype and device of ``a``."""
     return torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
 
 
@@ -97,13 +99,14 @@ class Space(ABC):
         """Point with the given coordinates."""
 
 
-def _everywhere(a: Tensor) -> Interval:
+def _infinite_interval(a: Tensor) -> Interval:
+    """The interval (-∞, ∞) for each matrix of a batch (..., k, k): geodesics that never end."""
     infinite = torch.full(a.shape[:-2], torch.inf, dtype=a.dtype, device=a.device)
     return -infinite, infinite
 
 
-def _reach(speed: Tensor) -> Interval:
-    r"""Interval on which :math:`1 + t λ > 0` for all eigenvalues λ of ``speed`` (the paper's proposition)."""
+def _interval_of_definiteness(speed: Tensor) -> Interval:
+    """Interval of t on which :math:`I + t S` is positive definite, for ``speed`` S (..., k, k) (the paper's proposition)."""
     with single_threaded(speed), converging(speed):
         values = torch.linalg.eigvalsh(speed)
     low, high = values[..., 0], values[..., -1]
@@ -116,32 +119,41 @@ class Symmetric(Space):
     """All symmetric matrices with the Frobenius inner product."""
 
     def sqdist(self, a: Tensor, b: Tensor) -> Tensor:
-        return _square_norm(a - b)
+        """``‖a - b‖²``."""
+        return _squared_norm(a - b)
 
     def resolution(self, a: Tensor, b: Tensor) -> Tensor:
+        """Machine epsilon times the size of the points."""
         eps = torch.finfo(a.dtype).eps
-        return eps * (_square_norm(a) + _square_norm(b)).sqrt()
+        return eps * (_squared_norm(a) + _squared_norm(b)).sqrt()
 
     def log(self, a: Tensor, b: Tensor) -> Tensor:
+        """``b - a``."""
         return b - a
 
     def exp(self, a: Tensor, w: Tensor) -> Tensor:
+        """``a + w``."""
         return a + w
 
     def inner(self, a: Tensor, w: Tensor, z: Tensor) -> Tensor:
+        """Frobenius inner product of ``w`` and ``z``."""
         _, w, z = torch.broadcast_tensors(a, w, z)
         return (w * z).sum((-2, -1))
 
     def geodesic(self, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+        """Straight line from ``a`` to ``b``."""
         return (1 - t) * a + t * b
 
     def interval(self, a: Tensor, w: Tensor) -> Interval:
-        return _everywhere(a + w)
+        """All times: straight lines never leave the space."""
+        return _infinite_interval(a + w)
 
     def coordinates(self, a: Tensor) -> Tensor:
+        """``a`` itself."""
         return a
 
     def point(self, c: Tensor) -> Tensor:
+        """``c`` itself."""
         return c
 
 
@@ -152,14 +164,17 @@ class Cone(Symmetric):
     ends = "definite"
 
     def interval(self, a: Tensor, w: Tensor) -> Interval:
+        """Times at which ``a + t w`` is positive definite."""
         root = factor(a, "base", "definite")
-        return _reach(whiten(root, w))
+        return _interval_of_definiteness(whiten(root, w))
 
     def coordinates(self, a: Tensor) -> Tensor:
-        return a - _eye(a)
+        """``a - I``."""
+        return a - _identity_like(a)
 
     def point(self, c: Tensor) -> Tensor:
-        return c + _eye(c)
+        """``I + c``."""
+        return c + _identity_like(c)
 
 
 @dataclass(frozen=True)
@@ -178,35 +193,45 @@ class Factors(Space):
     mean_equation = BURES
 
     def sqdist(self, a: Tensor, b: Tensor) -> Tensor:
+        """Squared Procrustes distance."""
         return procrustes(a, b)
 
     def resolution(self, a: Tensor, b: Tensor) -> Tensor:
+        """k times machine epsilon times the size of the points."""
         eps = torch.finfo(a.dtype).eps
-        return a.shape[-1] * eps * (_square_norm(a) + _square_norm(b)).sqrt()
+        return a.shape[-1] * eps * (_squared_norm(a) + _squared_norm(b)).sqrt()
 
     def log(self, a: Tensor, b: Tensor) -> Tensor:
+        """Change of Y along the line from ``a`` to ``b Q``, the factor of ``b bᵀ`` closest to ``a``."""
         return 2 * sym((b @ polar(b.mT @ a) - a) @ a.mT)
 
     def exp(self, a: Tensor, w: Tensor) -> Tensor:
-        return a + self._speed(a, w) @ a
+        """``(I + L) a`` with the Lyapunov solution L."""
+        return a + self._lyapunov_speed(a, w) @ a
 
-    def _speed(self, a: Tensor, w: Tensor) -> Tensor:
+    def _lyapunov_speed(self, a: Tensor, w: Tensor) -> Tensor:
+        """Solution L of ``Y L + L Y = w`` for ``Y = a aᵀ``: the geodesic along ``w`` is ``(I + t L) a``."""
         return lyapunov(sym(a @ a.mT), w)
 
     def inner(self, a: Tensor, w: Tensor, z: Tensor) -> Tensor:
-        return (self._speed(a, w) * z).sum((-2, -1)) / 2
+        """``tr(L z) / 2`` with the Lyapunov solution L of ``w``."""
+        return (self._lyapunov_speed(a, w) * z).sum((-2, -1)) / 2
 
     def geodesic(self, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+        """Line from ``a`` to ``b Q``, the factor of ``b bᵀ`` closest to ``a``."""
         return (1 - t) * a + t * (b @ polar(b.mT @ a))
 
     def interval(self, a: Tensor, w: Tensor) -> Interval:
-        return _reach(self._speed(a, w))
+        """Times at which ``I + t L`` is positive definite."""
+        return _interval_of_definiteness(self._lyapunov_speed(a, w))
 
     def coordinates(self, a: Tensor) -> Tensor:
-        return spectral(a, SQRT, gram=True) - _eye(a)
+        """``(a aᵀ)^½ - I``."""
+        return spectral(a, SQRT, gram=True) - _identity_like(a)
 
     def point(self, c: Tensor) -> Tensor:
-        return c + _eye(c)
+        """``I + c``, a factor of ``(I + c)²``."""
+        return c + _identity_like(c)
 
 
 @dataclass(frozen=True)
@@ -216,35 +241,45 @@ class Invariant(Space):
     mean_equation = KARCHER
 
     def _relative_log(self, a: Tensor, b: Tensor) -> Tensor:
+        """``log(a⁻¹ b bᵀ a⁻ᵀ)``, whose norm is the distance."""
         return spectral(solve(a, b), LOG, gram=True)
 
     def sqdist(self, a: Tensor, b: Tensor) -> Tensor:
-        return _square_norm(self._relative_log(a, b))
+        """``‖log(a⁻¹ b bᵀ a⁻ᵀ)‖²``."""
+        return _squared_norm(self._relative_log(a, b))
 
     def resolution(self, a: Tensor, b: Tensor) -> Tensor:
+        """k times machine epsilon: the distance has no scale."""
         size = broadcast_shape(a.shape[:-2], b.shape[:-2])
         return a.new_full(size, a.shape[-1] * torch.finfo(a.dtype).eps)
 
     def log(self, a: Tensor, b: Tensor) -> Tensor:
+        """``a log(a⁻¹ b bᵀ a⁻ᵀ) aᵀ``."""
         return congruence(a, self._relative_log(a, b))
 
     def exp(self, a: Tensor, w: Tensor) -> Tensor:
+        """``a exp(a⁻¹ w a⁻ᵀ / 2)``."""
         return a @ spectral(whiten(a, w) / 2, EXP)
 
     def inner(self, a: Tensor, w: Tensor, z: Tensor) -> Tensor:
+        """Frobenius inner product of ``a⁻¹ w a⁻ᵀ`` and ``a⁻¹ z a⁻ᵀ``."""
         return (whiten(a, w) * whiten(a, z)).sum((-2, -1))
 
     def geodesic(self, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+        """``a (a⁻¹ b bᵀ a⁻ᵀ)^(t/2)``."""
         c = solve(a, b)
         return a @ spectral(c, POWER, t[..., 0, 0] / 2, gram=True)
 
     def interval(self, a: Tensor, w: Tensor) -> Interval:
-        return _everywhere(a + w)
+        """All times: the space is geodesically complete."""
+        return _infinite_interval(a + w)
 
     def coordinates(self, a: Tensor) -> Tensor:
+        """``log(a aᵀ)``."""
         return spectral(a, LOG, gram=True)
 
     def point(self, c: Tensor) -> Tensor:
+        """``exp(c / 2)``, a factor of ``exp(c)``."""
         return spectral(c / 2, EXP)
 
 
@@ -253,7 +288,7 @@ def require_coordinates(space: Space, c: Tensor) -> None:
     if space.ends == "nowhere":
         return
     with single_threaded(c), converging(c):
-        values = torch.linalg.eigvalsh(c + _eye(c))
+        values = torch.linalg.eigvalsh(c + _identity_like(c))
     least = 0.0 if space.ends == "definite" else -8 * c.shape[-1] * torch.finfo(c.dtype).eps  # rounding
     bad = ~(values[..., 0] > least * values[..., -1].abs())
     if bool(bad.any()):
@@ -265,7 +300,7 @@ def require_coordinates(space: Space, c: Tensor) -> None:
 
 
 def outside(times: Tensor, interval: Interval, what: str) -> None:
-    """Raise DomainError if a time lies outside the open interval."""
+    """Raise DomainError if a time lies outside the open interval; ``what`` names the operation in the message."""
     low, high = (x.detach() for x in interval)
     bad = ~((times > low) & (times < high))
     if bool(bad.any()):
