@@ -13,6 +13,8 @@ from gbwatt.geometry.linalg import SVD, svd
 
 
 class _Polar(torch.autograd.Function):
+    """Polar factor from a precomputed SVD (``frame``) of ``f``, with its derivative."""
+
     @staticmethod
     def forward(ctx: Any, f: Tensor, frame: SVD) -> Tensor:
         ctx.save_for_backward(f, *frame)
@@ -55,33 +57,37 @@ class _Procrustes(torch.autograd.Function):
 
 
 def _weighted_sum(w: Tensor, x: Tensor, shape: torch.Size) -> Tensor:
-    """``w x`` for w (...) and x (..., k, k), summed to a shape that broadcasts to that of x."""
+    """Products ``w x`` of w (...) and x (..., k, k), summed over the axes in which ``shape`` was broadcast to that of x."""
     w = w[..., None, None]
     shared = [axis - len(shape) for axis, size in enumerate(shape) if size == 1 and x.shape[axis - len(shape)] > 1]
     if len(shared) != 1 or x.ndim != len(shape):
         return (w * x).sum_to_size(shape)
     parts = zip(w.unbind(shared[0]), x.unbind(shared[0]), strict=True)  # without an array as large as x
-    one, two = next(parts)
-    total = one * two
-    for one, two in parts:
-        total.addcmul_(one, two)
+    weight, matrix = next(parts)
+    total = weight * matrix
+    for weight, matrix in parts:
+        total.addcmul_(weight, matrix)
     return total.unsqueeze(shared[0])
 
 
 def _procrustes(a: Tensor, b: Tensor, derive: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Squared distance, and half its derivatives in ``a`` and ``b``, not yet summed over broadcast axes."""
+    """Squared distance, and half its derivatives in ``a`` and ``b``, not yet summed over broadcast axes.
+
+    The derivatives may be None unless ``derive`` is true.
+    """
     if not _native.supports(a):
-        return _by_lapack(a, b)
+        return _procrustes_by_torch(a, b)
     square, in_a, in_b, failed = _native.procrustes(a, b, derive)
     if failed is not None:
-        one, two = (x.expand(*failed.shape, *x.shape[-2:])[failed] for x in (a, b))
-        square[failed], of_one, of_two = _by_lapack(one, two)
+        failed_a, failed_b = (x.expand(*failed.shape, *x.shape[-2:])[failed] for x in (a, b))
+        square[failed], grad_a, grad_b = _procrustes_by_torch(failed_a, failed_b)
         if in_a is not None and in_b is not None:
-            in_a[failed], in_b[failed] = of_one, of_two
+            in_a[failed], in_b[failed] = grad_a, grad_b
     return square, in_a, in_b
 
 
-def _by_lapack(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _procrustes_by_torch(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute :func:`_procrustes` with torch, where the compiled kernel is unavailable or has failed."""
     q = polar(b.mT @ a)
     in_a = a - b @ q
     return in_a.square().sum((-2, -1)), in_a, b - a @ q.mT

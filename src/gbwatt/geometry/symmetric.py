@@ -19,17 +19,20 @@ def require_symmetric(**matrices: Tensor) -> None:
     """Require finite matrices (..., k, k) of one dtype, device and size that are symmetric up to rounding."""
     check_alike(**matrices)
     for name, x in matrices.items():
-        _require(name, x)
+        _require_symmetric_up_to_rounding(name, x)
 
 
-def _require(name: str, x: Tensor, reference: Tensor | float = 0.0) -> bool:
-    """Require symmetric matrices; return whether they are exactly symmetric."""
+def _require_symmetric_up_to_rounding(name: str, x: Tensor, reference: Tensor | float = 0.0) -> bool:
+    """Raise an error unless ``x`` is finite and symmetric up to rounding; return whether it is exactly symmetric.
+
+    Rounding is relative to the largest entry, or to ``reference`` if that is larger.  ``name`` is used in the message.
+    """
     if torch.compiler.is_compiling():  # a traced graph cannot depend on values
         return False
-    exactly = _exactly(x)
-    if not exactly:
+    exact = _is_exactly_symmetric(x)
+    if not exact:
         check_symmetric(name, x.detach(), reference)
-    return exactly
+    return exact
 
 
 def symmetric_part(name: str, x: Tensor, reference: float = 0.0) -> Tensor:
@@ -38,7 +41,7 @@ def symmetric_part(name: str, x: Tensor, reference: float = 0.0) -> Tensor:
     Rounding is relative to the largest entry, or to ``reference`` if that is larger.
     """
     check_alike(**{name: x})
-    return x if _require(name, x, reference) else sym(x)
+    return x if _require_symmetric_up_to_rounding(name, x, reference) else sym(x)
 
 
 def tangent_vectors(base: Tensor, **vectors: Tensor) -> list[Tensor]:
@@ -48,12 +51,12 @@ def tangent_vectors(base: Tensor, **vectors: Tensor) -> list[Tensor]:
     short vectors are usually differences of points of that size.
     """
     check_alike(base=base, **vectors)
-    _require("base", base)
+    _require_symmetric_up_to_rounding("base", base)
     size = base.detach().abs().amax((-2, -1))
-    return [v if _require(name, v, size) else sym(v) for name, v in vectors.items()]
+    return [v if _require_symmetric_up_to_rounding(name, v, size) else sym(v) for name, v in vectors.items()]
 
 
-def _exactly(x: Tensor) -> bool:
+def _is_exactly_symmetric(x: Tensor) -> bool:
     """Whether matrices are finite and exactly symmetric, by the compiled kernel; False without it."""
     return _native.supports(x) and _native.symmetric(x.detach())
 
@@ -65,7 +68,7 @@ def sym(x: Tensor) -> Tensor:
 
 def symmetrised(x: Tensor) -> Tensor:
     """:func:`sym` for functions whose derivative is symmetric: exactly symmetric matrices are returned unchanged."""
-    return x if _exactly(x) else sym(x)
+    return x if _is_exactly_symmetric(x) else sym(x)
 
 
 def vech(x: Tensor) -> Tensor:
@@ -90,7 +93,7 @@ def vech(x: Tensor) -> Tensor:
     check_same_kind(x=x)
     check_square(x=x)
     if torch.compiler.is_compiling():
-        return x.flatten(-2)[..., _upper(x.shape[-1], x.device)]
+        return x.flatten(-2)[..., _upper_positions(x.shape[-1], x.device)]
     return apply(_Vech, x)
 
 
@@ -100,21 +103,23 @@ class _Vech(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.k = k = x.shape[-1]
-        upper = _upper(k, x.device)
+        upper = _upper_positions(k, x.device)
         return x.flatten(-2).gather(-1, upper.expand(*x.shape[:-2], -1))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        place = _place(ctx.k, grad.device)
-        full: Tensor = grad.gather(-1, place.flatten().expand(*grad.shape[:-1], -1)).unflatten(-1, place.shape)
+        positions = _triangle_positions(ctx.k, grad.device)
+        full: Tensor = grad.gather(-1, positions.flatten().expand(*grad.shape[:-1], -1)).unflatten(-1, positions.shape)
         return full.triu()
 
 
 @lru_cache(maxsize=64)
-def _indices(k: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], ...]:
-    """Positions of the upper triangle in a flat matrix (k k), and positions of the entries of a matrix in the triangle.
+def _triangle_indices(k: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], ...]:
+    """Index arrays for :func:`vech` and :func:`unvech` of k×k matrices.
 
-    These are arrays, because tensors created during tracing or in inference mode cannot be reused afterwards.
+    The first holds the positions of the upper triangle in a flat matrix (k k), the second (k, k) the position of each
+    matrix entry in the triangle.  They are NumPy arrays, because tensors created during tracing or in inference mode cannot
+    be reused afterwards.
     """
     row, column = np.triu_indices(k)
     place = np.empty((k, k), dtype=np.int64)
@@ -122,12 +127,14 @@ def _indices(k: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], ...]:
     return row * k + column, place
 
 
-def _upper(k: int, device: torch.device) -> Tensor:
-    return torch.from_numpy(_indices(k)[0]).to(device)
+def _upper_positions(k: int, device: torch.device) -> Tensor:
+    """Positions of the upper triangle in a flat k×k matrix, as a tensor."""
+    return torch.from_numpy(_triangle_indices(k)[0]).to(device)
 
 
-def _place(k: int, device: torch.device) -> Tensor:
-    return torch.from_numpy(_indices(k)[1]).to(device)
+def _triangle_positions(k: int, device: torch.device) -> Tensor:
+    """Position in the upper triangle of each entry of a symmetric matrix, as a tensor (k, k)."""
+    return torch.from_numpy(_triangle_indices(k)[1]).to(device)
 
 
 def unvech(v: Tensor) -> Tensor:
@@ -159,4 +166,4 @@ def unvech(v: Tensor) -> Tensor:
         raise ShapeError(
             f"'v' {tuple(v.shape)} does not contain upper triangles; the last axis must have length k (k + 1) / 2."
         )
-    return v[..., _place(k, v.device)]
+    return v[..., _triangle_positions(k, v.device)]
