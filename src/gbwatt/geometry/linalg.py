@@ -46,7 +46,7 @@ Domain = Literal["symmetric", "rectified", "semidefinite", "definite"]
 
 
 class SVD(NamedTuple):
-    """``f = u diag(s) vᵀ``; the singular values are in no particular order."""
+    """Singular value decomposition ``f = u diag(s) vᵀ``; the singular values are in no particular order."""
 
     u: Tensor
     s: Tensor
@@ -85,7 +85,11 @@ def _lapack_svd(f: Tensor) -> SVD:
 
 
 def _eigh(x: Tensor, definite: bool) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and eigenvectors; those of definite matrices from the singular values of their Cholesky factor."""
+    """Eigenvalues (..., k) and eigenvectors (..., k, k), in no particular order.
+
+    ``definite`` says that the matrices are mostly positive definite; the kernel then decomposes their Cholesky factors,
+    and LAPACK the matrices for which that fails.
+    """
     if not definite or not _native.supports(x):
         return _lapack_eigh(x)
     values, u, failed = _native.eigh(x)
@@ -151,13 +155,13 @@ def factor(x: Tensor, name: str = "x", domain: Domain = "semidefinite") -> Tenso
     failed = info > 0
     if domain == "definite":
         raise_not_spd(name, x, torch.linalg.eigvalsh(x.detach()), failed)
-    failed, one = failed[..., None, None], torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
-    root = spectral(torch.where(failed, x, one), SQRT, name=name)
-    return torch.where(failed, root, apply(_Cholesky, x, torch.where(failed, one, low)))
+    failed, eye = failed[..., None, None], torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+    root = spectral(torch.where(failed, x, eye), SQRT, name=name)
+    return torch.where(failed, root, apply(_Cholesky, x, torch.where(failed, eye, low)))
 
 
 class _Cholesky(torch.autograd.Function):
-    r"""A precomputed Cholesky factor L, with its derivative :math:`L^{-⊤} Φ(L^⊤ \bar L) L^{-1}`.
+    r"""A precomputed Cholesky factor ``low`` (L) of ``x``, with the derivative :math:`L^{-⊤} Φ(L^⊤ \bar L) L^{-1}`.
 
     Φ takes the lower triangle, with half the diagonal.
     """
@@ -311,30 +315,30 @@ LOG_REEIG = SpectralFunction(
 )
 
 
-def _loewner(f: SpectralFunction, values: Tensor, p: Tensor) -> Tensor:
-    """First differences of f at all pairs of eigenvalues, shape (..., k, k)."""
+def _difference_quotients(f: SpectralFunction, values: Tensor, p: Tensor) -> Tensor:
+    """Loewner matrix: difference quotients of f at all pairs of eigenvalues, shape (..., k, k)."""
     with single_threaded(values):
         return f.quotient(values[..., :, None], values[..., None, :], p[..., None, None])
 
 
-def _compose(u: Tensor, values: Tensor) -> Tensor:
-    """``u diag(values) uᵀ``, shape (..., k, k)."""
+def _from_eigenvalues(u: Tensor, values: Tensor) -> Tensor:
+    """Symmetric matrix ``u diag(values) uᵀ``, shape (..., k, k)."""
     if _native.supports(u) and values.shape == u.shape[:-1]:
         return _native.compose(u, values)
     left = u * values[..., None, :]
     return sym(product(left, u.mT.expand(left.shape)))
 
 
-def _derive(u: Tensor, quotients: Tensor, v: Tensor) -> Tensor:
-    """``u (quotients ∘ uᵀ sym(v) u) uᵀ``, shape (..., k, k)."""
+def _daleckii_krein(u: Tensor, quotients: Tensor, v: Tensor) -> Tensor:
+    """Daleckii-Krein derivative ``u (quotients ∘ uᵀ sym(v) u) uᵀ`` in direction ``v``, shape (..., k, k)."""
     return sym(u @ (quotients * (u.mT @ sym(v) @ u)) @ u.mT)
 
 
-def _gradient(f: SpectralFunction, p: Tensor, values: Tensor, u: Tensor, grad: Tensor) -> Tensor:
-    """Derivative of f in the matrix, shape (..., k, k)."""
+def _spectral_gradient(f: SpectralFunction, p: Tensor, values: Tensor, u: Tensor, grad: Tensor) -> Tensor:
+    """Gradient in the matrix of ``f(x; p)``, from the eigendecomposition and the gradient ``grad`` of the result."""
     if f.native is not None and p.numel() == 1 and _native.supports(u):
         return _native.derive(u, values, grad, f.native, float(p))
-    return _derive(u, _loewner(f, values, p), grad)
+    return _daleckii_krein(u, _difference_quotients(f, values, p), grad)
 
 
 class _Spectral(torch.autograd.Function):
@@ -351,7 +355,7 @@ class _Spectral(torch.autograd.Function):
         ctx.f, ctx.gram = f, gram
         with single_threaded(x):  # the last bit of vectorised functions may depend on how threads divide the array
             values = f.value(values, p[..., None])
-        return _compose(u, values)
+        return _from_eigenvalues(u, values)
 
     @staticmethod
     @differentiable_once("a function of a symmetric matrix")
@@ -360,7 +364,7 @@ class _Spectral(torch.autograd.Function):
         x, values, u, p = ctx.saved_tensors
         grad_x = grad_p = None
         if ctx.needs_input_grad[0]:
-            grad_x = _gradient(ctx.f, p, values, u, grad)
+            grad_x = _spectral_gradient(ctx.f, p, values, u, grad)
             grad_x = 2 * grad_x @ x if ctx.gram else grad_x
         if ctx.needs_input_grad[1]:
             inner = u.mT @ sym(grad) @ u
@@ -402,7 +406,7 @@ class _SpectralDerivative(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, v: Tensor, kernel: Tensor, u: Tensor, x: Tensor, p: Tensor) -> Tensor:
         ctx.save_for_backward(kernel, u, x, p)
-        return _derive(u, kernel, v)
+        return _daleckii_krein(u, kernel, v)
 
     @staticmethod
     @full_precision
@@ -440,7 +444,7 @@ def spectral_derivative(
     p = torch.as_tensor(p, dtype=x.dtype, device=x.device)
     with torch.no_grad():
         values, u = eigh(x, f.domain)
-        kernel = _loewner(f, values, p)
+        kernel = _difference_quotients(f, values, p)
         kernel = 1 / kernel if inverse else kernel
     return apply(_SpectralDerivative, v, kernel, u, x, p)
 
@@ -503,7 +507,7 @@ def expm(x: Tensor) -> Tensor:
 
 
 def in_range(what: str, x: Tensor) -> Tensor:
-    """Return ``x``; raise :class:`~gbwatt.errors.RangeError` if it is not finite."""
+    """Return ``x``; raise :class:`~gbwatt.errors.RangeError` if it is not finite.  ``what`` names it in the message."""
     if not torch.compiler.is_compiling():
         check_in_range(what, x.detach())
     return x
@@ -601,7 +605,7 @@ def powm(x: Tensor, theta: Tensor | float) -> Tensor:
 
 
 def power_function(theta: Tensor | float) -> SpectralFunction:
-    """Power as a spectral function, with the domain that its sign requires."""
+    """The spectral function λ^θ; negative powers require definite matrices."""
     positive = bool((torch.as_tensor(theta) > 0).all())
     return POWER if positive else INVERSE_POWER
 
@@ -637,7 +641,10 @@ def reeig(x: Tensor, eps: float = 1e-5) -> Tensor:
 
 
 class _Lyapunov(torch.autograd.Function):
-    """Solution in the eigenbasis; the derivative solves two Lyapunov equations, so that it is differentiable again."""
+    """Solution of ``X L + L X = S`` in the eigenbasis of X.
+
+    The derivative solves a Lyapunov equation too, so that it is differentiable again.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, s: Tensor) -> Tensor:
@@ -791,11 +798,11 @@ class _Product(torch.autograd.Function):
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """``a b``, for matrices with the same batch axes."""
+    """Matrix product ``a b`` for equal batch axes; a single product does not depend on the number of threads."""
     single = math.prod(a.shape[:-2]) == 1 and not torch.compiler.is_compiling()
     return apply(_Product, a, b) if single else a @ b
 
 
 def whiten(a: Tensor, x: Tensor) -> Tensor:
-    """``a⁻¹ x a⁻ᵀ``, shape (..., k, k)."""
+    """``a⁻¹ x a⁻ᵀ``, exactly symmetric, shape (..., k, k)."""
     return sym(solve(a, solve(a, x).mT))

@@ -36,6 +36,8 @@ from gbwatt.geometry.symmetric import require_symmetric, symmetric_part, tangent
 
 
 class _SmoothRoot(torch.autograd.Function):
+    """Autograd function of :func:`smooth_root`."""
+
     @staticmethod
     def forward(ctx: Any, square: Tensor, resolution: Tensor) -> Tensor:
         root = square.clamp_min(0).sqrt()
@@ -106,9 +108,9 @@ class Metric(ABC):
         -------
         Tensor, shape (...)
         """
-        return self._sqdist(x, y)[0]
+        return self._sqdist_and_images(x, y)[0]
 
-    def _sqdist(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _sqdist_and_images(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Squared distance, and the images of ``x`` and ``y`` in the space."""
         require_symmetric(x=x, y=y)
         x, y = as_batches(x, y)
@@ -133,7 +135,7 @@ class Metric(ABC):
         -------
         Tensor, shape (...)
         """
-        square, a, b = self._sqdist(x, y)
+        square, a, b = self._sqdist_and_images(x, y)
         if not square.requires_grad:
             return square.clamp_min(0).sqrt()
         return smooth_root(square, self.scale**0.5 * self.space.resolution(a, b))
@@ -187,10 +189,10 @@ class Metric(ABC):
         a, w = self.chart(base, "base"), self.chart.push(base, v)
         limits = self.space.interval(a.detach(), w.detach())
         outside(torch.ones_like(limits[0]), limits, "exp(base, v)")
-        return self._in_range("exp(base, v)", self.chart.inverse(self.space.exp(a, w)))
+        return self._require_in_range("exp(base, v)", self.chart.inverse(self.space.exp(a, w)))
 
-    def _in_range(self, what: str, x: Tensor) -> Tensor:
-        """``x``, if it is finite, and no underflow made it singular where matrices have to be positive definite."""
+    def _require_in_range(self, what: str, x: Tensor) -> Tensor:
+        """Return ``x``; raise RangeError if it is not finite, or is singular by underflow where the chart needs definite matrices."""
         in_range(what, x)
         if not torch.compiler.is_compiling() and self.chart.definite:
             above_zero(what, x.detach())
@@ -251,7 +253,9 @@ class Metric(ABC):
                 self.space.interval(a.detach(), self.space.log(a.detach(), b.detach())),
                 "geodesic(x, y, t)",
             )
-        return self._in_range("geodesic(x, y, t)", self.chart.inverse(self.space.geodesic(a, b, t[..., None, None])))
+        return self._require_in_range(
+            "geodesic(x, y, t)", self.chart.inverse(self.space.geodesic(a, b, t[..., None, None]))
+        )
 
     @full_precision
     @thread_independent
@@ -320,10 +324,10 @@ class Metric(ABC):
         c = symmetric_part("c", c, 1.0)
         if not torch.compiler.is_compiling():
             require_coordinates(self.space, (c / self.scale**0.5).detach())
-        return self._in_range("point(c)", self._point(c))
+        return self._require_in_range("point(c)", self._point_unchecked(c))
 
-    def _point(self, c: Tensor) -> Tensor:
-        """:meth:`point` without the check of the domain."""
+    def _point_unchecked(self, c: Tensor) -> Tensor:
+        """Compute :meth:`point` without checking whether a point with these coordinates exists."""
         return in_range("point(c)", self.chart.inverse(self.space.point(c / self.scale**0.5)))
 
     def mean(self, points: Tensor, weights: Tensor | None = None) -> Tensor:
