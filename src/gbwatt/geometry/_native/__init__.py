@@ -19,8 +19,8 @@ from torch import Tensor
 from gbwatt._validation import broadcast_shape, check_one_of
 from gbwatt.errors import MismatchError, ParameterError, ShapeError
 
-INTERFACE = 1  # of _jacobi, as in _jacobi.c; increase both when arguments or results of a function change
-MAX_SIZE = 64  # of matrices; LAPACK is as fast for larger ones
+INTERFACE = 1  # version of the interface of _jacobi, as in _jacobi.c; increase both when a function changes
+MAX_SIZE = 64  # largest matrix size k that the kernel accepts; LAPACK is as fast for larger matrices
 BLOCK = 16  # matrices that the kernel computes together
 _REAL = (torch.float32, torch.float64)
 
@@ -138,7 +138,7 @@ def _contiguous(name: str, x: Tensor) -> Tensor:
         raise MismatchError(f"'{name}' is {x.layout}, but a dense tensor is required.") from error
 
 
-def _matrices(name: str, x: Tensor, ndim: int = 2) -> Tensor:
+def _check_matrices(name: str, x: Tensor, ndim: int = 2) -> Tensor:
     """Return ``x`` (..., k, k), contiguous; raise an error unless the kernel accepts it."""
     shape = x.shape
     if len(shape) < ndim or not 0 < shape[-1] == shape[-2] <= MAX_SIZE:
@@ -151,27 +151,27 @@ def _matrices(name: str, x: Tensor, ndim: int = 2) -> Tensor:
     return _contiguous(name, x)
 
 
-def _points(name: str, x: Tensor) -> Tensor:
+def _check_points(name: str, x: Tensor) -> Tensor:
     """Return ``x`` (..., m, k, k), contiguous; raise an error if m is 0."""
-    x = _matrices(name, x, 3)
+    x = _check_matrices(name, x, 3)
     if x.shape[-3] == 0:
         raise ShapeError(f"'{name}' has shape {tuple(x.shape)}, but at least one point is required.")
     return x
 
 
-def _grouped_points(name: str, x: Tensor) -> Tensor:
+def _check_grouped_points(name: str, x: Tensor) -> Tensor:
     """Return points (r, m, k, k) of r problems, contiguous; raise an error for other shapes or m = 0."""
     if x.ndim != 4:
         raise ShapeError(f"'{name}' has shape {tuple(x.shape)}, but (r, m, k, k) is required.")
-    return _points(name, x)
+    return _check_points(name, x)
 
 
-def _count(x: Tensor) -> int:
-    """Number of matrices."""
+def _count_matrices(x: Tensor) -> int:
+    """Number of matrices in a batch (..., k, k)."""
     return math.prod(x.shape[:-2])
 
 
-def _sizes(x: Tensor) -> tuple[int, int, int, int]:
+def _size_arguments(x: Tensor) -> tuple[int, int, int, int]:
     """Arguments of kernel functions for matrices (..., k, k): number, k, bytes per element, number of threads."""
     shape = x.shape
     return math.prod(shape[:-2]), shape[-1], x.element_size(), torch.get_num_threads()
@@ -193,10 +193,10 @@ def svd(f: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         ``failed`` is a mask of singular or non-finite matrices, whose vectors are not accurate; None if there are
         none.
     """
-    f = _matrices("f", f)
+    f = _check_matrices("f", f)
     u, s, v = torch.empty_like(f), f.new_empty(f.shape[:-1]), torch.empty_like(f)
     failed = torch.empty(f.shape[:-2], dtype=torch.bool)
-    bad = _jacobi.svd(*arrays(f, u, s, v, failed), *_sizes(f))
+    bad = _jacobi.svd(*arrays(f, u, s, v, failed), *_size_arguments(f))
     return u, s, v, failed if bad else None
 
 
@@ -208,41 +208,41 @@ def eigh(x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     values, u, failed : Tensors of shape (..., k), (..., k, k), (...)
         ``failed`` is a mask of matrices that are not positive definite; None if there are none.
     """
-    x = _matrices("x", x)
+    x = _check_matrices("x", x)
     values, u, failed = x.new_empty(x.shape[:-1]), torch.empty_like(x), torch.empty(x.shape[:-2], dtype=torch.bool)
-    bad = _jacobi.eigen(*arrays(x, u, values, failed), *_sizes(x))
+    bad = _jacobi.eigen(*arrays(x, u, values, failed), *_size_arguments(x))
     return values, u, failed if bad else None
 
 
 def symmetric(x: Tensor) -> bool:
     """Whether all matrices (..., k, k) are finite and exactly symmetric."""
-    x = _matrices("x", x)
-    return not _jacobi.symmetric(*arrays(x), *_sizes(x))
+    x = _check_matrices("x", x)
+    return not _jacobi.symmetric(*arrays(x), *_size_arguments(x))
 
 
 def bimap(x: Tensor, w: Tensor) -> Tensor:
     """``wᵀ x w`` for symmetric x (..., n, n) and w (n, k)."""
-    x, w = _map_arguments(x, w)
+    x, w = _check_map(x, w)
     n, k = w.shape
     out = x.new_empty(*x.shape[:-2], k, k)
-    _jacobi.map(*arrays(x, w, out), n, _count(x), k, x.element_size(), torch.get_num_threads())
+    _jacobi.map(*arrays(x, w, out), n, _count_matrices(x), k, x.element_size(), torch.get_num_threads())
     return out
 
 
 def bimap_adjoint(x: Tensor, w: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Derivatives of :func:`bimap` in ``x`` and ``w``."""
-    x, w = _map_arguments(x, w)
+    x, w = _check_map(x, w)
     n, k = w.shape
     grad = dense("grad", grad, (*x.shape[:-2], k, k), x.dtype)
-    out, sums = torch.empty_like(x), x.new_empty(-(-_count(x) // BLOCK), n, k)
+    out, sums = torch.empty_like(x), x.new_empty(-(-_count_matrices(x) // BLOCK), n, k)
     memory = arrays(x, w, grad, out, sums)
-    _jacobi.map_adjoint(*memory, n, _count(x), k, x.element_size(), torch.get_num_threads())
+    _jacobi.map_adjoint(*memory, n, _count_matrices(x), k, x.element_size(), torch.get_num_threads())
     return out, sums.sum(0)
 
 
-def _map_arguments(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """Return matrices (..., n, n) and the map (n, k) that is applied to them, as the kernel needs them."""
-    x = _matrices("x", x)
+def _check_map(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """Check matrices (..., n, n) and the map (n, k) of :func:`bimap`; return them contiguous."""
+    x = _check_matrices("x", x)
     if w.ndim != 2 or not 0 < w.shape[1] <= MAX_SIZE:
         raise ShapeError(f"'w' has shape {tuple(w.shape)}, but (n, k) with k from 1 to {MAX_SIZE} is required.")
     return x, dense("w", w, (x.shape[-1], w.shape[1]), x.dtype)
@@ -250,10 +250,10 @@ def _map_arguments(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
 
 def compose(u: Tensor, s: Tensor) -> Tensor:
     """``u diag(s) uᵀ`` for u (..., k, k) and s (..., k), exactly symmetric."""
-    u = _matrices("u", u)
+    u = _check_matrices("u", u)
     s = dense("s", s, u.shape[:-1], u.dtype)
     out = torch.empty_like(u)
-    _jacobi.compose(*arrays(u, s, out), *_sizes(u))
+    _jacobi.compose(*arrays(u, s, out), *_size_arguments(u))
     return out
 
 
@@ -263,10 +263,10 @@ POWER, LOGARITHM = 0, 1
 
 def derive(u: Tensor, values: Tensor, grad: Tensor, function: int, parameter: float) -> Tensor:
     """Derivative of a function of symmetric matrices with eigenvectors u (..., k, k) and values (..., k)."""
-    u = _matrices("u", u)
+    u = _check_matrices("u", u)
     values, grad = dense("values", values, u.shape[:-1], u.dtype), dense("grad", grad, u.shape, u.dtype)
     out = torch.empty_like(u)
-    _jacobi.derive(*arrays(u, values, grad, out), function, parameter, *_sizes(u))
+    _jacobi.derive(*arrays(u, values, grad, out), function, parameter, *_size_arguments(u))
     return out
 
 
@@ -284,20 +284,20 @@ def chart(x: Tensor, c: Tensor, power: float, definite: bool) -> Deformed | None
     They are ``c⁻¹ u diag(λ^power)`` for symmetric ``x = u diag(λ) uᵀ`` (..., k, k) and lower triangular ``c``
     (k, k).  None if a matrix is not positive definite or, if ``definite``, singular to working precision.
     """
-    return _deform(_jacobi.chart, x, c, power, definite)
+    return _call_chart_kernel(_jacobi.chart, x, c, power, definite)
 
 
 def unchart(a: Tensor, c: Tensor, power: float, definite: bool) -> Deformed | None:
     """``(c a aᵀ cᵀ)^power`` for ``a`` (..., k, k) and lower triangular ``c`` (k, k); None as for :func:`chart`."""
-    return _deform(_jacobi.unchart, a, c, power, definite)
+    return _call_chart_kernel(_jacobi.unchart, a, c, power, definite)
 
 
-def _deform(job: Any, x: Tensor, c: Tensor, power: float, definite: bool) -> Deformed | None:
+def _call_chart_kernel(job: Any, x: Tensor, c: Tensor, power: float, definite: bool) -> Deformed | None:
     """Call the kernel of :func:`chart` or :func:`unchart`; None if it rejects a matrix."""
-    x = _matrices("x", x)
+    x = _check_matrices("x", x)
     c = dense("c", c, x.shape[-2:], x.dtype)
     value, u, eigenvalues = torch.empty_like(x), torch.empty_like(x), x.new_empty(x.shape[:-1])
-    failures = job(*arrays(x, c, u, eigenvalues, value), power, definite, *_sizes(x))
+    failures = job(*arrays(x, c, u, eigenvalues, value), power, definite, *_size_arguments(x))
     return None if failures else Deformed(value, u, eigenvalues)
 
 
@@ -308,34 +308,37 @@ def chart_adjoint(
 
     The derivative in the power is given for each matrix, (...).
     """
-    return _deform_adjoint(_jacobi.chart_adjoint, deformed.value, deformed, c, power, grad)
+    return _call_chart_adjoint(_jacobi.chart_adjoint, deformed.value, deformed, c, power, grad)
 
 
 def unchart_adjoint(
     a: Tensor, deformed: Deformed, c: Tensor, power: float, grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Derivatives in ``a``, ``c`` and the power of a function of :func:`unchart`, as :func:`chart_adjoint`."""
-    return _deform_adjoint(_jacobi.unchart_adjoint, a, deformed, c, power, grad)
+    return _call_chart_adjoint(_jacobi.unchart_adjoint, a, deformed, c, power, grad)
 
 
-def _deform_adjoint(
+def _call_chart_adjoint(
     job: Any, a: Tensor, deformed: Deformed, c: Tensor, power: float, grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Call the kernel of :func:`chart_adjoint` or :func:`unchart_adjoint`."""
-    a = _matrices("a", a)
+    a = _check_matrices("a", a)
     shape, dtype = a.shape, a.dtype
     c, grad = dense("c", c, shape[-2:], dtype), dense("grad", grad, shape, dtype)
     u = dense("u", deformed.u, shape, dtype)
     eigenvalues = dense("eigenvalues", deformed.eigenvalues, shape[:-1], dtype)
     out, slopes = torch.empty_like(a), a.new_empty(shape[:-2])
     sums = a.new_empty(-(-slopes.numel() // BLOCK), *c.shape)
-    job(*arrays(a, c, u, eigenvalues, grad, out, sums, slopes), power, *_sizes(a))
+    job(*arrays(a, c, u, eigenvalues, grad, out, sums, slopes), power, *_size_arguments(a))
     return out, sums.sum(0).tril(), slopes
 
 
 @lru_cache(maxsize=64)
-def _positions(shape: tuple[int, ...], batch: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Index of the source of each matrix of a broadcast batch; not a tensor, which may be bound to inference mode."""
+def _source_indices(shape: tuple[int, ...], batch: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Flat index, in a batch of this shape, of the matrix behind each element of the broadcast ``batch``.
+
+    It is a NumPy array, because a tensor may be bound to inference mode.
+    """
     return np.broadcast_to(np.arange(math.prod(shape)).reshape(shape), batch).copy()
 
 
@@ -348,22 +351,22 @@ def procrustes(a: Tensor, b: Tensor, derive: bool) -> tuple[Tensor, Tensor | Non
         ``in_a`` and ``in_b`` are half the derivatives in ``a`` and ``b``, ``a - b q`` and ``b - a qᵀ``; None unless
         ``derive``.  ``failed`` is None if no matrix failed.
     """
-    a, batch = _matrices("a", a), broadcast_shape(a.shape[:-2], b.shape[:-2])
+    a, batch = _check_matrices("a", a), broadcast_shape(a.shape[:-2], b.shape[:-2])
     b = dense("b", b, (*b.shape[:-2], *a.shape[-2:]), a.dtype)
     square, failed = a.new_empty(batch), torch.empty(batch, dtype=torch.bool)
     in_a, in_b = (a.new_empty(*batch, *a.shape[-2:]) if derive else None for _ in range(2))
-    which = [torch.from_numpy(_positions(x.shape[:-2], batch)) for x in (a, b)]
+    which = [torch.from_numpy(_source_indices(x.shape[:-2], batch)) for x in (a, b)]
     memory = arrays(a, b, *which, square, in_a, in_b, failed)
     sizes = (failed.numel(), a.shape[-1], a.element_size(), torch.get_num_threads())
-    bad = _jacobi.procrustes(*memory, _count(a), _count(b), *sizes)
+    bad = _jacobi.procrustes(*memory, _count_matrices(a), _count_matrices(b), *sizes)
     return square, in_a, in_b, failed if bad else None
 
 
 def bures_start(b: Tensor) -> Tensor | None:
     """A factor (..., k, k) of the mean of ``b_j b_jᵀ`` over points (..., m, k, k); None if one is singular."""
-    b = _points("b", b)
+    b = _check_points("b", b)
     out = b.new_empty(*b.shape[:-3], *b.shape[-2:])
-    return None if _jacobi.bures_start(*arrays(b, out), b.shape[-3], *_sizes(out)) else out
+    return None if _jacobi.bures_start(*arrays(b, out), b.shape[-3], *_size_arguments(out)) else out
 
 
 def bures_frames(n: Tensor, b: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
@@ -377,13 +380,13 @@ def bures_frames(n: Tensor, b: Tensor, before: Tensor | None = None) -> tuple[Te
         ``rotated`` are the points times ``v``, ``aligned`` the points times ``v uᵀ``.  None if a matrix was
         singular or not finite.
     """
-    b = _points("b", b)
+    b = _check_points("b", b)
     shape, dtype = b.shape, b.dtype
     n = dense("n", n, (*shape[:-3], *shape[-2:]), dtype)
     before = None if before is None else dense("before", before, shape, dtype)
     u, v, rotated, aligned = (torch.empty_like(b) for _ in range(4))
     memory = arrays(n, b, before, u, v, rotated, aligned)
-    return None if _jacobi.bures_frames(*memory, shape[-3], *_sizes(b)) else (u, v, rotated, aligned)
+    return None if _jacobi.bures_frames(*memory, shape[-3], *_size_arguments(b)) else (u, v, rotated, aligned)
 
 
 def bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -401,11 +404,16 @@ def bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tenso
         ``rotated`` are the points times their right singular vectors, with which the next step is faster.  ``failed``
         is None if no problem failed.
     """
-    n, b, w = _problems(n, b, w)
-    new, residual, failed = _empty_results(n)
+    n, b, w = _check_problems(n, b, w)
+    new, residual, failed = _allocate_results(n)
     rotated = torch.empty_like(b)
     memory = arrays(n, b, w, new, residual, rotated, failed)
-    return new, residual, rotated, failed if _jacobi.bures_step(*memory, tolerance, b.shape[1], *_sizes(n)) else None
+    return (
+        new,
+        residual,
+        rotated,
+        failed if _jacobi.bures_step(*memory, tolerance, b.shape[1], *_size_arguments(n)) else None,
+    )
 
 
 def bures_iterate_in_frames(
@@ -435,13 +443,13 @@ def bures_iterate_in_frames(
         Problems that are too far from the frames or converge slowly stop early: ``mean`` is then the last iterate, and
         ``converged`` is false.
     """
-    n, b, w, q = _shared_problems(n, b, w)
+    n, b, w, q = _check_shared_problems(n, b, w)
     u = dense("u", u, b.shape, b.dtype)
     base = None if base is None else dense("base", base, (len(b), *n.shape[1:]), b.dtype)
-    mean, residual, failed = _empty_results(n)
+    mean, residual, failed = _allocate_results(n)
     steps = torch.zeros(len(n), dtype=torch.long)
     memory = arrays(n, b, w, u, base, mean, residual, steps, failed)
-    _jacobi.bures_iterate_in_frames(*memory, tolerance, max_steps, q, b.shape[1], *_sizes(n))
+    _jacobi.bures_iterate_in_frames(*memory, tolerance, max_steps, q, b.shape[1], *_size_arguments(n))
     return mean, residual, steps, ~failed
 
 
@@ -457,10 +465,10 @@ def affine_slope(p: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tenso
     slope, tau, failed : Tensors of shape (r, k, k), (r,), (r,)
         ``tau`` is the size of the step along the slope.  ``failed`` is None if no problem failed.
     """
-    p, b, w = _problems(p, b, w)
-    slope, tau, failed = _empty_results(p)
+    p, b, w = _check_problems(p, b, w)
+    slope, tau, failed = _allocate_results(p)
     memory = arrays(p, b, w, slope, tau, failed)
-    return slope, tau, failed if _jacobi.affine_slope(*memory, b.shape[1], *_sizes(p)) else None
+    return slope, tau, failed if _jacobi.affine_slope(*memory, b.shape[1], *_size_arguments(p)) else None
 
 
 def bures_adjoint(
@@ -479,39 +487,45 @@ def bures_adjoint(
     grad_b, grad_w, failed : Tensors of shape (r, m, k, k), (r, m), (r,)
         ``failed`` is None if no problem failed.
     """
-    return _adjoint(n, b, w, grad, POWER, tolerance)
+    return _call_mean_adjoint(n, b, w, grad, POWER, tolerance)
 
 
 def affine_adjoint(
     p: Tensor, b: Tensor, w: Tensor, right: Tensor, tolerance: float
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The same for zeros of :func:`affine_slope`; ``right`` is the symmetric part of ``nᵀ grad / 2``."""
-    return _adjoint(p, b, w, right, LOGARITHM, tolerance)
+    """Derivatives in points and weights of zeros of :func:`affine_slope`, as in :func:`bures_adjoint`.
+
+    ``right`` is the symmetric part of ``nᵀ grad / 2``.
+    """
+    return _call_mean_adjoint(p, b, w, right, LOGARITHM, tolerance)
 
 
-def _adjoint(
+def _call_mean_adjoint(
     n: Tensor, b: Tensor, w: Tensor, grad: Tensor, function: int, tolerance: float
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Call the kernel of :func:`bures_adjoint` (POWER) or :func:`affine_adjoint` (LOGARITHM)."""
-    n, b, w, q = _shared_problems(n, b, w)
+    """Call the kernel for derivatives of means; ``function`` is POWER for Bures-Wasserstein, LOGARITHM for affine-invariant."""
+    n, b, w, q = _check_shared_problems(n, b, w)
     grad = dense("grad", grad, n.shape, n.dtype)
     grad_b, grad_w = b.new_empty(*w.shape, *n.shape[-2:]), torch.empty_like(w)
     failed = torch.empty(len(n), dtype=torch.bool)
     memory = arrays(n, b, w, grad, grad_b, grad_w, failed)
-    bad = _jacobi.adjoint(*memory, function, tolerance, q, b.shape[1], *_sizes(n))
+    bad = _jacobi.adjoint(*memory, function, tolerance, q, b.shape[1], *_size_arguments(n))
     return grad_b, grad_w, failed if bad else None
 
 
-def _problems(n: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Iterates (r, k, k), points (r, m, k, k) and weights (r, m), contiguous."""
-    b = _grouped_points("b", b)
+def _check_problems(n: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Check iterates (r, k, k), points (r, m, k, k) and weights (r, m); return them contiguous."""
+    b = _check_grouped_points("b", b)
     rows, m, *square = b.shape
     return dense("n", n, (rows, *square), b.dtype), b, dense("w", w, (rows, m), b.dtype)
 
 
-def _shared_problems(n: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Iterates (r, k, k), points (i, m, k, k) and weights (r, m), contiguous, and r / i."""
-    n, b = _matrices("n", n, 3), _grouped_points("b", b)
+def _check_shared_problems(n: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Check iterates (r, k, k), points (i, m, k, k) and weights (r, m); return them contiguous, and r / i.
+
+    Consecutive groups of r / i problems share their points.
+    """
+    n, b = _check_matrices("n", n, 3), _check_grouped_points("b", b)
     rows, groups = len(n), len(b)
     if rows and (groups == 0 or rows % groups):
         raise ShapeError(
@@ -521,6 +535,6 @@ def _shared_problems(n: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, T
     return n, b, dense("w", w, (rows, b.shape[1]), n.dtype), rows // groups if rows else 1
 
 
-def _empty_results(n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _allocate_results(n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Allocate results of r problems: a matrix (r, k, k), a number (r,) and a flag of failure (r,) for each."""
     return torch.empty_like(n), n.new_empty(len(n)), torch.empty(len(n), dtype=torch.bool)
