@@ -40,6 +40,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    """Import a public name from its module on first use."""
     for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)
@@ -47,4 +48,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
+    """List the public names, also those that are not imported yet."""
     return sorted({*globals(), *__all__})

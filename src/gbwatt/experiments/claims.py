@@ -20,7 +20,7 @@ Verdict = Literal["reproduced", "not reproduced", "reversed", "not testable here
 
 LEVEL = 0.05  # significance level
 
-#: Label and setting of a table line.
+#: Label and setting of a table line, such as ("GBWAtt", "θ = 1.5"); the setting may be empty.
 LineName = tuple[str, str]
 
 
@@ -31,6 +31,7 @@ class Contrast(NamedTuple):
     lower: tuple[LineName, ...]
 
     def __str__(self) -> str:
+        """Return the comparison as text, such as "GBWAtt > MAtt"."""
         return " > ".join(_describe_group(side) for side in self)
 
 
@@ -63,7 +64,7 @@ class Claim:
     table: str = ""
 
     def printed(self, contrast: Contrast, dataset: str) -> float | None:
-        """Difference of the numbers of the paper; None if it does not give them."""
+        """Return the paper's difference, higher minus lower side, on a data set; None if the paper lacks a number."""
         sides = [
             [paper.number(self.table or self.experiment, label, dataset, setting) for label, setting in side]
             for side in contrast
@@ -78,23 +79,27 @@ class Claim:
 
 
 def _lines(*labels: str, setting: str = "") -> tuple[LineName, ...]:
+    """Return the names of the table lines with these labels, all in the same setting."""
     return tuple((label, setting) for label in labels)
 
 
-def _best(label: str, others: Iterable[str]) -> tuple[Contrast, ...]:
+def _above_each(label: str, others: Iterable[str]) -> tuple[Contrast, ...]:
+    """Return one contrast for each other label: the line ``label`` is higher than the other line."""
     return tuple(Contrast(_lines(label), _lines(other)) for other in others)
 
 
 def _at(settings: Iterable[str], higher: str, lower: str) -> tuple[Contrast, ...]:
+    """Return one contrast for each setting: the line ``higher`` is above the line ``lower`` in that setting."""
     return tuple(Contrast(((higher, setting),), ((lower, setting),)) for setting in settings)
 
 
+# Labels and settings of the lines of experiments, as in their files.
 FULL, MATT = "GBWAtt (θ = 1.5)", "MAtt"
 CONVNETS = ("EEGNet", "ShallowConvNet", "SCCNet", "FBCNet", "TCNet-Fusion", "MBEEGSE")
 RIEMANNIAN = ("SPDNet", "SPDNetBN", MATT, "GDLNet")
 THETAS = tuple(f"θ = {theta}" for theta in ("0.25", "0.5", "0.75", "1", "1.25", "2"))
-SHARES = tuple(f"{percent}%" for percent in range(50, 101, 10))
-WEAK, STRONG = NOISES[0], NOISES[-1]
+SHARES = tuple(f"{percent}%" for percent in range(50, 101, 10))  # of the training data
+WEAK, STRONG = NOISES[0], NOISES[-1]  # lowest and highest noise level
 
 CLAIMS: tuple[Claim, ...] = (
     Claim(
@@ -108,25 +113,25 @@ CLAIMS: tuple[Claim, ...] = (
         (Contrast(_lines("SPDNet", "SPDNetBN", MATT), _lines("GDLNet")),),
         (MI,),
     ),
-    Claim("GBWAtt is the best model", "main", _best(FULL, (*CONVNETS, *RIEMANNIAN))),
-    Claim("GBWAtt is better than MAtt", "main", _best(FULL, [MATT])),
-    Claim("θ = 1.5 is better than θ = 1", "main", _best(FULL, ["GBWAtt (θ = 1)"])),
-    Claim("Every module is needed", "modules", _best("SFEM + GBW-SSAM", ("SFEM", "GBW-SSAM"))),
+    Claim("GBWAtt is the best model", "main", _above_each(FULL, (*CONVNETS, *RIEMANNIAN))),
+    Claim("GBWAtt is better than MAtt", "main", _above_each(FULL, [MATT])),
+    Claim("θ = 1.5 is better than θ = 1", "main", _above_each(FULL, ["GBWAtt (θ = 1)"])),
+    Claim("Every module is needed", "modules", _above_each("SFEM + GBW-SSAM", ("SFEM", "GBW-SSAM"))),
     Claim(
         "Attention on SPD matrices is better than Euclidean attention",
         "modules",
-        _best("SFEM + GBW-SSAM", ["SFEM + ESAM"]),
+        _above_each("SFEM + GBW-SSAM", ["SFEM + ESAM"]),
     ),
     Claim(
         "The generalised Bures-Wasserstein metric is the best",
         "design",
-        _best("Metric: GBWM", ("Metric: Euclidean", "Metric: AIM", "Metric: BWM")),
+        _above_each("Metric: GBWM", ("Metric: Euclidean", "Metric: AIM", "Metric: BWM")),
         (SSVEP, ERN),
     ),
     Claim(
         "The inverse-log score is the best",
         "design",
-        _best(
+        _above_each(
             "Score: inverse-log distance",
             ("Score: inner product", "Score: Gaussian kernel", "Score: negative squared distance"),
         ),
@@ -146,10 +151,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "The Fréchet mean is the best",
         "design",
-        _best("Aggregation: Fréchet mean", ("Aggregation: Euclidean", "Aggregation: tangent space")),
+        _above_each("Aggregation: Fréchet mean", ("Aggregation: Euclidean", "Aggregation: tangent space")),
         (SSVEP, ERN),
     ),
-    Claim("The logarithm (MEEM) is needed", "design", _best(FULL, ["Without MEEM"]), (SSVEP, ERN)),
+    Claim("The logarithm (MEEM) is needed", "design", _above_each(FULL, ["Without MEEM"]), (SSVEP, ERN)),
     Claim(
         "A small θ is worse",
         "theta",
@@ -206,9 +211,10 @@ CLAIMS: tuple[Claim, ...] = (
         "score",
         "noise",
     ),
-    Claim("GBWAtt takes longer than MAtt", "time", _best(FULL, [MATT]), (MI, SSVEP, ERN), "seconds"),
+    Claim("GBWAtt takes longer than MAtt", "time", _above_each(FULL, [MATT]), (MI, SSVEP, ERN), "seconds"),
 )
 
+#: Names of the experiments that the claims need, in the order of the claims.
 EXPERIMENTS = tuple(dict.fromkeys(claim.experiment for claim in CLAIMS))
 
 
@@ -216,17 +222,17 @@ EXPERIMENTS = tuple(dict.fromkeys(claim.experiment for claim in CLAIMS))
 
 
 class Evidence(NamedTuple):
-    """Result of one comparison."""
+    """Result of one comparison: the differences in the paper and in our results, and the p-value of ours."""
 
     contrast: Contrast
     printed: float | None  # difference in the paper
-    subjects: int
+    subjects: int  # number of subjects with results on both sides
     difference: float | None  # our difference, mean over subjects
     p: float | None  # corrected for the comparisons of the claim; None if too few subjects differ
 
     @property
     def counts(self) -> int:
-        """1 if the test supports the claim, -1 if it contradicts it, 0 if it is not significant."""
+        """Return 1 if the test supports the claim, -1 if it contradicts it, 0 if it is not significant."""
         if self.p is None or self.p >= LEVEL or not self.difference:
             return 0
         return 1 if self.difference > 0 else -1
@@ -234,48 +240,64 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True)
 class Judgement:
-    """Result of a claim on one data set."""
+    """Result of testing a claim on one data set."""
 
     claim: Claim
     dataset: str
     evidence: tuple[Evidence, ...]
-    seeds: int = 0  # smallest number of any subject in any line
+    seeds: int = 0  # smallest number of seeds of any subject in any line
 
     @property
     def size(self) -> str | None:
-        """Smallest numbers of subjects and of seeds."""
-        subjects = min(one.subjects for one in self.evidence)
+        """Smallest number of subjects × smallest number of seeds, as text; None without subjects."""
+        subjects = min(comparison.subjects for comparison in self.evidence)
         return f"{subjects} × {self.seeds}" if subjects else None
 
     @property
     def verdict(self) -> Verdict:
         """Reproduced if every test supports the claim; reversed if some contradict it and none support it."""
-        if any(one.subjects < LEAST for one in self.evidence):
+        if any(comparison.subjects < LEAST for comparison in self.evidence):
             return "not testable here"
-        counts = [one.counts for one in self.evidence]
+        counts = [comparison.counts for comparison in self.evidence]
         if all(count > 0 for count in counts):
             return "reproduced"
         return "reversed" if min(counts) < 0 and max(counts) <= 0 else "not reproduced"
 
 
 def judge(claim: Claim, dataset: str, results: Results | None) -> Judgement:
-    """Test a claim on the results of its experiment."""
+    """Test a claim on one data set.
+
+    Parameters
+    ----------
+    claim : Claim
+        Claim to test.
+    dataset : str
+        Data set whose results are compared.
+    results : Results or None
+        Results of the experiment of the claim; None if it has none.
+
+    Returns
+    -------
+    Judgement
+        One :class:`Evidence` for each contrast of the claim, with p-values corrected for all of them.
+    """
     lines = {line for contrast in claim.contrasts for side in contrast for line in side}
-    scores = {line: _scores(results, line, dataset, claim.quantity) for line in lines}
-    tested = []
+    scores = {line: _scores_of_line(results, line, dataset, claim.quantity) for line in lines}
+    comparisons = []
     for contrast in claim.contrasts:
-        high, low = (_group([scores[line] for line in side]) for side in contrast)
-        both = sorted(set(high) & set(low))
-        difference = float(np.mean([high[s][0] - low[s][0] for s in both])) if both else None
+        high, low = (_mean_over_lines([scores[line] for line in side]) for side in contrast)
+        common = sorted(set(high) & set(low))
+        difference = float(np.mean([high[s][0] - low[s][0] for s in common])) if common else None
         printed = claim.printed(contrast, dataset)
-        tested.append(Evidence(contrast, printed, len(both), difference, compare(high, low).p))
-    corrected = holm([one.p for one in tested])
-    evidence = tuple(one._replace(p=p) for one, p in zip(tested, corrected, strict=True))
+        comparisons.append(Evidence(contrast, printed, len(common), difference, compare(high, low).p))
+    corrected = holm([comparison.p for comparison in comparisons])
+    evidence = tuple(comparison._replace(p=p) for comparison, p in zip(comparisons, corrected, strict=True))
     seeds = [len(values) for of_line in scores.values() for values in of_line.values()]
     return Judgement(claim, dataset, evidence, min(seeds, default=0))
 
 
-def _scores(results: Results | None, line: LineName, dataset: str, quantity: Quantity) -> Scores:
+def _scores_of_line(results: Results | None, line: LineName, dataset: str, quantity: Quantity) -> Scores:
+    """Return the compared quantity of a table line, by subject; empty if there are no results."""
     cell = Cell(*line, dataset)
     if results is None or cell not in results:
         return {}
@@ -288,10 +310,10 @@ def _scores(results: Results | None, line: LineName, dataset: str, quantity: Qua
     return results[cell].scores(pick)
 
 
-def _group(lines: Sequence[Scores]) -> Scores:
-    """Mean over lines, for each subject that all lines have."""
+def _mean_over_lines(lines: Sequence[Scores]) -> Scores:
+    """Return the mean over lines for each subject that all lines have."""
     subjects = set(lines[0]).intersection(*lines[1:])
-    return {subject: [float(np.mean([np.mean(one[subject]) for one in lines]))] for subject in sorted(subjects)}
+    return {subject: [float(np.mean([np.mean(scores[subject]) for scores in lines]))] for subject in sorted(subjects)}
 
 
 def claims_table(results: Mapping[str, Results], datasets: Sequence[str] | None = None) -> Table:
@@ -304,14 +326,14 @@ def claims_table(results: Mapping[str, Results], datasets: Sequence[str] | None 
     datasets : sequence of str, optional
         Only claims about these data sets.
     """
-    judged = [
+    judgements = [
         judge(claim, dataset, results.get(claim.experiment))
         for claim in CLAIMS
         for dataset in claim.datasets
         if datasets is None or dataset in datasets
     ]
-    sets = tuple(dict.fromkeys(one.dataset for one in judged))
-    by_cell = {(one.claim.text, one.dataset): _summary(one) for one in judged}
+    sets = tuple(dict.fromkeys(one.dataset for one in judgements))
+    by_cell = {(one.claim.text, one.dataset): _summary_values(one) for one in judgements}
     names = ("paper", "ours", "n", "tests", "verdict")
     header = (Column("claim"), *(Column(name, dataset) for dataset in sets for name in names))
     empty: list[Value] = [None] * len(names)
@@ -334,26 +356,28 @@ def claims_table(results: Mapping[str, Results], datasets: Sequence[str] | None 
         "n: number of subjects × number of seeds, the smallest among the compared lines.",
         *dict.fromkeys(note for one in results.values() for note in training_notes(one)),
     )
-    return Table("Claims of the paper", header, lines, notes, more=(_evidence_table(judged),))
+    return Table("Claims of the paper", header, lines, notes, more=(_evidence_table(judgements),))
 
 
-def _summary(one: Judgement) -> list[Value]:
-    counts = [e.counts for e in one.evidence]
+def _summary_values(judgement: Judgement) -> list[Value]:
+    """Return the values of a judgement in the table of claims: paper, ours, n, tests and verdict."""
+    counts = [e.counts for e in judgement.evidence]
     tests = f"{counts.count(1)} for, {counts.count(-1)} against, of {len(counts)}"
     return [
-        _range([e.printed for e in one.evidence]),
-        _range([e.difference for e in one.evidence]),
-        one.size,
-        None if one.verdict == "not testable here" else tests,
-        one.verdict,
+        _show_range([e.printed for e in judgement.evidence]),
+        _show_range([e.difference for e in judgement.evidence]),
+        judgement.size,
+        None if judgement.verdict == "not testable here" else tests,
+        judgement.verdict,
     ]
 
 
-def _evidence_table(judged: Sequence[Judgement]) -> Table:
+def _evidence_table(judgements: Sequence[Judgement]) -> Table:
+    """Make the table of all comparisons that have results, one line for each contrast of each claim."""
     lines = [
-        (one.claim.text, one.dataset, str(e.contrast), e.printed, e.difference, str(e.subjects), e.p)
-        for one in judged
-        for e in one.evidence
+        (judgement.claim.text, judgement.dataset, str(e.contrast), e.printed, e.difference, str(e.subjects), e.p)
+        for judgement in judgements
+        for e in judgement.evidence
         if e.difference is not None
     ]
     header = (
@@ -368,7 +392,8 @@ def _evidence_table(judged: Sequence[Judgement]) -> Table:
     return Table("Comparisons of the claims", header, tuple(lines))
 
 
-def _range(values: Sequence[float | None]) -> str | None:
+def _show_range(values: Sequence[float | None]) -> str | None:
+    """Return the smallest and the largest difference as text, "+0.50 to +2.10"; None without values."""
     numbers = [value for value in values if value is not None]
     if not numbers:
         return None
@@ -377,5 +402,6 @@ def _range(values: Sequence[float | None]) -> str | None:
 
 
 def _describe_group(lines: Sequence[LineName]) -> str:
+    """Return one side of a contrast as text: the name of its line, or "mean of" and the names of its lines."""
     names = [", ".join(filter(None, line)) for line in lines]
     return names[0] if len(names) == 1 else f"mean of {', '.join(names)}"

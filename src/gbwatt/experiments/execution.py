@@ -46,11 +46,14 @@ def with_test_noise(test: Trials, run: Run) -> Trials:
     return add_noise(test, run.noise, run.seed) if run.noise else test
 
 
-ILL_CONDITIONED = 1e4  # condition number
+ILL_CONDITIONED = 1e4  # condition number above which a matrix counts as ill-conditioned
 
 
 def attempt(runs: Sequence[Run], root: str | Path | None = None, threads: int = 1) -> list[Row]:
-    """Execute runs that share one training; a failure gives rows with its traceback."""
+    """Execute runs that share one training, and add duration, time and warnings to their rows.
+
+    An exception is not raised: all runs get rows with the status "failed" and the traceback.
+    """
     started = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
@@ -65,18 +68,21 @@ def attempt(runs: Sequence[Run], root: str | Path | None = None, threads: int = 
 
 
 def execute(runs: Sequence[Run], root: str | Path | None = None, threads: int = 1) -> list[Row]:
-    """Train once for runs that share their training, and evaluate each on its test trials."""
+    """Train once for runs that share their training, and evaluate the network on the test trials of each run.
+
+    Runs on a data set with an :class:`~gbwatt.experiments.runs.Executor` are executed by it, one by one.
+    """
     torch.set_num_threads(threads)
     executor = find_executor(runs[0].dataset)
     if executor is not None:
         return [executor.execute(run, root) for run in runs]
     parts = train, valid, _ = load_parts(runs[0], root)
     decoder = make_decoder(runs[0], valid).fit(train)
-    return [_row(run, decoder, parts) for run in runs]
+    return [_make_row(run, decoder, parts) for run in runs]
 
 
-def _row(run: Run, decoder: EEGDecoder, parts: Parts) -> Row:
-    """Evaluate a trained decoder on the test trials of a run."""
+def _make_row(run: Run, decoder: EEGDecoder, parts: Parts) -> Row:
+    """Evaluate a trained decoder on the test trials of a run, and return the row of results."""
     history, test = decoder.history_, with_test_noise(parts[2], run)
     at_best = history[decoder.best_epoch_ - 1]
     sizes = [0 if part is None else len(part.y) for part in parts]
@@ -117,7 +123,7 @@ def columns(history: list[dict[str, Any]]) -> dict[str, list[float]]:
 
 
 def make_decoder(run: Run, validation: Trials | None) -> EEGDecoder:
-    """Make the untrained classifier of a run."""
+    """Make the untrained classifier of a run; ``validation`` are its validation trials."""
     return EEGDecoder(
         run.model,
         task=find_dataset(run.dataset).task,
@@ -129,17 +135,21 @@ def make_decoder(run: Run, validation: Trials | None) -> EEGDecoder:
 
 
 def conditions(decoder: EEGDecoder, test: Trials) -> dict[str, dict[str, float]] | None:
-    """Summarize the condition numbers before and after attention; None for networks without attention on matrices."""
+    """Summarize the condition numbers of the test trials' matrices before and after attention.
+
+    None for networks without attention on SPD matrices.
+    """
     module = decoder.net_.module_
     if not isinstance(module, GBWAtt) or module.config["attention"] != "spd":
         return None
     x = torch.as_tensor(test.X * decoder.scale_, dtype=next(module.parameters()).dtype)
     with torch.no_grad():
         before, after = module(x, details=True).condition_numbers()
-    return {"before": _summary(before.numpy()), "after": _summary(after.numpy())}
+    return {"before": _summarize_conditions(before.numpy()), "after": _summarize_conditions(after.numpy())}
 
 
-def _summary(values: NDArray[Any]) -> dict[str, float]:
+def _summarize_conditions(values: NDArray[Any]) -> dict[str, float]:
+    """Return the share of ill-conditioned matrices, and the median and largest condition number."""
     return {
         "share": float((values > ILL_CONDITIONED).mean()),
         "median": float(np.median(values)),

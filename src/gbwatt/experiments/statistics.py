@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Scores = Mapping[int, Sequence[float]]
+Scores = Mapping[int, Sequence[float]]  # {subject: [score of a seed, ...]}
 
-LEAST = 5  # subjects; with fewer, a signed-rank test cannot give p < 0.1
-_DECIMALS = 10  # differences of shares of trials are equal, or differ by more than rounding
+LEAST = 5  # smallest number of subjects for a test; with fewer, a signed-rank test cannot give p < 0.1
+_DECIMALS = 10  # to which differences are rounded, so that rounding errors do not make equal scores differ
 
 
 class Summary(NamedTuple):
@@ -106,25 +106,26 @@ def compare(scores: Scores, reference: Scores) -> Comparison:
     >>> compare(better, worse)
     Comparison(subjects=6, difference=0.035, p=0.03125, why='')
     """
-    both = [s for s in scores if s in reference and len(scores[s]) and len(reference[s])]
-    if not both:
+    common = [s for s in scores if s in reference and len(scores[s]) and len(reference[s])]
+    if not common:
         return Comparison(0, None, None, "no subject in common" if scores and reference else "no runs")
-    differences = np.array([np.mean(scores[s]) - np.mean(reference[s]) for s in both]).round(_DECIMALS)
+    differences = np.array([np.mean(scores[s]) - np.mean(reference[s]) for s in common]).round(_DECIMALS)
     p, why = _wilcoxon(differences)
-    return Comparison(len(both), float(np.median(differences)), p, why)
+    return Comparison(len(common), float(np.median(differences)), p, why)
 
 
 def _wilcoxon(differences: NDArray[Any]) -> tuple[float | None, str]:
+    """Return p of the signed-rank test of differences over subjects, or None and the reason why there is no p."""
     from scipy import stats
 
-    others = differences[differences != 0]
+    nonzero = differences[differences != 0]
     if len(differences) < LEAST:
         return None, f"fewer than {LEAST} subjects"
-    if len(others) == 0:
+    if len(nonzero) == 0:
         return None, "no subject differs"
-    if len(others) < LEAST:
+    if len(nonzero) < LEAST:
         return None, f"fewer than {LEAST} subjects differ"
-    return float(stats.wilcoxon(others).pvalue), ""
+    return float(stats.wilcoxon(nonzero).pvalue), ""
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -137,17 +138,19 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     >>> holm([0.01, None, 0.04, 0.03])
     [0.03, None, 0.06, 0.06]
     """
-    made = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    tests = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
     corrected: list[float | None] = [None] * len(p_values)
     largest = 0.0
-    for rank, (p, place) in enumerate(made):
-        largest = max(largest, min(1.0, p * (len(made) - rank)))
-        corrected[place] = largest
+    for rank, (p, index) in enumerate(tests):
+        largest = max(largest, min(1.0, p * (len(tests) - rank)))
+        corrected[index] = largest
     return corrected
 
 
 def weighted_f1(confusion: Sequence[Sequence[int]] | NDArray[Any]) -> float:
-    """Mean of the F1 scores of the classes, weighted by their number of trials; a row is a true class.
+    """Return the mean of the F1 scores of the classes, weighted by their number of trials.
+
+    ``confusion`` has one row for each true class.
 
     Examples
     --------
