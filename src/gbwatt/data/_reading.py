@@ -24,7 +24,10 @@ class MNEDataWarning(DataWarning, RuntimeWarning):
 
 
 def warn_about(file: str | Path, problem: str, stacklevel: int = 2, category: type[DataWarning] = DataWarning) -> None:
-    """Warn about a problem in a recording."""
+    """Issue the warning ``"file: problem"``, without unprintable characters.
+
+    ``stacklevel`` is that of ``warnings.warn`` if the calling function called it directly.
+    """
     warnings.warn(printable(f"{file}: {problem}"), category, stacklevel=stacklevel + 1)
 
 
@@ -32,12 +35,15 @@ def warn_about(file: str | Path, problem: str, stacklevel: int = 2, category: ty
 
 
 def size_text(file: Path) -> str:
-    """Size of a file in words."""
+    """Return the size of a file as text for an error message, ``"1024 bytes"``; ``"a folder"`` for a folder."""
     return f"{file.stat().st_size} bytes" if file.is_file() else "a folder"
 
 
 def require_file(file: Path, why: str = "", *, folders: bool = False) -> None:
-    """Require a file, or with ``folders`` a file or folder; ``why`` says what needs it."""
+    """Raise :class:`MissingFileError` unless ``file`` is an existing file, or with ``folders`` a file or folder.
+
+    ``why`` is added to the message and says what needs the file.
+    """
     because = f"; {why}" if why else ""
     if not file.exists():
         raise MissingFileError(f"{file} does not exist{because}.")
@@ -47,7 +53,11 @@ def require_file(file: Path, why: str = "", *, folders: bool = False) -> None:
 
 @contextmanager
 def opening(file: Path, library: str, expected: str, remedy: str = "Copy it again.") -> Iterator[None]:
-    """Raise a :class:`DataError` for any exception that a library raises on a damaged file."""
+    """Context manager that turns any exception of a library into a :class:`DataError` about ``file``.
+
+    Libraries raise many kinds of exceptions for damaged files.  ``library`` is the name of the library, ``expected``
+    what the file should contain, and ``remedy`` what the user can do.  Errors of this package pass unchanged.
+    """
     require_file(file, folders=True)
     try:
         yield
@@ -59,23 +69,26 @@ def opening(file: Path, library: str, expected: str, remedy: str = "Copy it agai
 
 
 def error_text(error: Exception) -> str:
-    """Text of an exception, with its type unless it is one of ours."""
+    """Return the text of an exception, preceded by its type unless it is an error of this package."""
     return str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
 
 
 # ---- sizes, before memory is allocated
 
-#: A file may expand to this many times its size, or to this many bytes; real recordings compress less than tenfold.
+#: A file may expand to 50 times its size, or to 256 MiB if that is more; real recordings compress less than tenfold.
 MAX_EXPANSION, ALWAYS_ALLOWED = 50, 1 << 28
 
 
 def allowed_bytes(file: Path) -> int:
-    """Number of bytes that a file may expand to."""
+    """Return the number of bytes that the content of a file may take in memory."""
     return max(MAX_EXPANSION * file.stat().st_size, ALWAYS_ALLOWED)
 
 
 def expect_expansion(file: Path, n_bytes: int, what: str = "arrays") -> None:
-    """Require that the expanded content is in proportion to the file and fits into memory."""
+    """Raise :class:`DataError` if the content of a file is too large for the file or for the memory of the computer.
+
+    ``n_bytes`` is the size of the content in memory, and ``what`` names the content in the message.
+    """
     size_on_disk = file.stat().st_size
     if n_bytes > allowed_bytes(file):
         raise DataError(
@@ -84,19 +97,20 @@ def expect_expansion(file: Path, n_bytes: int, what: str = "arrays") -> None:
             f"at most {MAX_EXPANSION} times the size of the file",
             "The file is damaged or malicious; if it is neither, save it without compression.",
         )
-    if n_bytes > (memory := _memory()):
+    if n_bytes > (memory := _physical_memory()):
         raise DataError(
             file, f"{what} of {in_words(n_bytes)}", f"at most {in_words(memory)}, the size of memory", "Split the file."
         )
 
 
 def in_words(n_bytes: int) -> str:
-    """Format a number of bytes, ``"8.1 GB"``."""
+    """Return a number of bytes as text with a unit, ``"8.1 GB"``."""
     power = 0 if n_bytes < 1000 else min(4, (len(str(n_bytes)) - 1) // 3)
     return f"{n_bytes / 1000**power:.3g} {('bytes', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
-def _memory() -> int:
+def _physical_memory() -> int:
+    """Return the size of physical memory in bytes, or 1 TiB if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not available on every system
@@ -107,14 +121,17 @@ def _memory() -> int:
 
 
 def expect_shape(file: Path, name: str, array: Array, shape: Sequence[int | None]) -> None:
-    """Require a shape, in which None allows any length."""
+    """Raise :class:`DataError` unless an array of a file has a shape, in which None allows any length."""
     if array.ndim != len(shape) or any(want not in (None, got) for got, want in zip(array.shape, shape, strict=True)):
         expected = ", ".join("any" if want is None else str(want) for want in shape)
         raise DataError(file, f"{name} of shape {array.shape}", f"({expected})")
 
 
 def expect_labels(file: Path, labels: Array, n: int, allowed: Sequence[int], name: str = "labels") -> Array:
-    """Return labels as whole numbers (n,); require that they are allowed and that every class occurs."""
+    """Return labels as integers (n,); require ``n`` labels, and that the values are exactly those in ``allowed``.
+
+    ``name`` is what the message calls the labels.
+    """
     flat = np.asarray(labels).ravel()
     if flat.size != n:
         raise DataError(file, f"{flat.size} {name}", f"{n}, one for each trial")
@@ -144,35 +161,39 @@ def expect_finite(file: Path, x: Array, ch_names: Sequence[str]) -> None:
 
 # ---- plausibility
 
-#: Typical standard deviation within a trial, in µV.  EEG has 1 to 100; unfiltered recordings drift by several mV, and
-#: narrow frequency bands go down to tenths.
+#: Plausible range, in µV, of the standard deviation within a trial of the median channel.  EEG has 1 to 100;
+#: unfiltered recordings drift by several mV, and narrow frequency bands go down to tenths.
 TYPICAL = (0.1, 1e4)
 
-#: The same for a single channel.  Electrodes without contact pick up tens of mV, amplifiers saturate below 1 V, and the
-#: noise of an amplifier with shorted inputs is some tenths of a µV.
+#: Plausible range, in µV, of the standard deviation of a single channel.  Electrodes without contact pick up tens of
+#: mV, amplifiers saturate below 1 V, and the noise of an amplifier with shorted inputs is some tenths of a µV.
 SINGLE = (1e-3, 1e5)
 
 #: Bad electrodes differ from the median channel by less than this factor; wrong units differ by more.
 RATIO = 1e3
 
-#: Sampling rates in Hz.
+#: Range of plausible sampling rates in Hz.
 RATES = (1.0, 1e5)
 
-_MAX_TRIALS = 200  # to look at
+_MAX_EXAMINED_TRIALS = 200  # trials whose amplitudes are checked, evenly spaced over all trials
 
 
 def check_trials(where: str | Path, trials: Trials, stacklevel: int = 2) -> None:
-    """Warn if samples do not look like EEG in their unit; flat channels are ignored."""
+    """Warn if amplitudes, sampling rate or axes of trials are implausible for EEG; flat channels are ignored.
+
+    ``where`` is the file or data set that the warning names.
+    """
     problems = [*_amplitude_problems(trials), *_axis_problems(trials)]
     if problems:
         warn_about(where, "; ".join(problems), stacklevel + 1)
 
 
 def _amplitude_problems(trials: Trials) -> list[str]:
+    """Return texts about amplitudes that are implausible, or very different between channels."""
     n = len(trials)
     if not n:
         return []
-    rows = np.unique(np.linspace(0, n - 1, min(n, _MAX_TRIALS)).astype(int))
+    rows = np.unique(np.linspace(0, n - 1, min(n, _MAX_EXAMINED_TRIALS)).astype(int))
     deviations = np.median(trials.X[rows].std(axis=2, dtype=np.float64), axis=0)  # (n_chans,)
     deviations[deviations == 0] = np.nan  # flat
     if np.isnan(deviations).all():
@@ -190,6 +211,10 @@ def _amplitude_problems(trials: Trials) -> list[str]:
 
 
 def _unit_problems(trials: Trials, deviations: Array, typical: float) -> list[str]:
+    """Return at most one text about amplitudes that are implausible for EEG in the unit of the trials.
+
+    ``deviations`` (n_chans,) are the standard deviations of channels, NaN if flat, and ``typical`` is their median.
+    """
     if trials.unit not in UNITS:
         return []
     microvolts = UNITS[trials.unit] / UNITS["µV"]
@@ -206,6 +231,7 @@ def _unit_problems(trials: Trials, deviations: Array, typical: float) -> list[st
 
 
 def _axis_problems(trials: Trials) -> list[str]:
+    """Return texts about an implausible sampling rate, and about axes that may be interchanged."""
     _, n_chans, n_times = trials.shape
     problems = []
     if not RATES[0] <= trials.sfreq <= RATES[1]:
@@ -238,6 +264,6 @@ def cut(
                 f"samples from {(onset + start) / sfreq:.2f} to {(onset + stop) / sfreq:.2f} s for trial {number}",
                 "The file may be truncated: copy it again.",
             )
-        places = np.arange(onset + start - extra, onset + stop + extra).clip(0, n_samples - 1)
-        trials.append(data[:, places])
+        indices = np.arange(onset + start - extra, onset + stop + extra).clip(0, n_samples - 1)
+        trials.append(data[:, indices])
     return np.stack(trials) if trials else np.empty((0, len(data), stop - start + 2 * extra), data.dtype)

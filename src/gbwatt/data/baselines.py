@@ -95,7 +95,7 @@ def evaluate_baseline(trials: Trials, protocol: Splitter, pipeline: str) -> Base
             scores.append(accuracy_score(y, model.predict(x)))
         labels.append(y)
         counts.append(len(y))
-    chance, limit = _chance(np.concatenate(labels), measure)
+    chance, limit = _chance_scores(np.concatenate(labels), measure)
     return BaselineScore(pipeline, measure, float(np.average(scores, weights=counts)), chance, limit, sum(counts))
 
 
@@ -103,7 +103,7 @@ Sanity, sanity = BaselineScore, evaluate_baseline  # former names
 
 
 def _require_classes(trials: Trials, name: str, *parts: Array) -> None:
-    """Require at least two classes in each part."""
+    """Raise an error unless each of ``parts``, indices of trials, has at least two classes; ``name`` is the split."""
     for rows in parts:
         classes = np.unique(trials.labels[rows])
         if len(classes) < 2:
@@ -121,8 +121,11 @@ def chance_level(counts: Any) -> float:
     return float(np.max(counts) / np.sum(counts))
 
 
-def _chance(y: Array, measure: str) -> tuple[float, float]:
-    """Expected score of the best guess that does not look at the trials, and its 95th percentile."""
+def _chance_scores(y: Array, measure: str) -> tuple[float, float]:
+    """Return the expected score of guessing without looking at the trials, and the 95th percentile of this score.
+
+    ``y`` are the class numbers of the test trials.  The accuracy is that of always guessing the most frequent class.
+    """
     n = len(y)
     counts = np.bincount(y)
     if measure == "AUC":
@@ -133,10 +136,10 @@ def _chance(y: Array, measure: str) -> tuple[float, float]:
 
 
 class TangentSpace(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Tangent vectors (n, k (k + 1) / 2) of trial covariances at their affine-invariant mean."""
+    """Transformer from trials (n, k, n_times) to tangent vectors (n, k (k + 1) / 2) of their covariances."""
 
     def fit(self, X: Array, y: Any = None) -> TangentSpace:
-        """Compute the mean covariance."""
+        """Compute the affine-invariant mean of the covariances, at which the tangent space is taken."""
         covariances = _covariances(X)
         self.mean_ = AffineInvariant().mean(covariances)
         self.whitener_ = invsqrtm(self.mean_)
@@ -150,7 +153,10 @@ class TangentSpace(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _covariances(X: Array, shrinkage: float = 1e-3) -> torch.Tensor:
-    """Covariances (n, k, k) with a little shrinkage, which flat or repeated channels do not make singular."""
+    """Return covariances (n, k, k) of trials (n, k, n_times), shrunk towards a multiple of the identity.
+
+    Without shrinkage, flat or repeated channels would make them singular.
+    """
     x = torch.from_numpy(np.array(X, dtype=np.float64))
     x = x - x.mean(-1, keepdim=True)
     c = x @ x.mT / x.shape[-1]
@@ -174,13 +180,13 @@ class CanonicalCorrelation(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def decision_function(self, X: Array) -> Array:
         """Return the largest canonical correlation with each frequency (n, n_classes)."""
         x = np.swapaxes(np.asarray(X, dtype=np.float64), 1, 2)  # (n, times, channels)
-        bases = _orthonormal(x - x.mean(1, keepdims=True))
+        bases = _orthonormal_basis(x - x.mean(1, keepdims=True))
         times = np.arange(x.shape[1]) / self.sfreq
         columns = []
         for frequency in self.frequencies:
             phases = 2 * np.pi * frequency * times[:, None] * np.arange(1, self.n_harmonics + 1)
             waves = np.concatenate([np.sin(phases), np.cos(phases)], axis=1)
-            reference = _orthonormal(waves - waves.mean(0))
+            reference = _orthonormal_basis(waves - waves.mean(0))
             columns.append(np.linalg.svd(np.swapaxes(bases, 1, 2) @ reference, compute_uv=False)[:, 0])
         return np.stack(columns, axis=1)
 
@@ -189,18 +195,19 @@ class CanonicalCorrelation(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return np.asarray(self.decision_function(X).argmax(axis=1))
 
 
-def _orthonormal(x: Array) -> Array:
+def _orthonormal_basis(x: Array) -> Array:
+    """Return an orthonormal basis of the columns of each matrix (..., n_times, k)."""
     return np.linalg.qr(x)[0]
 
 
 class TimeBins(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Means of consecutive samples of every channel (n, n_chans * n_bins)."""
+    """Transformer from trials to means of ``width`` consecutive samples of every channel (n, n_chans * n_bins)."""
 
     def __init__(self, width: int) -> None:
         self.width = width
 
     def fit(self, X: Array, y: Any = None) -> TimeBins:
-        """Do nothing."""
+        """Return the transformer unchanged; nothing is learned."""
         return self
 
     def transform(self, X: Array) -> Array:
@@ -211,24 +218,28 @@ class TimeBins(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(bins.mean(axis=3)).reshape(len(x), -1)
 
 
-def _tangent(_: Trials) -> Any:
+def _make_tangent(_: Trials) -> Any:
+    """Return tangent space and logistic regression; the trials are not used."""
     return make_pipeline(TangentSpace(), LogisticRegression(C=0.1, max_iter=1000))
 
 
-def _cca(trials: Trials) -> Any:
+def _make_cca(trials: Trials) -> Any:
+    """Return canonical correlation with the frequencies in the class names."""
     return CanonicalCorrelation(frequencies(trials.class_names), trials.sfreq)
 
 
-def _lda(trials: Trials) -> Any:
+def _make_lda(trials: Trials) -> Any:
+    """Return means over 50 ms and linear discriminant analysis with automatic shrinkage."""
     bins = TimeBins(max(1, round(0.05 * trials.sfreq)))
     return make_pipeline(bins, LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"))
 
 
-PIPELINES: dict[str, Callable[[Trials], Any]] = {"tangent": _tangent, "cca": _cca, "lda": _lda}
+#: Function that creates the untrained pipeline of each name; some need classes and sampling rate of the trials.
+PIPELINES: dict[str, Callable[[Trials], Any]] = {"tangent": _make_tangent, "cca": _make_cca, "lda": _make_lda}
 
 
 def frequencies(class_names: tuple[str, ...]) -> tuple[float, ...]:
-    """Return the frequencies in the names of classes.
+    """Return the frequencies in Hz that are the names of classes, for canonical correlation.
 
     Examples
     --------

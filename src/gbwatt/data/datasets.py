@@ -163,7 +163,7 @@ def index_files(dataset: Dataset, root: str | Path | None = None) -> dict[str, P
     names = {Path(name).name for source in dataset.sources for s in subjects for name in source.files(s)}
     top, depth = _search_area(data_root(root) / dataset.folder, data_root(root), dataset.only_there)
     index: dict[str, Path] = {}
-    for folder, files in _folders(top, depth):
+    for folder, files in _folders_by_level(top, depth):
         for file in names.intersection(files):
             first = index.setdefault(file, folder / file)
             if first != folder / file and len(first.parts) == len(folder.parts) + 1:
@@ -171,25 +171,28 @@ def index_files(dataset: Dataset, root: str | Path | None = None) -> dict[str, P
     return index
 
 
-def _search_area(own: Path, root: Path, only_there: bool) -> tuple[Path, int | None]:
-    """Return the folder to search, and the number of levels below it; None for all levels."""
+def _search_area(folder: Path, root: Path, only_there: bool) -> tuple[Path, int | None]:
+    """Return the folder to search for files, and how many levels of subfolders below it; None for all levels.
+
+    That is ``folder``, the folder of the data set, or the data folder ``root`` if it does not exist.
+    """
     if only_there:
-        return own, 0
-    return (own, None) if own.is_dir() else (root, 1)
+        return folder, 0
+    return (folder, None) if folder.is_dir() else (root, 1)
 
 
-def _folders(top: Path, depth: int | None) -> Iterator[tuple[Path, list[str]]]:
-    """Yield folders with the names of their files, the highest level first."""
-    walked = []
+def _folders_by_level(top: Path, depth: int | None) -> Iterator[tuple[Path, list[str]]]:
+    """Yield ``top`` and its subfolders up to ``depth`` levels, with the names of their files, highest level first."""
+    found_folders = []
     for path, folders, files in os.walk(top):
         level = len(Path(path).relative_to(top).parts)
         folders[:] = [] if level == depth else sorted(folders)
-        walked.append((level, Path(path), files))
-    yield from ((path, files) for _, path, files in sorted(walked, key=lambda entry: entry[0]))
+        found_folders.append((level, Path(path), files))
+    yield from ((path, files) for _, path, files in sorted(found_folders, key=lambda entry: entry[0]))
 
 
 def find_files(index: Mapping[str, Path], names: Sequence[str]) -> dict[str, Path | None]:
-    """Look up files by name; the path is None if a file does not exist."""
+    """Look up files in an index of :func:`index_files` by name; the path is None if a file does not exist."""
     return {name: index.get(Path(name).name) for name in names}
 
 
@@ -200,9 +203,11 @@ def find_source(
     name: str | None,
     index: Mapping[str, Path] | None = None,
 ) -> tuple[DatasetSource, tuple[Path, ...]]:
-    """Return the source to read a subject from, and its files; by default the first whose files all exist.
+    """Return the source to read a subject from, and the paths of its files.
 
-    ``index`` is the result of :func:`index_files`, which saves a search for every subject.
+    ``name`` selects a source.  By default, it is the first source without downloads whose files all exist.  ``index``
+    is the result of :func:`index_files`, which saves a search for every subject.  Raises :class:`MissingFileError` if
+    files are missing.
     """
     index = index_files(dataset, root) if index is None else index
     sources = [dataset.source(name)] if name is not None else _local_sources(dataset)
@@ -225,6 +230,7 @@ def subjects_here(dataset: Dataset, root: str | Path | None = None) -> list[int]
 
 
 def _local_sources(dataset: Dataset) -> list[DatasetSource]:
+    """Return the sources that are read from files of the data folder, without downloads."""
     return [source for source in dataset.sources if not source.downloads]
 
 
@@ -234,6 +240,10 @@ def _missing_message(
     root: str | Path | None,
     searched: Sequence[tuple[DatasetSource, dict[str, Path | None]]],
 ) -> str:
+    """Return the error message for a subject without a complete set of files.
+
+    It lists the missing files of each source in ``searched``, the available subjects, and where to get the files.
+    """
     folder = data_root(root) / dataset.folder
     lines = [f"{dataset.name}, subject {subject}: no complete set of files in {folder}. Missing files by source:"]
     for source, files in searched:

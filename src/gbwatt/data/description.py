@@ -75,16 +75,16 @@ class Description:
     def to_dict(self) -> dict[str, Any]:
         """Return a dict that can be written as JSON; an infinite condition number becomes ``"inf"``."""
         values = {**asdict(self), "n_chans": self.n_chans, "seconds": self.seconds}
-        return {name: "inf" if value == math.inf else _plain(value) for name, value in values.items()}
+        return {name: "inf" if value == math.inf else _to_json_types(value) for name, value in values.items()}
 
     def rows(self) -> list[tuple[str, str]]:
         """Return names and values to print, without the counts; continued rows have an empty name."""
-        return _rows(self)
+        return _summary_rows(self)
 
     def __str__(self) -> str:
-        rows = self.rows()
-        width = max(len(name) for name, _ in rows)
-        return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in [*rows, *_table(self.counts, width)])
+        width = max(len(name) for name, _ in self.rows())
+        rows = [*self.rows(), *_count_rows(self.counts, width)]
+        return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in rows)
 
 
 def describe(trials: Trials) -> Description:
@@ -121,7 +121,7 @@ def describe(trials: Trials) -> Description:
     session    left  right
     1             2      2
     """
-    median, largest = _conditions(trials.X)
+    median, largest = _condition_numbers(trials.X)
     return Description(
         dataset=trials.dataset,
         n_trials=len(trials),
@@ -133,20 +133,20 @@ def describe(trials: Trials) -> Description:
         tmax=trials.tmin + trials.shape[2] / trials.sfreq,
         sfreq=trials.sfreq,
         unit=trials.unit,
-        amplitude=_amplitude(trials.X),
+        amplitude=_median_amplitude(trials.X),
         flat=_flat_channels(trials),
         condition_median=median,
         condition_largest=largest,
         steps=tuple(step_line(step) for step in trials.steps),
-        truth=_truth_lines(trials),
+        truth=_truth_lines_by_subject(trials),
     )
 
 
 # ---- numbers
 
 
-def _amplitude(x: Array) -> float | None:
-    """Return the median over channels of the standard deviation."""
+def _median_amplitude(x: Array) -> float | None:
+    """Return the median over channels of the standard deviation over trials and time; None without trials."""
     return float(np.median(x.std(axis=(0, 2), dtype=np.float64))) if len(x) else None
 
 
@@ -158,15 +158,15 @@ def _flat_channels(trials: Trials) -> tuple[str, ...]:
     return tuple(name for name, flat in zip(trials.ch_names, constant, strict=True) if flat)
 
 
-def _conditions(x: Array) -> tuple[float | None, float | None]:
-    """Return the median and the maximum condition number of the covariances of trials (n, n_chans, n_times)."""
+def _condition_numbers(x: Array) -> tuple[float | None, float | None]:
+    """Return median and maximum of the condition numbers of trial covariances; None without trials."""
     if not len(x):
         return None, None
-    numbers = [_condition(np.atleast_2d(np.cov(trial.astype(np.float64), bias=True))) for trial in x]
+    numbers = [_condition_number(np.atleast_2d(np.cov(trial.astype(np.float64), bias=True))) for trial in x]
     return float(np.median(numbers)), float(np.max(numbers))
 
 
-def _condition(covariance: Array) -> float:
+def _condition_number(covariance: Array) -> float:
     """Return the condition number of a covariance; infinite if it is singular to working precision."""
     values = np.linalg.eigvalsh(covariance)  # ascending
     singular = values[0] <= np.finfo(np.float64).eps * len(values) * values[-1]
@@ -177,29 +177,32 @@ def _condition(covariance: Array) -> float:
 
 
 def step_line(step: Mapping[str, Any]) -> str:
-    """Describe a step in a line, ``"band-pass 4-38 Hz (Butterworth 4, zero-phase)"``; unknown steps by their record."""
+    """Return a preprocessing step as a line of text, ``"band-pass 4-38 Hz (Butterworth 4, zero-phase)"``.
+
+    ``step`` is a record of ``Trials.steps``.  Steps of other programs are shown as ``name key=value …``.
+    """
     try:
         return str(Preprocessing.from_records([step]))
     except InputError:
-        return _record_line(step)
+        return _record_text(step)
 
 
-def _record_line(step: Mapping[str, Any]) -> str:
-    """Return a preprocessing step as ``name key=value …``."""
-    rest = {name: value for name, value in step.items() if name != "step"}
-    return " ".join([str(step.get("step", "step")), *(f"{name}={_value(value)}" for name, value in rest.items())])
+def _record_text(step: Mapping[str, Any]) -> str:
+    """Return the record of a preprocessing step as ``name key=value …``."""
+    settings = [f"{name}={_format_value(value)}" for name, value in step.items() if name != "step"]
+    return " ".join([str(step.get("step", "step")), *settings])
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Return a setting of a preprocessing step as text."""
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, tuple | list):
-        return ",".join(map(_value, value)) if len(value) <= 8 else f"({len(value)} values)"
-    return json.dumps(_plain(value)) if isinstance(value, Mapping) else str(value)
+        return ",".join(map(_format_value, value)) if len(value) <= 8 else f"({len(value)} values)"
+    return json.dumps(_to_json_types(value)) if isinstance(value, Mapping) else str(value)
 
 
-def _truth_lines(trials: Trials) -> tuple[str, ...]:
+def _truth_lines_by_subject(trials: Trials) -> tuple[str, ...]:
     """Return the planted effects of simulated trials as text, by subject if there are several."""
     if trials.truth is not None:
         return truth_lines(trials.truth)
@@ -207,26 +210,26 @@ def _truth_lines(trials: Trials) -> tuple[str, ...]:
 
 
 def truth_lines(truth: Truth) -> tuple[str, ...]:
-    """Describe the ground truth, with a line for each effect of a class."""
+    """Return the ground truth as lines of text: the settings of the simulation, and each effect of each class."""
     settings = f"difficulty={truth.difficulty:g} seed={truth.seed}"
-    return (settings, *(f"{name}: {_effect(e)}" for name, effects in truth.effects.items() for e in effects))
+    return (settings, *(f"{name}: {_effect_text(e)}" for name, effects in truth.effects.items() for e in effects))
 
 
-def _effect(effect: Effect) -> str:
+def _effect_text(effect: Effect) -> str:
     """Return a planted effect as text: kind, channels, band and window."""
     band = "" if effect.band is None else f", {effect.band[0]:.3g} to {effect.band[1]:.3g} Hz"
     return f"{effect.kind} at {' '.join(effect.channels)}{band}, {effect.window[0]:.3g} to {effect.window[1]:.3g} s"
 
 
-def _plain(value: Any) -> Any:
-    """Replace tuples by lists."""
+def _to_json_types(value: Any) -> Any:
+    """Replace tuples by lists and keys by text, also in nested values, for JSON."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {str(key): _to_json_types(item) for key, item in value.items()}
+    return [_to_json_types(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _rows(summary: Description) -> list[tuple[str, str]]:
-    """Return the lines of the printed description, each as a name and a text."""
+def _summary_rows(summary: Description) -> list[tuple[str, str]]:
+    """Return the rows of the printed description, each as a name and a text, without the counts of trials."""
     rows = [
         ("data set", summary.dataset or "(no name)"),
         ("subjects", " ".join(map(str, summary.subjects)) or "none"),
@@ -236,13 +239,13 @@ def _rows(summary: Description) -> list[tuple[str, str]]:
     ]
     if summary.amplitude is not None:
         rows.append(("amplitude", f"{_three_digits(summary.amplitude)} {summary.unit}"))
-        rows.append(("condition", _conditioning(summary)))
+        rows.append(("condition", _condition_text(summary)))
     if summary.flat:
         rows.append(("flat", " ".join(summary.flat)))
     return [
         *rows,
-        *_lines("steps", summary.steps or ("none since the files were read",)),
-        *_lines("truth", summary.truth),
+        *_continued_rows("steps", summary.steps or ("none since the files were read",)),
+        *_continued_rows("truth", summary.truth),
     ]
 
 
@@ -251,7 +254,7 @@ def _three_digits(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _conditioning(summary: Description) -> str:
+def _condition_text(summary: Description) -> str:
     """Return the condition numbers of the covariances as text."""
     words = [
         "singular" if value == math.inf else _three_digits(float(value or 0))
@@ -260,13 +263,16 @@ def _conditioning(summary: Description) -> str:
     return f"{words[0]} (median), {words[1]} (largest) of the covariances"
 
 
-def _lines(name: str, lines: Sequence[str]) -> list[tuple[str, str]]:
-    """Return rows of which only the first has the name."""
+def _continued_rows(name: str, lines: Sequence[str]) -> list[tuple[str, str]]:
+    """Return a row for each line, of which only the first has the name and the others an empty one."""
     return [("" if number else name, line) for number, line in enumerate(lines)]
 
 
-def _table(counts: Mapping[str, Mapping[str, int]], width: int) -> list[tuple[str, str]]:
-    """Return a table of the number of trials by session and class."""
+def _count_rows(counts: Mapping[str, Mapping[str, int]], width: int) -> list[tuple[str, str]]:
+    """Return the printed table of trial counts by session and class, as rows of a name and a text.
+
+    ``counts`` is that of :class:`Description`; names of sessions are shortened to ``width`` characters.
+    """
     classes = list(next(iter(counts.values()), {}))
     if not classes:
         return []

@@ -35,7 +35,7 @@ DATASETS = _plugins.PluginMapping(
     last=(physionet.DATASET, *simulated.DATASETS),
 )
 
-_MOABB = "moabb:"
+_MOABB_PREFIX = "moabb:"  # of names of data sets that MOABB reads
 
 
 def list_datasets() -> list[str]:
@@ -83,8 +83,8 @@ def find_dataset(name: str | Path) -> Dataset:
     text = str(name)
     if text in DATASETS:
         return DATASETS[text]
-    if text.startswith(_MOABB):
-        return _moabb_dataset(text.removeprefix(_MOABB))
+    if text.startswith(_MOABB_PREFIX):
+        return _moabb_dataset(text.removeprefix(_MOABB_PREFIX))
     if isinstance(name, Path) or Path(text).suffix or Path(text).exists():
         return _file_dataset(Path(name).expanduser())
     matches = [known for known in DATASETS if text and known.startswith(f"{text}-")]
@@ -145,17 +145,18 @@ def load(
     dataset = find_dataset(name)
     index = index_files(dataset, root)
     parts = []
-    for number in _subjects(dataset, subject):
+    for number in _requested_subjects(dataset, subject):
         chosen, files = find_source(dataset, number, root, source, index)
         _check_options(dataset, chosen, options)
-        steps = _steps(preprocessing, chosen)
+        steps = _choose_preprocessing(preprocessing, chosen)
         trials = chosen.read(files, number, **options)
         check_trials(f"{dataset.name}, subject {number}" if dataset.subjects else dataset.name, trials)
         parts.append(steps(trials))
     return parts[0] if len(parts) == 1 else concatenate(parts)
 
 
-def _steps(preprocessing: Preprocessing | str | None, source: DatasetSource) -> Preprocessing:
+def _choose_preprocessing(preprocessing: Preprocessing | str | None, source: DatasetSource) -> Preprocessing:
+    """Return the steps that the argument ``preprocessing`` of :func:`load` stands for."""
     if isinstance(preprocessing, str):
         check_one_of("preprocessing", preprocessing, ("preset",))
         return source.preprocessing
@@ -166,7 +167,11 @@ def _steps(preprocessing: Preprocessing | str | None, source: DatasetSource) -> 
     return preprocessing or Preprocessing()
 
 
-def _subjects(dataset: Dataset, subject: Any) -> list[int]:
+def _requested_subjects(dataset: Dataset, subject: Any) -> list[int]:
+    """Return the subjects that the argument ``subject`` of :func:`load` stands for, as numbers.
+
+    Raises an error for subjects that are not in the data set or are given twice.
+    """
     if subject is None:
         return [dataset.subjects[0] if dataset.subjects else 1]
     if isinstance(subject, str):
@@ -191,6 +196,7 @@ def _subjects(dataset: Dataset, subject: Any) -> list[int]:
 
 
 def _check_options(dataset: Dataset, source: DatasetSource, options: dict[str, Any]) -> None:
+    """Raise an error for options that the reader of the source does not have."""
     for name in options:
         if not source.options:
             raise ParameterError(f"{dataset.name} ({source.name}) has no options, but got {name}={options[name]!r}.")
@@ -201,7 +207,7 @@ def _check_options(dataset: Dataset, source: DatasetSource, options: dict[str, A
 
 
 def _file_dataset(file: Path) -> Dataset:
-    """Describe a file as a data set."""
+    """Return a data set that consists of one file, for :func:`load`."""
     if not file.exists():  # a folder is possible: some formats are folders
         raise MissingFileError(f"{file} does not exist, and is not a data set; these are {', '.join(DATASETS)}.")
     source, subjects = _npz_source(file) if file.suffix == ".npz" else _recording_source(file)
@@ -217,33 +223,36 @@ def _file_dataset(file: Path) -> Dataset:
 
 
 def _npz_source(file: Path) -> tuple[DatasetSource, tuple[int, ...]]:
-    """Return a file of arrays as source, and its subjects."""
+    """Return a source that reads an ``.npz`` file, and the subjects in the file."""
     trials = read_npz(file)
 
     def read(files: Sequence[Path], subject: int) -> Trials:  # noqa: ARG001
+        """Return the trials of a subject from the file, which has been read already."""
         return trials.select(subject=subject)
 
     return DatasetSource("npz", read), tuple(np.unique(trials.subject).tolist())
 
 
 def _recording_source(file: Path) -> tuple[DatasetSource, tuple[int, ...]]:
-    """Return a file that MNE reads as source; its subject is not known."""
+    """Return a source that reads a file with MNE, and an empty tuple, because the subject is not in the file."""
 
     def read(files: Sequence[Path], subject: int, **options: Any) -> Trials:  # noqa: ARG001
+        """Read the file and assign its trials to the subject."""
         return read_file(file, subject=subject, **options)
 
     return DatasetSource("mne", read, options=("classes", "tmin", "tmax", "session", "run", "channels")), ()
 
 
 def _moabb_dataset(name: str) -> Dataset:
-    """Describe a data set of MOABB."""
+    """Return a data set of MOABB by its name in MOABB, in the form of the other data sets."""
     dataset = open_dataset(name)
 
     def read(files: Sequence[Path], subject: int, **options: Any) -> Trials:  # noqa: ARG001
+        """Read the trials of a subject through MOABB."""
         return read_moabb(name, subject, **options)
 
     return Dataset(
-        name=_MOABB + name,
+        name=_MOABB_PREFIX + name,
         title=f"{name} through MOABB",
         subjects=tuple(dataset.subject_list),
         sources=(DatasetSource("moabb", read, options=("band", "resample")),),
@@ -286,11 +295,11 @@ def fingerprint(
     options = dict(reading or {})
     source, files = _source_and_files(name, subject, data_root(root), options.pop("source", None))
     name_and_revision = source.name if source.revision == 1 else f"{source.name} {source.revision}"
-    read = [{"options": options}] if options else []
-    steps = json.dumps([name_and_revision, *source.preprocessing.records(), *read], sort_keys=True)
+    reader_options = [{"options": options}] if options else []
+    steps = json.dumps([name_and_revision, *source.preprocessing.records(), *reader_options], sort_keys=True)
     digest = hashlib.sha256(steps.encode())
-    own = Path(name).expanduser()  # a data set that is a file
-    for file in files or ((own,) if own.is_file() else ()):
+    single_file = Path(name).expanduser()  # if the data set is a file
+    for file in files or ((single_file,) if single_file.is_file() else ()):
         digest.update(_file_digest(file, file.stat().st_size, file.stat().st_mtime_ns))
     return digest.hexdigest()[:16]
 
@@ -298,6 +307,10 @@ def fingerprint(
 def _source_and_files(
     name: str, subject: int, root: Path, source: str | None
 ) -> tuple[DatasetSource, tuple[Path, ...]]:
+    """Return the source and files of a subject, as :func:`find_source`, with a cached index of the data folder.
+
+    If files are missing, the folder is searched again.
+    """
     dataset = find_dataset(name)
     try:
         return find_source(dataset, subject, root, source, _cached_index(name, root))
@@ -308,10 +321,12 @@ def _source_and_files(
 
 @lru_cache(maxsize=64)
 def _cached_index(name: str, root: Path) -> dict[str, Path]:
+    """Return the files of a data set by name, see :func:`index_files`; the result is cached."""
     return index_files(find_dataset(name), root)
 
 
 @lru_cache(maxsize=4096)
 def _file_digest(file: Path, _size: int, _modified: int) -> bytes:
+    """Return the SHA-256 hash of a file; size and time of modification are part of the key of the cache."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").digest()

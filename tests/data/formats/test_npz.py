@@ -213,7 +213,7 @@ def test_a_small_file_cannot_fill_the_memory(file, monkeypatch, name):
 
 
 def test_files_larger_than_the_memory_are_refused(file, monkeypatch):
-    monkeypatch.setattr(_reading, "_memory", lambda: 500)
+    monkeypatch.setattr(_reading, "_physical_memory", lambda: 500)
     with pytest.raises(DataError, match=r"found arrays of .*; expected at most 500 bytes, the size of memory"):
         read_npz(save(file))
 
