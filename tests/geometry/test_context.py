@@ -192,7 +192,7 @@ def in_a_new_thread(function):
 def test_other_threads_keep_their_number_of_threads(found, threads, monkeypatch):
     """Also those that use torch for the first time while this one is inside the block."""
     if not found:
-        monkeypatch.setattr(_context, "_runtime", lambda: None)
+        monkeypatch.setattr(_context, "_thread_setters", lambda: None)
     torch.set_num_threads(3)
     start, stop = threading.Event(), threading.Event()
     with ThreadPoolExecutor(1) as pool:
@@ -208,7 +208,7 @@ def test_other_threads_keep_their_number_of_threads(found, threads, monkeypatch)
 
 
 def test_without_openmp_the_number_of_threads_is_set_if_no_other_thread_runs(threads, monkeypatch):
-    monkeypatch.setattr(_context, "_runtime", lambda: None)
+    monkeypatch.setattr(_context, "_thread_setters", lambda: None)
     torch.set_num_threads(3)
     for running, inside in ((1, 1), (2, 3)):
         monkeypatch.setattr(threading, "active_count", lambda running=running: running)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gbwatt.geometry import AffineInvariant, BuresWasserstein, _native, barycenter, linalg
-from gbwatt.geometry.procrustes import _by_lapack, _procrustes
+from gbwatt.geometry.procrustes import _procrustes, _procrustes_by_torch
 from tests.geometry.conftest import DTYPES, assert_close
 
 
@@ -222,13 +222,13 @@ def test_both_paths_give_the_same_derivative_of_a_function(spd, monkeypatch, f, 
     values, u = (part.to(dtype) for part in torch.linalg.eigh(x))
     grad = torch.randn(37, 7, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
     parameter = torch.tensor(p, dtype=dtype)
-    native = linalg._gradient(f, parameter, values, u, grad)
-    value = linalg._compose(u, f.value(values, parameter))
+    native = linalg._spectral_gradient(f, parameter, values, u, grad)
+    value = linalg._from_eigenvalues(u, f.value(values, parameter))
     monkeypatch.setattr(_native, "_jacobi", None)
-    exact = linalg._gradient(f, parameter.double(), values.double(), u.double(), grad.double())
+    exact = linalg._spectral_gradient(f, parameter.double(), values.double(), u.double(), grad.double())
     tolerance = 1e-12 if dtype == torch.float64 else 3e-5  # differences of eigenvalues cancel before they are divided
     assert ((native.double() - exact).flatten(1).norm(dim=1) <= tolerance * exact.flatten(1).norm(dim=1)).all()
-    assert_close(value, linalg._compose(u, f.value(values, parameter)), 20 * torch.finfo(dtype).eps)
+    assert_close(value, linalg._from_eigenvalues(u, f.value(values, parameter)), 20 * torch.finfo(dtype).eps)
     assert (native == native.mT).all()
     assert (value == value.mT).all()
 
@@ -254,7 +254,7 @@ def test_distances_are_exact_whether_by_steps_or_by_rotations(dtype, k, cond):
     s = torch.logspace(0, -torch.tensor(cond).log10().item() / 2, k, dtype=torch.float64)
     a, b = ((u * s) @ v.mT).to(dtype)
     square, in_a, in_b = _procrustes(a, b, True)
-    exact = _by_lapack(a.double(), b.double())
+    exact = _procrustes_by_torch(a.double(), b.double())
     eps = torch.finfo(dtype).eps
     if _native.available() and cond * eps < 1:  # of bᵀ a; beyond, it is singular to rounding and may be left to LAPACK
         assert _native.procrustes(a, b, True)[3] is None
@@ -275,7 +275,7 @@ def test_alignments_of_short_columns_are_exact_relative_to_their_length(cond):
     a, b = ((torch.eye(12) + 0.02 * torch.randn(60, 12, 12, dtype=torch.float64)) * s for _ in range(2))
     a, b = a.float(), b.float()
     found = _native.procrustes(a, b, True)[1]
-    wrong = torch.linalg.vector_norm(found.double() - _by_lapack(a.double(), b.double())[1], dim=-2)
+    wrong = torch.linalg.vector_norm(found.double() - _procrustes_by_torch(a.double(), b.double())[1], dim=-2)
     assert (wrong / s).max() <= 100 * torch.finfo(torch.float32).eps
 
 

@@ -59,7 +59,7 @@ def _to_float32(x: Any) -> Any:
 
 
 class _NoBackwardContext:
-    """Context (``ctx``) for calling the forward pass of an autograd function without a backward pass; it saves nothing."""
+    """Context (``ctx``) for calling the forward pass of an autograd function directly; it saves nothing."""
 
     def __init__(self, inputs: int) -> None:
         self.needs_input_grad = (False,) * inputs

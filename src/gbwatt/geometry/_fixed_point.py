@@ -126,8 +126,8 @@ def conjugate_gradients(
 class InitialFrames(NamedTuple):
     """First iterate shared by all queries, and the frames of the points at it.
 
-    ``base`` is the iterate (..., k, k), ``u`` and ``v`` are the singular vectors of the frames (..., m, k, k), and ``rotated``
-    are the points times ``v``.
+    ``base`` is the iterate (..., k, k), ``u`` and ``v`` are the singular vectors of the frames (..., m, k, k), and
+    ``rotated`` are the points times ``v``.
     """
 
     base: Tensor
@@ -198,10 +198,10 @@ class MeanEquation(ABC):
         and positive definite: one solve by conjugate gradients, in the frames of the mean.
         """
         if not _kernel_accepts(n, b) or len(n) < 4:  # the kernel always computes sixteen problems at a time
-            return self._gradients_by_torch(n, b, w, grad, tolerance)
+            return self._gradients(n, b, w, grad, tolerance)
         in_points, in_weights, failed = self.compiled_gradients(n, b, w, grad, tolerance)
         if failed is not None:
-            again = self._gradients_by_torch(n[failed], each_query(b, w)[failed], w[failed], grad[failed], tolerance)
+            again = self._gradients(n[failed], each_query(b, w)[failed], w[failed], grad[failed], tolerance)
             in_points[failed], in_weights[failed] = again
         return in_points, in_weights
 
@@ -211,9 +211,7 @@ class MeanEquation(ABC):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """:meth:`gradients` by the compiled kernel, and a mask of the problems for which it failed."""
 
-    def _gradients_by_torch(
-        self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float
-    ) -> tuple[Tensor, Tensor]:
+    def _gradients(self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
         """Compute :meth:`gradients` with torch operations, where the compiled kernel does not apply or has failed."""
         frame = svd(self.relative(n, each_query(b, w)))
         rotation = svd(n)  # n v is a factor of the same mean and has orthogonal columns
@@ -262,7 +260,7 @@ class MeanEquation(ABC):
 
 
 def _kernel_accepts(n: Tensor, b: Tensor) -> bool:
-    """Whether the compiled kernel accepts factors ``n`` of means of points ``b``; it holds all points of a mean in memory."""
+    """Whether the kernel accepts factors ``n`` of means of points ``b``; it holds all points of a mean in memory."""
     return _native.supports(n) and b.shape[1:].numel() <= 2**18
 
 
@@ -306,8 +304,8 @@ class BuresEquation(MeanEquation):
     def _frames(self, n: Tensor, b: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Frames of points ``b`` at the iterate ``n``.
 
-        Returns ``u``, ``v``, the points times ``v``, and the points times ``v uᵀ``; only the last is differentiable.  ``before``
-        are the orthogonal matrices by which the points are already rotated, if they are.
+        Returns ``u``, ``v``, the points times ``v``, and the points times ``v uᵀ``; only the last is
+        differentiable.  ``before`` are the orthogonal matrices by which the points are already rotated, if they are.
         """
         if _native.supports(n) and not torch.is_grad_enabled():
             frames = _native.bures_frames(n, b, before)
@@ -328,7 +326,7 @@ class BuresEquation(MeanEquation):
         return new, torch.linalg.matrix_norm(new - n) / torch.linalg.matrix_norm(n)
 
     def evaluate(self, n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
-        """One step by the compiled kernel, or by torch where it is unavailable or fails; also returns the rotated points."""
+        """One step by the compiled kernel, or by torch where that fails; also returns the rotated points."""
         if not _native.supports(n):
             return super().evaluate(n, b, w, tolerance)
         new, residual, rotated, failed = _native.bures_step(n, b, w, tolerance)
@@ -350,7 +348,7 @@ class BuresEquation(MeanEquation):
     def compiled_gradients(
         self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Derivatives of Bures-Wasserstein means by the compiled kernel, and a mask of the problems for which it failed."""
+        """Derivatives of Bures-Wasserstein means by the compiled kernel, and a mask of failed problems."""
         return _native.bures_adjoint(n, b, w, grad, tolerance)
 
     def step(self, n: Tensor, b: Tensor, w: Tensor) -> Tensor:
@@ -366,7 +364,7 @@ class BuresEquation(MeanEquation):
         return 2 * n.shape[-1] * torch.finfo(n.dtype).eps
 
     def floor(self, n: Tensor, b: Tensor) -> Tensor:
-        """Four times the rounding level; with LAPACK, which is less precise, times the condition number of the points."""
+        """Four times the rounding level; with the less precise LAPACK, times the condition number of the points."""
         if _native.supports(n):
             return super().floor(n, b)
         return super().floor(n, b) * _condition_number(b).amax(-1)  # the precision of LAPACK's small singular vectors
@@ -427,7 +425,7 @@ class KarcherEquation(MeanEquation):
         return n @ _step_exponential(slope * (tau / 2)[..., None, None]), torch.linalg.matrix_norm(slope)
 
     def evaluate(self, n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
-        """One step by the compiled kernel, or by torch where it is unavailable or fails; the points are returned unchanged."""
+        """One step by the compiled kernel, or by torch where that fails; the points are returned unchanged."""
         if not _native.supports(n):
             return super().evaluate(n, b, w, tolerance)
         slope, tau, failed = _native.affine_slope(self.adjoint(n), b, w)
@@ -439,7 +437,7 @@ class KarcherEquation(MeanEquation):
     def compiled_gradients(
         self, n: Tensor, b: Tensor, w: Tensor, grad: Tensor, tolerance: float
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Derivatives of affine-invariant means by the compiled kernel, and a mask of the problems for which it failed."""
+        """Derivatives of affine-invariant means by the compiled kernel, and a mask of failed problems."""
         return _native.affine_adjoint(self.adjoint(n), b, w, sym(n.mT @ grad) / 2, tolerance)
 
     def _step_size(self, w: Tensor, s: Tensor) -> Tensor:

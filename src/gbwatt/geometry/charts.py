@@ -34,7 +34,7 @@ _Adjoint = Callable[[Tensor, _native.Deformed, Tensor, float, Tensor], tuple[Ten
 
 
 class _Deformation(torch.autograd.Function):
-    """Autograd node for a precomputed kernel result: derivatives in the matrices ``x``, in ``c`` and in the exponent ``p``.
+    """Autograd node for a precomputed kernel result: derivatives in matrices ``x``, in ``c`` and in the exponent ``p``.
 
     The derivative of a factor ``C⁻¹ U Λ^p`` for ``X = U Λ Uᵀ`` is valid for functions that are invariant to rotations
     of its columns.

@@ -312,8 +312,8 @@ class _Anderson:
     """Anderson acceleration of batched iterations: mix past steps to reduce the residual of the next iterate.
 
     The mixture would minimise the residual if the problem were linear.  Problems that already converge fast take plain
-    steps, which are cheaper.  So do problems whose residual has not fallen for a few steps, until it falls: plain steps do
-    not diverge.  Calling it with the old iterate, the new one and the residual returns the iterate to continue from.
+    steps, which are cheaper.  So do problems whose residual has not fallen for a few steps, until it falls: plain steps
+    do not diverge.  Calling it with the old iterate, the new one and the residual returns the iterate to continue from.
     """
 
     def __init__(self, n: Tensor) -> None:

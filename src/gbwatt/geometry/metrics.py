@@ -189,10 +189,10 @@ class Metric(ABC):
         a, w = self.chart(base, "base"), self.chart.push(base, v)
         limits = self.space.interval(a.detach(), w.detach())
         outside(torch.ones_like(limits[0]), limits, "exp(base, v)")
-        return self._require_in_range("exp(base, v)", self.chart.inverse(self.space.exp(a, w)))
+        return self._in_range("exp(base, v)", self.chart.inverse(self.space.exp(a, w)))
 
-    def _require_in_range(self, what: str, x: Tensor) -> Tensor:
-        """Return ``x``; raise RangeError if it is not finite, or is singular by underflow where the chart needs definite matrices."""
+    def _in_range(self, what: str, x: Tensor) -> Tensor:
+        """Return ``x``; raise RangeError if it is not finite, or singular where the chart needs definite matrices."""
         in_range(what, x)
         if not torch.compiler.is_compiling() and self.chart.definite:
             above_zero(what, x.detach())
@@ -253,9 +253,7 @@ class Metric(ABC):
                 self.space.interval(a.detach(), self.space.log(a.detach(), b.detach())),
                 "geodesic(x, y, t)",
             )
-        return self._require_in_range(
-            "geodesic(x, y, t)", self.chart.inverse(self.space.geodesic(a, b, t[..., None, None]))
-        )
+        return self._in_range("geodesic(x, y, t)", self.chart.inverse(self.space.geodesic(a, b, t[..., None, None])))
 
     @full_precision
     @thread_independent
@@ -324,9 +322,9 @@ class Metric(ABC):
         c = symmetric_part("c", c, 1.0)
         if not torch.compiler.is_compiling():
             require_coordinates(self.space, (c / self.scale**0.5).detach())
-        return self._require_in_range("point(c)", self._point_unchecked(c))
+        return self._in_range("point(c)", self._point(c))
 
-    def _point_unchecked(self, c: Tensor) -> Tensor:
+    def _point(self, c: Tensor) -> Tensor:
         """Compute :meth:`point` without checking whether a point with these coordinates exists."""
         return in_range("point(c)", self.chart.inverse(self.space.point(c / self.scale**0.5)))
 

@@ -57,7 +57,7 @@ class _Procrustes(torch.autograd.Function):
 
 
 def _weighted_sum(w: Tensor, x: Tensor, shape: torch.Size) -> Tensor:
-    """Products ``w x`` of w (...) and x (..., k, k), summed over the axes in which ``shape`` was broadcast to that of x."""
+    """Products ``w x`` of w (...) and x (..., k, k), summed over the axes that were broadcast from ``shape``."""
     w = w[..., None, None]
     shared = [axis - len(shape) for axis, size in enumerate(shape) if size == 1 and x.shape[axis - len(shape)] > 1]
     if len(shared) != 1 or x.ndim != len(shape):

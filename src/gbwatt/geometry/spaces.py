@@ -106,7 +106,7 @@ def _infinite_interval(a: Tensor) -> Interval:
 
 
 def _interval_of_definiteness(speed: Tensor) -> Interval:
-    """Interval of t on which :math:`I + t S` is positive definite, for ``speed`` S (..., k, k) (the paper's proposition)."""
+    """Interval of t on which ``I + t S`` is positive definite, for ``speed`` S (..., k, k); see the paper."""
     with single_threaded(speed), converging(speed):
         values = torch.linalg.eigvalsh(speed)
     low, high = values[..., 0], values[..., -1]
@@ -197,7 +197,7 @@ class Factors(Space):
         return procrustes(a, b)
 
     def resolution(self, a: Tensor, b: Tensor) -> Tensor:
-        """k times machine epsilon times the size of the points."""
+        """Machine epsilon times the size k of the matrices and the norm of the points."""
         eps = torch.finfo(a.dtype).eps
         return a.shape[-1] * eps * (_squared_norm(a) + _squared_norm(b)).sqrt()
 
@@ -249,7 +249,7 @@ class Invariant(Space):
         return _squared_norm(self._relative_log(a, b))
 
     def resolution(self, a: Tensor, b: Tensor) -> Tensor:
-        """k times machine epsilon: the distance has no scale."""
+        """Machine epsilon times the size k of the matrices: the distance has no scale."""
         size = broadcast_shape(a.shape[:-2], b.shape[:-2])
         return a.new_full(size, a.shape[-1] * torch.finfo(a.dtype).eps)
 

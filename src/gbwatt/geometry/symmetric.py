@@ -118,8 +118,8 @@ def _triangle_indices(k: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], ...]
     """Index arrays for :func:`vech` and :func:`unvech` of k×k matrices.
 
     The first holds the positions of the upper triangle in a flat matrix (k k), the second (k, k) the position of each
-    matrix entry in the triangle.  They are NumPy arrays, because tensors created during tracing or in inference mode cannot
-    be reused afterwards.
+    matrix entry in the triangle.  They are NumPy arrays, because tensors created during tracing or in inference mode
+    cannot be reused afterwards.
     """
     row, column = np.triu_indices(k)
     place = np.empty((k, k), dtype=np.int64)
