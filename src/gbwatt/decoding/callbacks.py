@@ -17,6 +17,8 @@ from gbwatt._io import write_atomically
 if TYPE_CHECKING:
     from gbwatt.decoding.training import Trainer
 
+#: Entry of the first epoch: the validation loss of the initial weights, if these are candidates.
+INITIAL_LOSS = "initial_valid_loss"
 COLUMNS = ("epoch", "train_loss", "valid_loss", "valid_accuracy", "lr", "duration")
 
 
@@ -85,8 +87,8 @@ class Callback:
 
 
 def columns(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a row of the history that logs have."""
-    return {name: row[name] for name in COLUMNS if name in row}
+    """Entries of a row of the history that are written to logs: those in :data:`COLUMNS`."""
+    return {name: row[name] for name in (*COLUMNS, INITIAL_LOSS) if name in row}
 
 
 class CSVLog(Callback):
@@ -98,15 +100,16 @@ class CSVLog(Callback):
     def on_train_begin(self, net: Trainer, **_: Any) -> None:
         """Write the header, and the epochs of a checkpoint."""
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-        self._write(net)
+        self._write_history(net)
 
     def on_epoch_end(self, net: Trainer, **_: Any) -> None:
-        """Add a row."""
-        self._write(net)
+        """Add the row of the epoch."""
+        self._write_history(net)
 
-    def _write(self, net: Trainer) -> None:
+    def _write_history(self, net: Trainer) -> None:
+        """Replace the file by one with the header and a row for each epoch so far."""
         text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
         writer.writerows(map(columns, net.history))
         write_atomically(Path(self.path), text.getvalue().encode())
@@ -129,7 +132,7 @@ class TensorBoardLog(Callback):
         self.writer = tensorboard_writer()(str(self.folder), purge_step=len(net.history) + 1)
 
     def on_epoch_end(self, net: Trainer, **_: Any) -> None:
-        """Write a row."""
+        """Write the scores of the epoch."""
         for name, value in columns(net.history[-1]).items():
             if name != "epoch":
                 self.writer.add_scalar(name, value, len(net.history))
@@ -142,7 +145,7 @@ class TensorBoardLog(Callback):
 
 
 def tensorboard_writer() -> Any:
-    """The class that writes for TensorBoard."""
+    """Return the class ``SummaryWriter`` of torch; raise an error if TensorBoard is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
@@ -161,23 +164,23 @@ class EpochDisplay(Callback):
         By default standard error.
     """
 
-    LINES = 10  # for a whole training, after the first
+    LINES = 10  # number of lines printed in a whole training, besides the first
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console
         self.bar: Progress | None = None
 
     def on_train_begin(self, net: Trainer, **_: Any) -> None:
-        """Show an empty bar, or tell where a checkpoint ended."""
+        """Show an empty bar; for a resumed training, print the epoch after which it continues."""
         self.first = len(net.history) + 1
         if net.history:
             self._print(f"Continuing after epoch {len(net.history)}.")
-        console = self._open()
+        console = self._get_console()
         if console.is_terminal:
-            self.bar = _bar(console, net.max_epochs, len(net.history))
+            self.bar = _start_progress_bar(console, net.max_epochs, len(net.history))
 
     def on_epoch_end(self, net: Trainer, **_: Any) -> None:
-        """Show an epoch."""
+        """Show the number, loss and validation accuracy of the epoch."""
         done, total, row = len(net.history), net.max_epochs, net.history[-1]
         state = f"loss {row['train_loss']:.3f}"
         if "valid_accuracy" in row:
@@ -194,14 +197,17 @@ class EpochDisplay(Callback):
             self.bar.stop()
         self.bar = None
 
-    def _open(self) -> Console:
+    def _get_console(self) -> Console:
+        """The given console, by default one that writes to standard error."""
         return Console(stderr=True) if self.console is None else self.console
 
     def _print(self, text: str) -> None:
-        self._open().print(text, highlight=False)
+        """Print a line on the console."""
+        self._get_console().print(text, highlight=False)
 
 
-def _bar(console: Console, total: int, done: int) -> Progress:
+def _start_progress_bar(console: Console, total: int, done: int) -> Progress:
+    """Start a progress bar of ``total`` epochs, of which ``done`` are finished."""
     entries = (TextColumn("epoch"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[state]}"))
     bar = Progress(*entries, TimeRemainingColumn(), TextColumn("left"), console=console, transient=True)
     bar.add_task("", total=total, completed=done, state="")

@@ -26,7 +26,7 @@ FILE = "checkpoint.safetensors"
 #: Version of the files; version 2 added a checksum.
 FORMAT = 2
 _STATE, _CHECKSUM = "state", "sha256"  # keys of the metadata
-_MODEL, _BEST, _OPTIMIZER = "model.", "best.", "optimizer."
+_MODEL, _BEST, _OPTIMIZER = "model.", "best.", "optimizer."  # prefixes of the names of tensors
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class State:
     fingerprint: Mapping[str, Any]
     history: list[dict[str, Any]]
     tensors: Mapping[str, Tensor]
-    scalars: Mapping[str, Any]  # of the optimiser, by parameter and name
+    scalars: Mapping[str, Any]  # numbers in the state of the optimiser, by parameter and name
     progress: Mapping[str, Any]  # within an epoch: steps done and their losses; state of the gradient scaler
 
     def part(self, prefix: str) -> dict[str, Tensor]:
@@ -48,14 +48,15 @@ class State:
 
 
 def describe_data(sets: Sets) -> dict[str, str]:
-    """Shape and hash of the trials."""
+    """Describe training and validation data by shape and hash, for the fingerprint of a checkpoint."""
     return {
-        "training data": _describe(sets.train),
-        "validation data": "none" if sets.valid is None else _describe(sets.valid),
+        "training data": _describe_examples(sets.train),
+        "validation data": "none" if sets.valid is None else _describe_examples(sets.valid),
     }
 
 
-def _describe(trials: Examples) -> str:
+def _describe_examples(trials: Examples) -> str:
+    """Text with the shape of the epochs and a short hash of epochs and class numbers."""
     digest = hashlib.sha256()
     for x in (trials.x, trials.y):
         digest.update(x.contiguous().numpy().data)
@@ -85,13 +86,17 @@ class Checkpoint(Callback):
     def on_batch_end(self, net: Trainer, training: bool = True, **_: Any) -> None:
         """Write the state within an epoch."""
         if training and self.save_every and net.step % self.save_every == 0 and net.step < net.n_steps:
-            self._write(net, net.history[:-1], {"step": net.step, "losses": net.losses})
+            self._write_state(net, net.history[:-1], {"step": net.step, "losses": net.losses})
 
     def on_epoch_end(self, net: Trainer, **_: Any) -> None:
         """Write the state after an epoch."""
-        self._write(net, list(net.history), {})
+        self._write_state(net, list(net.history), {})
 
-    def _write(self, net: Trainer, history: list[dict[str, Any]], progress: dict[str, Any]) -> None:
+    def _write_state(self, net: Trainer, history: list[dict[str, Any]], progress: dict[str, Any]) -> None:
+        """Write weights, optimiser state and ``history`` to the file; only the main process does.
+
+        ``progress`` has the steps and losses of an unfinished epoch; it is empty between epochs.
+        """
         if not net.accelerator.is_main_process:
             return
         if net.accelerator.scaler is not None:
@@ -115,7 +120,7 @@ class Checkpoint(Callback):
         net.accelerator.wait_for_everyone()  # before a process writes the next one
         if state is None:
             return
-        self._require_same(state.fingerprint)
+        self._require_same_fingerprint(state.fingerprint)
         if len(state.history) > net.max_epochs:
             raise CheckpointError(
                 f"{self.path} has {len(state.history)} epochs, more than max_epochs={net.max_epochs}; raise it, or "
@@ -136,11 +141,12 @@ class Checkpoint(Callback):
                 f"{self.path} is damaged: its progress inside an epoch is broken ({error!r}); delete it to start again."
             ) from None
 
-    def _require_same(self, saved: Mapping[str, Any]) -> None:
-        own = json.loads(to_json(self.fingerprint))
-        names = [name for name in {**saved, **own} if saved.get(name) != own.get(name)]
+    def _require_same_fingerprint(self, saved: Mapping[str, Any]) -> None:
+        """Raise CheckpointError, with all differences, if the fingerprint of a saved state is another one."""
+        current = json.loads(to_json(self.fingerprint))
+        names = [name for name in {**saved, **current} if saved.get(name) != current.get(name)]
         if names:
-            differences = "; ".join(f"{name} is {saved.get(name)} there and {own.get(name)} here" for name in names)
+            differences = "; ".join(f"{name} is {saved.get(name)} there and {current.get(name)} here" for name in names)
             raise CheckpointError(
                 f"{self.path} belongs to another training: {differences}. Choose another folder for this one, or "
                 "delete the file to start again."
@@ -148,7 +154,7 @@ class Checkpoint(Callback):
 
 
 def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of all that a checkpoint holds."""
+    """SHA-256 of the JSON text and all tensors of a checkpoint, by which damage is detected."""
     digest = hashlib.sha256(text.encode())
     for name, x in sorted(tensors.items()):
         digest.update(f"\n{name} {x.dtype} {tuple(x.shape)}\n".encode())
@@ -160,13 +166,16 @@ def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def read(folder: str | Path) -> State | None:
-    """The checkpoint in a folder; None if there is none."""
+    """Read and check the checkpoint in a folder; None if there is none.
+
+    Raises CheckpointError if the file is damaged or was written by a newer version.
+    """
     path = Path(folder) / FILE
     if not path.exists():
         return None
     try:
         content = path.read_bytes()  # at once: a training may replace the file while it is read
-        tensors, metadata = load(content), _metadata(content)
+        tensors, metadata = load(content), _read_metadata(content)
         notes = json.loads(metadata[_STATE])
         if type(notes["format"]) is not int or notes["format"] < 1:
             raise ValueError(f"format {notes['format']!r}")
@@ -178,7 +187,7 @@ def read(folder: str | Path) -> State | None:
         checked = notes["format"] > 1 or _CHECKSUM in metadata
         if checked and metadata[_CHECKSUM] != _digest(metadata[_STATE], tensors):
             raise ValueError("its content does not match its checksum")
-        return _state(notes, tensors)
+        return _parse_state(notes, tensors)
     except CheckpointError:
         raise
     except (SafetensorError, LookupError, TypeError, ValueError, AttributeError, RuntimeError, OSError) as error:
@@ -187,24 +196,27 @@ def read(folder: str | Path) -> State | None:
         ) from None
 
 
-def _metadata(content: bytes) -> dict[str, str]:
+def _read_metadata(content: bytes) -> dict[str, str]:
     """Metadata of a safetensors file: eight bytes with the length of the header, then the header in JSON."""
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     metadata: dict[str, str] = header["__metadata__"]
     return metadata
 
 
-def _state(notes: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> State:
-    """The content, with all types checked."""
-    history = [_row(row, number) for number, row in enumerate(notes["history"], 1)]
+def _parse_state(notes: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> State:
+    """Check the types of the JSON part ``notes``, and return the content of the checkpoint."""
+    history = [_parse_history_row(row, number) for number, row in enumerate(notes["history"], 1)]
     state = State(notes["fingerprint"], history, tensors, notes["scalars"], notes.get("progress", {}))
     if not all(isinstance(part, dict) for part in (state.fingerprint, state.scalars, state.progress)):
         raise TypeError("fingerprint, scalars or progress is no dictionary")
     return state
 
 
-def _row(row: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """A row of the history; formerly ``duration`` was ``dur``, and there were entries about batches."""
+def _parse_history_row(row: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """Check the row of epoch ``number``, and convert rows of earlier versions.
+
+    These called ``duration`` ``dur``, and had entries about batches.
+    """
     losses = [row["train_loss"], *([row["valid_loss"]] if "valid_loss" in row else [])]
     timed = {"dur", "duration"} & row.keys()
     if row["epoch"] != number or not timed or any(type(loss) is not float for loss in losses):
@@ -218,6 +230,7 @@ def _row(row: Mapping[str, Any], number: int) -> dict[str, Any]:
 
 
 def _restore_weights(net: Trainer, state: State) -> None:
+    """Load the current weights into the module, and set the weights of the best epoch."""
     weights, best = state.part(_MODEL), state.part(_BEST)
     _require_like(net.module_, weights)
     if state.history or best:  # in the first epoch there may be none
@@ -227,6 +240,7 @@ def _restore_weights(net: Trainer, state: State) -> None:
 
 
 def _restore_progress(net: Trainer, progress: Mapping[str, Any], n_steps: int) -> None:
+    """Set the steps and losses of an unfinished epoch with ``n_steps``, and the state of the gradient scaler."""
     step, losses = progress.get("step", 0), list(progress.get("losses", ()))
     if type(step) is not int or not 0 <= step < n_steps or len(losses) != step:
         raise ValueError(f"step {step!r} of {n_steps} with {len(losses)} losses")
@@ -236,47 +250,56 @@ def _restore_progress(net: Trainer, progress: Mapping[str, Any], n_steps: int) -
 
 
 def _require_like(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Require the names, shapes and dtypes of a model's own tensors."""
-    own = module.state_dict()
-    wrong = sorted(own.keys() ^ tensors.keys())
-    wrong += [name for name in own.keys() & tensors.keys() if _kind(own[name]) != _kind(tensors[name])]
+    """Raise ValueError unless tensors have the names, shapes and dtypes of the state of a module."""
+    current = module.state_dict()
+    wrong = sorted(current.keys() ^ tensors.keys())
+    shared = current.keys() & tensors.keys()
+    wrong += [name for name in shared if _shape_and_dtype(current[name]) != _shape_and_dtype(tensors[name])]
     if wrong:
         raise ValueError(f"{', '.join(map(repr, wrong[:5]))} differ")
 
 
-def _kind(x: Tensor) -> tuple[torch.Size, torch.dtype]:
+def _shape_and_dtype(x: Tensor) -> tuple[torch.Size, torch.dtype]:
+    """Shape and dtype of a tensor, for comparisons."""
     return x.shape, x.dtype
 
 
 def _restore_optimizer(optimizer: torch.optim.Optimizer, state: State) -> None:
-    """Set the entries as they were: ``load_state_dict`` would make a float32 tensor of the number of steps."""
+    """Set the state of the optimiser exactly as it was saved.
+
+    ``load_state_dict`` would make a float32 tensor of the number of steps.
+    """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     entries: dict[int, dict[str, Any]] = {}
-    for key, value in {**state.part(_OPTIMIZER), **_strip(state.scalars)}.items():
+    for key, value in {**state.part(_OPTIMIZER), **_without_prefix(state.scalars)}.items():
         index, name = key.split(".", 1)
-        if not index.isdecimal() or len(index) > 9 or not _suits(value, parameters[int(index)]):
+        if not index.isdecimal() or len(index) > 9 or not _can_be_state_of(value, parameters[int(index)]):
             raise ValueError(f"the optimiser's state {key!r} is of no parameter, or of another shape or dtype")
         entries.setdefault(int(index), {})[name] = value
     if len({frozenset(names) for names in entries.values()}) > 1:
         raise ValueError("the optimiser's state is incomplete")
     for position, values in entries.items():
         parameter = parameters[position]
-        optimizer.state[parameter].update({name: _laid_out(value, parameter) for name, value in values.items()})
+        optimizer.state[parameter].update({name: _in_layout_of(value, parameter) for name, value in values.items()})
 
 
-def _suits(value: Any, parameter: Tensor) -> bool:
-    """Whether a value can be state of a parameter: a number, or a tensor like it."""
+def _can_be_state_of(value: Any, parameter: Tensor) -> bool:
+    """Whether a value can be optimiser state of a parameter: a number, or a tensor of its shape and dtype."""
     if isinstance(value, Tensor):
-        return value.ndim == 0 or _kind(value) == _kind(parameter)
+        return value.ndim == 0 or _shape_and_dtype(value) == _shape_and_dtype(parameter)
     return type(value) in (int, float)
 
 
-def _strip(scalars: Mapping[str, Any]) -> dict[str, Any]:
+def _without_prefix(scalars: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers in the state of the optimiser, with the prefix removed from their names."""
     return {name.removeprefix(_OPTIMIZER): value for name, value in scalars.items()}
 
 
-def _laid_out(value: Any, parameter: Tensor) -> Any:
-    """A tensor in the memory layout of its parameter: products round differently in another one."""
+def _in_layout_of(value: Any, parameter: Tensor) -> Any:
+    """Copy a tensor to the memory layout of its parameter, because products round differently in another layout.
+
+    Numbers and tensors of another shape are returned unchanged.
+    """
     if not isinstance(value, Tensor) or value.shape != parameter.shape:
         return value
     return torch.empty_like(parameter.detach().as_subclass(Tensor)).copy_(value)
