@@ -66,17 +66,17 @@ class TrialFingerprints:
     def used_for(self, x: Array) -> NDArray[np.str_]:
         """Use of each trial of an array (n, n_chans, n_times): "training", "validation", "unseen" or "unknown"."""
         codes = fingerprints(x)
-        limit = self._limit()
+        limit = self._largest_match_distance()
         uses = np.full(len(codes), UNSEEN, dtype=f"<U{len(VALIDATION)}")
         uses[_nearest_distances(codes, self.valid) <= limit] = VALIDATION
         uses[_nearest_distances(codes, self.train) <= limit] = TRAINING
-        some_absent = bool(_absent(self.train).any() or _absent(self.valid).any())
-        uses[_absent(codes) & some_absent] = UNKNOWN
+        some_absent = bool(_have_none(self.train).any() or _have_none(self.valid).any())
+        uses[_have_none(codes) & some_absent] = UNKNOWN
         return uses
 
-    def _limit(self) -> float:
+    def _largest_match_distance(self) -> float:
         """Largest distance at which fingerprints belong to the same trial; below that of different training trials."""
-        some = self.train[~_absent(self.train)][:2000]
+        some = self.train[~_have_none(self.train)][:2000]
         if len(some) < 2:
             return TOLERANCE
         distances = _nearest_distances(some, some, itself=False)
@@ -97,10 +97,11 @@ class TrialFingerprints:
             raise ModelFileError("the fingerprints of the training trials have no 'version'; save the model anew.")
         if values["version"] != VERSION:
             return None
-        return cls(_unpacked(values, "train"), _unpacked(values, "valid"))
+        return cls(_decode_fingerprints(values, "train"), _decode_fingerprints(values, "valid"))
 
 
-def _unpacked(values: Mapping[str, Any], name: str) -> Codes:
+def _decode_fingerprints(values: Mapping[str, Any], name: str) -> Codes:
+    """Decode the Base64 fingerprints of the part ``name`` ("train" or "valid") to int8 (n, SIZE)."""
     try:
         content = base64.b64decode(values[name], validate=True)
         return np.frombuffer(content, dtype=np.int8).reshape(-1, SIZE)
@@ -112,15 +113,16 @@ def _unpacked(values: Mapping[str, Any], name: str) -> Codes:
 
 def fingerprints(x: Array) -> Codes:
     """Fingerprints int8 (n, SIZE) of trials (n, n_chans, n_times)."""
-    blocks = [_fingerprints(x[start : start + _BLOCK]) for start in range(0, len(x), _BLOCK)]
+    blocks = [_fingerprint_block(x[start : start + _BLOCK]) for start in range(0, len(x), _BLOCK)]
     return np.concatenate([np.empty((0, SIZE), dtype=np.int8), *blocks])
 
 
-def _fingerprints(x: Array) -> Codes:
+def _fingerprint_block(x: Array) -> Codes:
+    """Fingerprints of one block of trials (n, n_chans, n_times), see :class:`TrialFingerprints`."""
     n, n_chans, n_times = x.shape
     largest = np.abs(x).max(axis=(1, 2), keepdims=True)
     z = np.asarray(x / np.where(largest > 0, largest, 1), dtype=np.float32)  # avoids overflow and underflow
-    slow = _slow(n_times)
+    slow = _slow_cosines(n_times)
     z -= z.mean(axis=2, keepdims=True)
     before = np.square(z).sum(axis=(1, 2))
     z -= (z @ slow) @ slow.T
@@ -131,29 +133,30 @@ def _fingerprints(x: Array) -> Codes:
     z /= np.where(absent[:, None, None], 1, np.hypot(deviation, usual))  # so that no flat or noisy channel dominates
     z = z.reshape(n, -1)
     length = np.linalg.norm(z, axis=1, keepdims=True)
-    numbers = (z / np.where(length > 0, length, 1)) @ _signs(n_chans, n_times)
+    numbers = (z / np.where(length > 0, length, 1)) @ _random_signs(n_chans, n_times)
     codes: Codes = np.rint(numbers / STEP).clip(-127, 127).astype(np.int8)
     codes[absent] = _NONE
     return codes
 
 
-def _slow(n_times: int) -> Array:
-    """Orthonormal slow cosines (n_times, m)."""
+def _slow_cosines(n_times: int) -> Array:
+    """Orthonormal slow cosines (n_times, m), which are removed from trials as drifts."""
     order = np.arange(min(SLOW, max(1, n_times // 4)))
     cosines = np.cos(np.pi * (np.arange(n_times)[:, None] + 0.5) * order / n_times)
     return np.asarray(cosines / np.linalg.norm(cosines, axis=0), dtype=np.float32)
 
 
 @lru_cache(maxsize=4)
-def _signs(n_chans: int, n_times: int) -> NDArray[np.float32]:
-    """Random signs (n_chans * n_times, SIZE) that do not depend on the machine or on library versions."""
+def _random_signs(n_chans: int, n_times: int) -> NDArray[np.float32]:
+    """Projection matrix (n_chans * n_times, SIZE) of random signs; the same on all machines and library versions."""
     n_bits = n_chans * n_times * SIZE
     content = hashlib.shake_256(f"gbwatt trials {VERSION} {n_chans} {n_times}".encode()).digest(-(-n_bits // 8))
     bits = np.unpackbits(np.frombuffer(content, dtype=np.uint8), count=n_bits)
     return (2 * bits.astype(np.float32) - 1).reshape(-1, SIZE)
 
 
-def _absent(codes: Codes) -> NDArray[np.bool_]:
+def _have_none(codes: Codes) -> NDArray[np.bool_]:
+    """Mask (n,) of the trials that have no fingerprint."""
     return np.asarray((codes == _NONE).all(axis=1))
 
 
@@ -169,9 +172,9 @@ def _nearest_distances(codes: Codes, others: Codes, itself: bool = True) -> Arra
     for start in range(0, len(codes), _BLOCK):
         a = codes[start : start + _BLOCK].astype(np.float32)
         squares = np.square(a).sum(1)[:, None] + np.square(b).sum(1) - 2 * a @ b.T
-        squares[:, _absent(others)] = np.inf
+        squares[:, _have_none(others)] = np.inf
         if not itself:
             squares[np.arange(len(a)), start + np.arange(len(a))] = np.inf
         nearest[start : start + len(a)] = squares.min(axis=1)
-    nearest[_absent(codes)] = np.inf
+    nearest[_have_none(codes)] = np.inf
     return np.asarray(STEP * np.sqrt(np.maximum(nearest, 0) / SIZE))

@@ -72,13 +72,13 @@ def score(y: Array, probability: Array, classes: Array, class_names: Sequence[st
         "kappa": float(metrics.cohen_kappa_score(y, predicted, labels=classes)),
         "auc": _auc(y == classes[1], probability[:, 1]) if len(classes) == 2 else None,
         "loss": float(-np.log(likelihood).mean()),
-        "per_class": _per_class(confusion, class_names),
+        "per_class": _scores_per_class(confusion, class_names),
         "confusion": confusion.tolist(),
     }
 
 
 def mean_recall(hits: Array, true: Array) -> float:
-    """Mean over the classes that occur, from the hits and the trials of each class.
+    """Mean recall of the classes that occur, from the correct predictions and the trials of each class.
 
     Examples
     --------
@@ -89,11 +89,12 @@ def mean_recall(hits: Array, true: Array) -> float:
 
 
 def _auc(positive: Array, probability: Array) -> float | None:
-    """Area under the curve; None if all are of one class."""
+    """Area under the ROC curve for a mask of positive trials; None if all trials are of one class."""
     return float(metrics.roc_auc_score(positive, probability)) if 0 < positive.sum() < len(positive) else None
 
 
-def _per_class(confusion: Array, names: Sequence[str]) -> dict[str, dict[str, float]]:
+def _scores_per_class(confusion: Array, names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Recall, precision and number of trials of each class, by its name."""
     hits, true, predicted = np.diag(confusion), confusion.sum(1), confusion.sum(0)
     return {
         name: {
@@ -113,8 +114,8 @@ class BatchScores(NamedTuple):
 
     loss: float
     weight: float
-    hits: Array  # of each class
-    true: Array
+    hits: Array  # correct predictions of each class
+    true: Array  # trials of each class
 
     @classmethod
     def of(cls, logits: Tensor, y: Tensor, class_weights: Tensor | None = None) -> BatchScores:
