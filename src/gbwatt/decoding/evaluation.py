@@ -109,13 +109,16 @@ class TrainingSetup:
         """Maximum number of epochs of this training."""
         return int(self.training.get("max_epochs", self.usual_epochs))
 
-    def _checked(self) -> TrainingSetup:
-        """Build the model once, so that wrong options raise an error now, and fill in what follows from it."""
+    def _check_and_complete(self) -> TrainingSetup:
+        """Return the setup with recipe and number of parameters filled in.
+
+        The model is built once, so that wrong options raise an error before training.
+        """
         classes = np.unique(self.trials.y)
         if len(classes) < 2:
             name = self.trials.class_names[classes[0]]
             raise ParameterError(f"{self.dataset} has one class, {name!r}; at least two are required.")
-        module = self._build()
+        module = self._build_model()
         recipe = self.recipe
         if "recipe" in getattr(module, "config", {}):
             recipe = recipe or "best"
@@ -123,7 +126,8 @@ class TrainingSetup:
             raise ParameterError(f"recipe={recipe!r}: {self.model} has no recipes; leave it out.")
         return replace(self, recipe=recipe, n_parameters=_count_parameters(module))
 
-    def _build(self) -> nn.Module:
+    def _build_model(self) -> nn.Module:
+        """Build the model for these trials; raise ParameterError for wrong options."""
         _, n_chans, n_times = self.trials.shape
         n_outputs = len(np.unique(self.trials.y[self.split.train]))
         signal = Signal(n_chans, n_outputs, n_times, self.trials.sfreq)
@@ -134,8 +138,8 @@ class TrainingSetup:
                 check_one_of(f"option of {self.model}", name, known_options(self.model) or ())
             raise ParameterError(f"options {dict(self.options)} of {self.model} are wrong: {error}.") from error
 
-    def _decoder(self, callbacks: Sequence[Any]) -> EEGDecoder:
-        """The classifier, not trained yet."""
+    def _make_decoder(self, callbacks: Sequence[Any]) -> EEGDecoder:
+        """Make the classifier, not trained yet."""
         arguments: dict[str, Any] = {
             "task": self.task,
             "validation": self.trials[self.split.valid] if len(self.split.valid) else None,
@@ -149,8 +153,8 @@ class TrainingSetup:
             return GBWAttClassifier(**recipe, model_options=dict(self.options), **arguments)
         return EEGDecoder(self.model, model_options={**recipe, **self.options}, **arguments)
 
-    def _record(self) -> TrainingRecord:
-        """The record before training, without results."""
+    def _initial_record(self) -> TrainingRecord:
+        """The record before training, without results; its status is "interrupted"."""
         by_name = self.split_number is not None
         return TrainingRecord(
             status="interrupted",
@@ -296,21 +300,21 @@ def train_and_evaluate(
     }
     entry(model)
     setup = TrainingSetup(
-        **_recordings(data, subject, split, task, root, dict(reading or {})),
+        **_recording_fields(data, subject, split, task, root, dict(reading or {})),
         model=model,
         recipe=recipe,
         options=dict(options or {}),
         training={name: value for name, value in settings.items() if value is not None},
         seed=seed,
         checkpoint=None if checkpoint is None else Path(checkpoint),
-    )._checked()
-    decoder = setup._decoder(callbacks)
+    )._check_and_complete()
+    decoder = setup._make_decoder(callbacks)
     if on_start is not None:
         on_start(setup)
-    return _train(setup, decoder, None if folder is None else Path(folder))
+    return _train_and_test(setup, decoder, None if folder is None else Path(folder))
 
 
-def _recordings(
+def _recording_fields(
     data: str | Path | Trials,
     subject: int | None,
     split: int | Split,
@@ -318,7 +322,7 @@ def _recordings(
     root: str | Path | None,
     reading: dict[str, Any],
 ) -> dict[str, Any]:
-    """The fields of a setup that are about recordings."""
+    """The fields of a :class:`TrainingSetup` about data, from the arguments of :func:`train_and_evaluate`."""
     if isinstance(data, Trials):
         if not isinstance(split, Split):
             raise ParameterError(f"split={split!r}: Trials require a Split, for example InOrder().splits(trials)[0].")
@@ -340,24 +344,26 @@ def _recordings(
     }
 
 
-def _train(setup: TrainingSetup, decoder: EEGDecoder, folder: Path | None) -> TrainingResult:
-    """Train, test once and save; an interruption ends it early."""
-    record, started = setup._record(), time.perf_counter()
+def _train_and_test(setup: TrainingSetup, decoder: EEGDecoder, folder: Path | None) -> TrainingResult:
+    """Train, test once and save; after an interruption, save the best weights unless there is a checkpoint."""
+    record, started = setup._initial_record(), time.perf_counter()
     try:
         decoder.fit(setup.trials[setup.split.train])
     except KeyboardInterrupt:
         if not hasattr(decoder, "net_") or not decoder.history_:
             return TrainingResult(decoder, record)
-        record = replace(record, **_learned(decoder), seconds=time.perf_counter() - started)
-        return TrainingResult(decoder, record, None if setup.checkpoint else _save(decoder, record, folder))
+        record = replace(record, **_result_fields(decoder), seconds=time.perf_counter() - started)
+        return TrainingResult(
+            decoder, record, None if setup.checkpoint else _save_model_and_record(decoder, record, folder)
+        )
     seconds = time.perf_counter() - started
-    evaluation = _evaluation(decoder, setup.trials[setup.split.test])
-    record = replace(record, status="done", **_learned(decoder), seconds=seconds, test=evaluation.to_dict())
-    return TrainingResult(decoder, record, _save(decoder, record, folder), evaluation)
+    evaluation = _evaluate_trials(decoder, setup.trials[setup.split.test])
+    record = replace(record, status="done", **_result_fields(decoder), seconds=seconds, test=evaluation.to_dict())
+    return TrainingResult(decoder, record, _save_model_and_record(decoder, record, folder), evaluation)
 
 
-def _learned(decoder: EEGDecoder) -> dict[str, Any]:
-    """The fields of a record that are known after training."""
+def _result_fields(decoder: EEGDecoder) -> dict[str, Any]:
+    """The fields of a :class:`TrainingRecord` that are known after training."""
     net = decoder.net_
     return {
         "recipe": getattr(net.module_, "config", {}).get("recipe"),
@@ -365,16 +371,18 @@ def _learned(decoder: EEGDecoder) -> dict[str, Any]:
         "early_stopping": decoder.early_stopping,
         "epochs": len(decoder.history_),
         "best_epoch": decoder.best_epoch_,
-        "at_best_epoch": decoder.history_[decoder.best_epoch_ - 1],
+        "at_best_epoch": decoder.history_[max(decoder.best_epoch_, 1) - 1],
         "parameters": _count_parameters(net.module_),
     }
 
 
 def _count_parameters(module: nn.Module) -> int:
+    """Number of trainable parameters."""
     return sum(p.numel() for p in module.parameters() if p.requires_grad)
 
 
-def _save(decoder: EEGDecoder, record: TrainingRecord, folder: Path | None) -> Path | None:
+def _save_model_and_record(decoder: EEGDecoder, record: TrainingRecord, folder: Path | None) -> Path | None:
+    """Save the classifier and its record in a folder, and return the folder; do nothing if it is None."""
     if folder is not None:
         (folder / FILE).unlink(missing_ok=True)  # the record of a model that is replaced
         decoder.save_pretrained(folder)
@@ -428,7 +436,7 @@ def load_decoder(folder: str | Path, *, device: str = "cpu") -> EEGDecoder:
 def _wrap_network(loaded: Pretrained, folder: str, device: str) -> EEGDecoder:
     """A classifier around a network that was saved without one."""
     arguments = dict(loaded.arguments)
-    signal = {one.name: arguments.pop(one.name, None) for one in fields(Signal)}
+    signal = {item.name: arguments.pop(item.name, None) for item in fields(Signal)}
     missing = [name for name in ("n_chans", "n_outputs", "n_times") if signal[name] is None]
     if missing:
         raise ModelFileError(f"{folder} has a network whose input is unknown: its arguments lack {', '.join(missing)}.")
@@ -516,7 +524,7 @@ class EvaluationSet:
         """
         check_one_of("part", part, ("test", "all"))
         decoder, record = load_decoder(folder), TrainingRecord.read(folder)
-        source, subject, number, reading = _completed(record, dataset, subject, split, reading)
+        source, subject, number, reading = _complete_selection(record, dataset, subject, split, reading)
         if part == "all":
             trials, name, selection = load(source.name, subject, root=root, **reading), "", "all trials"
             rows = np.arange(len(trials))
@@ -524,12 +532,12 @@ class EvaluationSet:
             trials, chosen = load_split(source, subject, number, root, reading)
             rows, name, selection = chosen.test, chosen.name, f"test trials of split {number} ({chosen.name})"
         _require_alike(decoder, trials, record)
-        uses = _uses(decoder, record, source, trials, root, reading)
+        uses = _trial_uses(decoder, record, source, trials, root, reading)
         return cls(decoder, record, source.name, trials[rows], uses[rows], name, selection)
 
     def evaluate(self) -> Evaluation:
         """Score the trials."""
-        return _evaluation(self.decoder, self.trials, None, self.uses)
+        return _evaluate_trials(self.decoder, self.trials, None, self.uses)
 
     @property
     def description(self) -> str:
@@ -547,14 +555,17 @@ class EvaluationSet:
         return f"Of these {len(self.uses)} trials, {' and '.join(parts)}; findings may not hold for new trials."
 
 
-def _completed(
+def _complete_selection(
     record: TrainingRecord | None,
     dataset: str | Path | None,
     subject: int | None,
     split: int | None,
     reading: Mapping[str, Any] | None,
 ) -> tuple[Dataset, int | None, int, dict[str, Any]]:
-    """Fill in what is not given: as in training for the data set of training, else the first subject and split."""
+    """Data set, subject, split number and reading options, with defaults for arguments that are None.
+
+    Defaults are those of training for the data set of training, else the first subject and split.
+    """
     if record is not None and record.split is not None:
         if dataset is None or find_dataset(dataset).name == record.dataset:
             subject = int(record.subject) if subject is None else subject
@@ -578,7 +589,7 @@ def _require_alike(decoder: EEGDecoder, trials: Trials, record: TrainingRecord |
         raise ParameterError(f"dataset={trials.dataset!r} does not fit the model: {error}{trained}") from error
 
 
-def _uses(
+def _trial_uses(
     decoder: EEGDecoder,
     record: TrainingRecord | None,
     dataset: Dataset,
@@ -593,16 +604,16 @@ def _uses(
         contents = [fingerprint(name, subject, root, options) for options in (record.reading, None)]
     recorded = None
     if record is not None:
-        own = subject if dataset.subjects else None
-        recorded = record.uses(name, own, len(trials), reading=reading, data=contents)
-    compared = _recognised(decoder, trials)
+        subject_or_none = subject if dataset.subjects else None
+        recorded = record.uses(name, subject_or_none, len(trials), reading=reading, data=contents)
+    compared = _uses_by_fingerprint(decoder, trials)
     return compared if recorded is None else np.where(np.isin(compared, ("training", "validation")), compared, recorded)
 
 
-def _recognised(decoder: EEGDecoder, X: Any) -> Array:
-    """Use of each trial, from fingerprints alone.  Trials without a match are "unrecognised", not "unseen".
+def _uses_by_fingerprint(decoder: EEGDecoder, X: Any) -> Array:
+    """Use of each trial in training, from fingerprints alone.
 
-    They may be training trials that were cut differently.
+    Trials without a match are "unrecognised", not "unseen": they may be training trials that were cut differently.
     """
     compared = decoder.used_for(X).astype(object)
     return np.where(compared == "unseen", "unrecognised", compared)
@@ -651,7 +662,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """All scores as values that JSON keeps, without ``uses``."""
-        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "uses"}
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "uses"}
         return {**values, "accuracy_95": list(self.accuracy_95), "class_names": list(self.class_names)}
 
 
@@ -715,11 +726,12 @@ def evaluate(
     if any(value is not None for value in (subject, split, reading, root)):
         raise ParameterError("subject, split, reading and root are for data sets that are loaded by name.")
     decoder = model if isinstance(model, EEGDecoder) else load_decoder(model)
-    return _evaluation(decoder, data, y, _recognised(decoder, data))
+    return _evaluate_trials(decoder, data, y, _uses_by_fingerprint(decoder, data))
 
 
-def _evaluation(decoder: EEGDecoder, X: Any, y: Any = None, uses: Array | None = None) -> Evaluation:
-    values, labels, hits = _score(decoder, X, y)
+def _evaluate_trials(decoder: EEGDecoder, X: Any, y: Any = None, uses: Array | None = None) -> Evaluation:
+    """Score trials; ``uses`` (n,) is the use of each trial in training, for the accuracy by use."""
+    values, labels, hits = _score_trials(decoder, X, y)
     by_use = {} if uses is None else {use: hits[uses == use] for use in dict.fromkeys(uses.tolist())}
     return Evaluation(
         **{**values, **Accuracy.of(int(hits.sum()), len(hits))._asdict()},
@@ -731,10 +743,10 @@ def _evaluation(decoder: EEGDecoder, X: Any, y: Any = None, uses: Array | None =
 
 def scores(decoder: EEGDecoder, trials: Trials) -> dict[str, Any]:
     """Scores of trials by name, see :func:`gbwatt.decoding.metrics.score`."""
-    return _score(decoder, trials, None)[0]
+    return _score_trials(decoder, trials, None)[0]
 
 
-def _score(decoder: EEGDecoder, X: Any, y: Any) -> tuple[dict[str, Any], Array, Array]:
+def _score_trials(decoder: EEGDecoder, X: Any, y: Any) -> tuple[dict[str, Any], Array, Array]:
     """Scores, labels (n,), and whether each prediction is correct (n,)."""
     labels, probability = decoder.labels_of(X, y), decoder.predict_proba(X)
     hits = decoder.classes_[probability.argmax(1)] == labels
