@@ -114,35 +114,35 @@ class Labels:
         MismatchError
             If labels denote one class as event codes of the epochs, and another class as labels of the model.
         """
-        place = {label: number for number, label in enumerate(classes.tolist())}
-        given = self.values.tolist()
+        index_of = {label: number for number, label in enumerate(classes.tolist())}
+        labels = self.values.tolist()
         if names is not None:
             by_name = {label: number for number, label in enumerate(names)}
             if self.names is None:
-                place = by_name | place
+                index_of = by_name | index_of
             else:
-                by_label = {str(label): number for label, number in place.items()}
-                given = self.names.tolist()
-                place = by_name if any(label in by_name for label in given) else by_label
+                by_label = {str(label): number for label, number in index_of.items()}
+                labels = self.names.tolist()
+                index_of = by_name if any(label in by_name for label in labels) else by_label
         if self.events is not None and names is not None:
-            self._require_one_meaning(given, place, by_name, names, name)
-        unknown = sorted({label for label in given if label not in place}, key=str)
+            self._require_one_meaning(labels, index_of, by_name, names, name)
+        unknown = sorted({label for label in labels if label not in index_of}, key=str)
         if unknown and not some:
-            raise UnknownLabelError(_describe_unknown(name, unknown, classes, names))
-        return np.array([place.get(label, -1) for label in given], dtype=np.int64)
+            raise UnknownLabelError(_unknown_class_message(name, unknown, classes, names))
+        return np.array([index_of.get(label, -1) for label in labels], dtype=np.int64)
 
     def _require_one_meaning(
-        self, given: list[Any], place: dict[Any, int], by_name: dict[str, int], names: Sequence[str], name: str
+        self, labels: list[Any], index_of: dict[Any, int], by_name: dict[str, int], names: Sequence[str], name: str
     ) -> None:
         """Raise an error for labels that denote other classes if they are read as event codes of the epochs."""
         events = [] if self.events is None else self.events.tolist()
         if any(event not in by_name for event in events):
             return
-        for label, value, event in zip(given, self.values.tolist(), events, strict=True):
-            if label in place and place[label] != by_name[event]:
+        for label, value, event in zip(labels, self.values.tolist(), events, strict=True):
+            if label in index_of and index_of[label] != by_name[event]:
                 raise MismatchError(
                     f"'{name}' has the label {value!r}, which is the code of the event {event!r} in these epochs, but "
-                    f"the label of the class {names[place[label]]!r} of the model, and '{name}' is not equal to the "
+                    f"the label of the class {names[index_of[label]]!r} of the model, and '{name}' is not equal to the "
                     "codes of the epochs, so that it is not clear which one is meant. Give names of classes "
                     f"({', '.join(map(repr, names))}), or {name}=None for the epochs' own events."
                 )
@@ -155,6 +155,8 @@ def own_labels(X: Any) -> Array | None:
 
 
 class _StoredLabels(NamedTuple):
+    """Labels, class numbers or event codes, and class names that are stored in trials."""
+
     labels: Array  # (n,), used if the caller gives no labels
     codes: Array  # (n,), class numbers or event codes
     names: Array  # (n,), names of the classes
@@ -184,7 +186,7 @@ def _event_codes(values: Array, event_id: Mapping[str, int]) -> Array | None:
 
 
 def read_labels(y: Any, n: int, name: str) -> Array:
-    """Labels as an array (n,)."""
+    """Labels as an array (n,); raise ShapeError for another shape.  ``name`` is the argument in the message."""
     labels = np.asarray(y)
     if y is None or labels.shape != (n,):
         got = None if y is None else labels.shape
@@ -192,7 +194,8 @@ def read_labels(y: Any, n: int, name: str) -> Array:
     return labels
 
 
-def _describe_unknown(name: str, unknown: Sequence[Any], classes: Array, names: Sequence[str] | None) -> str:
+def _unknown_class_message(name: str, unknown: Sequence[Any], classes: Array, names: Sequence[str] | None) -> str:
+    """Message of the error for labels that are not classes of the model."""
     labels = classes.tolist()
     named = names is not None and list(names) != labels
     listed = [f"{label!r} ({text})" for label, text in zip(labels, names or (), strict=True)] if named else labels
@@ -247,8 +250,8 @@ class Sets:
 
 #: A warning is issued if the scales of the training data and of other data differ by this factor or more.
 OTHER_SCALE = 100.0
-_MAX_TRIALS = 200  # to estimate the scale from
-_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_MAX_TRIALS = 200  # number of trials from which the scale is estimated
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep  # start of the paths of all modules of gbwatt
 
 
 def median_deviation(x: Array) -> float:
@@ -281,10 +284,10 @@ def warn_of_scale(x: Array, scale: float, name: str, has_unit: bool = False) -> 
         remedy = "give" if has_unit else "train on"
         warnings.warn(
             f"'{name}' has channels with a standard deviation of {deviation:.2g}, the training data had "
-            f"{1 / scale:.2g}: a factor of {ratio:.1g}.{unit} Multiply '{name}' by {_power_of_ten(1 / ratio)}, or "
+            f"{1 / scale:.2g}: a factor of {ratio:.1g}.{unit} Multiply '{name}' by {_format_factor(1 / ratio)}, or "
             f"{remedy} Trials or mne.Epochs, whose unit is known.",
             ScaleWarning,
-            stacklevel=_level_of_user(),
+            stacklevel=_user_stacklevel(),
         )
 
 
@@ -308,21 +311,21 @@ def compare(trained: Recorded | None, samples: Samples | None, other: Recorded |
         trained.require(other, name)
     reference, filters = None, None
     if samples is not None:
-        noisy = any(one is not None and one.is_noisy for one in (trained, other))
+        noisy = any(metadata is not None and metadata.is_noisy for metadata in (trained, other))
         unknown = trained is None or not trained.same_filters_are_known(other)
         rate = samples.sfreq if other is None else other.sfreq
         reference, filters = samples.compared(x, name, unknown and not noisy, rate)
     if reference is not None:
         if trained is not None and other is not None:
             raise MismatchError(f"{reference} To skip this check, give the plain array.")
-        warnings.warn(reference, ReferenceWarning, stacklevel=_level_of_user())
+        warnings.warn(reference, ReferenceWarning, stacklevel=_user_stacklevel())
     if filters is None and trained is not None:
         filters = trained.unknown_filters(other, name)
     if filters is not None:
-        warnings.warn(filters, UnknownFilterWarning, stacklevel=_level_of_user())
+        warnings.warn(filters, UnknownFilterWarning, stacklevel=_user_stacklevel())
 
 
-def _level_of_user() -> int:
+def _user_stacklevel() -> int:
     """``stacklevel`` at which a warning of the calling function points at the code that called the package."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
@@ -330,7 +333,8 @@ def _level_of_user() -> int:
     return level
 
 
-def _power_of_ten(factor: float) -> str:
+def _format_factor(factor: float) -> str:
+    """Text of a factor between units: large and small factors as powers of 1000, others with one digit."""
     return f"1e{round(math.log10(factor) / 3) * 3}" if abs(math.log10(factor)) > 2.5 else f"{factor:.1g}"
 
 
@@ -342,11 +346,11 @@ def gathered(X: Any) -> Any:
     """
     if hasattr(X, "drop_bad") and not X.preload:
         return X.copy().load_data()
-    if not isinstance(X, list | tuple) or not X or not all(hasattr(one, "get_data") for one in X):
+    if not isinstance(X, list | tuple) or not X or not all(hasattr(item, "get_data") for item in X):
         return X
     import mne
 
-    other = [type(one).__name__ for one in X if not isinstance(one, mne.BaseEpochs)]
+    other = [type(item).__name__ for item in X if not isinstance(item, mne.BaseEpochs)]
     if other:
         raise MismatchError(
             f"'X' is a list that has {other[0]}; a list of mne.Epochs, one such object, Trials or an array "
@@ -404,6 +408,7 @@ def read_epochs(X: Any, name: str = "X") -> Array:
 
 
 def _require_finite(x: Array, name: str) -> None:
+    """Raise NotFiniteError, with the first trial and channel, if samples are NaN or infinite in float32."""
     with np.errstate(over="ignore"):  # as models see it, in float32
         bad = ~np.isfinite(x.astype(np.float32, copy=False)).all(axis=2)  # (n, n_chans)
     if bad.any():
@@ -440,21 +445,25 @@ def split(
     ``names`` of the classes.
     """
     if validation is None:
-        return Sets(_trials(x, codes), None)
+        return Sets(_to_examples(x, codes), None)
     if isinstance(validation, tuple):
-        return Sets(_trials(x, codes), _separate(validation, classes, names, x))
-    held_out = _held_out(codes, classes, validation, seed, np.arange(len(x)) if groups is None else groups)
+        return Sets(_to_examples(x, codes), _separate_validation(validation, classes, names, x))
+    held_out = _validation_mask(codes, classes, validation, seed, np.arange(len(x)) if groups is None else groups)
     missing = np.setdiff1d(np.arange(len(classes)), codes[~held_out])
     if missing.size:
         raise ParameterError(f"validation leaves no training trial of class {classes.tolist()[missing[0]]!r}.")
-    return Sets(_trials(x[~held_out], codes[~held_out]), _trials(x[held_out], codes[held_out]))
+    return Sets(_to_examples(x[~held_out], codes[~held_out]), _to_examples(x[held_out], codes[held_out]))
 
 
-def _trials(x: Array, codes: Array) -> Examples:
+def _to_examples(x: Array, codes: Array) -> Examples:
+    """Copy epochs and class numbers to tensors."""
     return Examples(torch.from_numpy(np.array(x, order="C")), torch.from_numpy(codes.astype(np.int64)))
 
 
-def _separate(validation: tuple[Any, ...], classes: Array, names: Sequence[str] | None, train: Array) -> Examples:
+def _separate_validation(
+    validation: tuple[Any, ...], classes: Array, names: Sequence[str] | None, train: Array
+) -> Examples:
+    """Check the validation data ``(X_valid, y_valid)`` against the training epochs, and convert them."""
     if len(validation) != 2:
         raise ParameterError(
             f"validation is a tuple of {len(validation)}; (X_valid, y_valid) is allowed, or indices as a list or array."
@@ -464,11 +473,11 @@ def _separate(validation: tuple[Any, ...], classes: Array, names: Sequence[str] 
     labels = validation[1] if isinstance(validation[1], Labels) else Labels.of(None, validation[1], len(x), "y_valid")
     if (size := median_deviation(train)) > 0:
         warn_of_scale(x, 1 / size, "X_valid")
-    return _trials(x, labels.places(classes, names, "y_valid"))
+    return _to_examples(x, labels.places(classes, names, "y_valid"))
 
 
 def same_signal(x: Array, signal: tuple[int, ...], name: str) -> None:
-    """Require the number of channels and samples that a model was built for."""
+    """Raise ShapeError unless epochs have the (n_chans, n_times) of ``signal``, for which the model was built."""
     if x.shape[1:] != signal:
         raise ShapeError(f"'{name}' {x.shape} does not match the model's input: (n, {signal[0]}, {signal[1]}).")
 
@@ -485,11 +494,11 @@ def require_others(X: Any, validation: Any) -> None:
         )
 
 
-def _held_out(codes: Array, classes: Array, validation: Any, seed: int, groups: Array) -> NDArray[np.bool_]:
-    """A mask of the trials for validation."""
+def _validation_mask(codes: Array, classes: Array, validation: Any, seed: int, groups: Array) -> NDArray[np.bool_]:
+    """Mask (n,) of the trials used for validation; raise ParameterError if it would divide a group."""
     n = len(codes)
     if isinstance(validation, Real):
-        chosen = _fraction(codes, classes, float(validation), seed, groups)
+        chosen = _draw_fraction(codes, classes, float(validation), seed, groups)
     else:
         chosen = np.asarray(validation)
         if chosen.dtype == bool and chosen.shape == (n,):
@@ -511,7 +520,7 @@ def _held_out(codes: Array, classes: Array, validation: Any, seed: int, groups: 
     return mask
 
 
-def _fraction(codes: Array, classes: Array, fraction: float, seed: int, groups: Array) -> Array:
+def _draw_fraction(codes: Array, classes: Array, fraction: float, seed: int, groups: Array) -> Array:
     """Draw a fraction of the groups of each class, and return their trials; a group has the class of its first trial.
 
     A class with a single group stays in the training data.
@@ -528,7 +537,7 @@ def _fraction(codes: Array, classes: Array, fraction: float, seed: int, groups: 
             f"{', '.join(repr(classes.tolist()[place]) for place in rare)}. These are used for training, not for "
             "validation.",
             RareClassWarning,
-            stacklevel=_level_of_user(),
+            stacklevel=_user_stacklevel(),
         )
         first = first[~np.isin(codes[first], rare)]
     try:
