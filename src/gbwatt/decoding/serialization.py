@@ -40,13 +40,16 @@ _LOCAL = ("device", "checkpoint", "log", "tensorboard", "verbose", "callbacks")
 
 
 def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any, fingerprints: bool = True) -> None:
-    """Write a fitted estimator."""
+    """Write a fitted estimator: the files of its model, with its parameters and state in the configuration.
+
+    Without ``fingerprints``, the saved model cannot recognise its training trials.
+    """
     seen = decoder.fingerprints_ if fingerprints else None
     module = decoder.net_.module_
     history = decoder.history_
     estimator = {
         "class": type(decoder).__name__,
-        "parameters": _writable(decoder.get_params(deep=False)),
+        "parameters": _json_parameters(decoder.get_params(deep=False)),
         "classes": decoder.classes_.tolist(),
         "classes_dtype": decoder.classes_.dtype.str,
         "names": None if decoder._names is None else list(decoder._names),
@@ -61,7 +64,7 @@ def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any, fingerprin
         **{name: getattr(decoder.net_, name) for name in ("lr", "batch_size", "weight_decay", "seed")},
         "epochs": len(history),
         "best_epoch": decoder.best_epoch_,
-        **({} if not history else {"at_best_epoch": history[decoder.best_epoch_ - 1]}),
+        **({} if not history else {"at_best_epoch": history[max(decoder.best_epoch_, 1) - 1]}),
     }
     save_pretrained(
         module,
@@ -74,8 +77,11 @@ def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any, fingerprin
     )
 
 
-def _writable(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters in a form that JSON preserves: weights by label as pairs, indices as a list, no data."""
+def _json_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of an estimator in a form that JSON preserves.
+
+    Class weights become pairs, and validation indices a list; data and machine-dependent parameters are left out.
+    """
     kept = {name: plain(value) for name, value in parameters.items() if name not in _LOCAL and name != "validation"}
     if isinstance(kept["class_weight"], dict):
         kept["class_weight"] = [[plain(label), plain(weight)] for label, weight in kept["class_weight"].items()]
@@ -86,7 +92,7 @@ def _writable(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def load(cls: type[D], folder: str | Path, device: str) -> D:
-    """Read a fitted estimator."""
+    """Read an estimator of class ``cls`` that :func:`save` wrote; raise ModelFileError if that is not possible."""
     inputs.on_device(device)
     loaded = load_pretrained(folder)
     saved = loaded.extra.get("estimator")
@@ -95,7 +101,7 @@ def load(cls: type[D], folder: str | Path, device: str) -> D:
             f"{folder} has a model without an estimator; use gbwatt.models.serialization.load_pretrained."
         )
     try:
-        return _restored(cls, loaded, saved, device)
+        return _rebuild_estimator(cls, loaded, saved, device)
     except ModelFileError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
@@ -105,7 +111,8 @@ def load(cls: type[D], folder: str | Path, device: str) -> D:
         ) from error
 
 
-def _restored(cls: type[D], loaded: Pretrained, saved: dict[str, Any], device: str) -> D:
+def _rebuild_estimator(cls: type[D], loaded: Pretrained, saved: dict[str, Any], device: str) -> D:
+    """Build the estimator from the model and the saved state, checking every value."""
     if saved["class"] != cls.__name__:
         raise ModelFileError(f"the estimator is a {saved['class']}; use {saved['class']}.from_pretrained.")
     parameters = dict(saved["parameters"])
@@ -122,22 +129,25 @@ def _restored(cls: type[D], loaded: Pretrained, saved: dict[str, Any], device: s
     if earlier:  # saved before these options existed: refitting must give the same network
         parameters["model_options"] = {**earlier, **(parameters["model_options"] or {})}
     decoder = cls(**parameters, device=device)
-    decoder.classes_ = _labels(saved.get("classes", loaded.class_names or ()), saved["classes_dtype"])
+    decoder.classes_ = _check_labels(saved.get("classes", loaded.class_names or ()), saved["classes_dtype"])
     decoder.signal_ = Signal(**saved["signal"])
     if len(decoder.classes_) != decoder.signal_.n_outputs:
         raise ValueError(f"{len(decoder.classes_)} labels for {decoder.signal_.n_outputs} outputs")
-    decoder.scale_ = _scale(saved["scale"])
+    decoder.scale_ = _check_scale(saved["scale"])
     decoder.recorded_ = Recorded.from_dict(saved.get("recorded"))
     decoder.samples_ = Samples.from_dict(saved.get("samples"))
     decoder.fingerprints_ = TrialFingerprints.from_dict(saved.get("fingerprints"))
-    decoder._names = _names(saved, decoder)
+    decoder._names = _read_class_names(saved, decoder)
     decoder.net_ = decoder._trainer(loaded.model, decoder._training())
     decoder.net_.history.extend({**row, "duration": row["duration"]} for row in saved["history"])
     return decoder
 
 
-def _names(saved: dict[str, Any], decoder: EEGDecoder) -> tuple[str, ...] | None:
-    """Names of the classes; in older files those of the class numbers, or labels that are strings."""
+def _read_class_names(saved: dict[str, Any], decoder: EEGDecoder) -> tuple[str, ...] | None:
+    """Names of the classes; None if they are unknown.
+
+    Older files have the names of class numbers, or labels that are strings.
+    """
     labels = decoder.classes_.tolist()
     if "names" in saved:
         names = None if saved["names"] is None else tuple(map(str, saved["names"]))
@@ -149,13 +159,15 @@ def _names(saved: dict[str, Any], decoder: EEGDecoder) -> tuple[str, ...] | None
     return tuple(map(str, labels)) if decoder.classes_.dtype.kind in "OU" else None
 
 
-def _scale(value: Any) -> float:
+def _check_scale(value: Any) -> float:
+    """Return the saved scale; raise ValueError unless it is a positive number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
         raise ValueError(f"scale={value if isinstance(value, float) else type(value)} is not a positive number")
     return float(value)
 
 
-def _labels(names: Sequence[Any], dtype: str) -> Array:
+def _check_labels(names: Sequence[Any], dtype: str) -> Array:
+    """Return saved class labels as an array of their dtype; raise an error unless they are distinct and valid."""
     kind, longest = np.dtype(dtype), max((len(name) for name in names if isinstance(name, str)), default=0)
     if kind.kind not in _LABELS or (kind.kind == "U" and kind.itemsize > 4 * max(longest, 256)):
         raise TypeError(f"labels of dtype {dtype!r}")

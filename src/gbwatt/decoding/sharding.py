@@ -75,8 +75,8 @@ def own_shards(shards: int, process: int, processes: int) -> range:
     return range(process * each, (process + 1) * each)
 
 
-class _Reader(Dataset[Pair]):
-    """Windows by arrays of numbers."""
+class _WindowReader(Dataset[Pair]):
+    """Data set for a DataLoader whose index is an array of window numbers: windows and labels as tensors."""
 
     def __init__(self, windows: Windows) -> None:
         self.windows = windows
@@ -93,7 +93,7 @@ def stream(windows: Windows, numbers: Sequence[Array], device: torch.device, wor
     pinned = device.type == "cuda"
     # a sampler of arrays, each of which is one item
     loader: DataLoader[Any] = DataLoader(
-        _Reader(windows),
+        _WindowReader(windows),
         sampler=list(numbers),
         batch_size=None,
         num_workers=workers,
@@ -128,20 +128,21 @@ class ShardedBatches:
         self.device, self.workers = accelerator.device, workers
         self.own = own_shards(shards, accelerator.process_index, accelerator.num_processes)
         self.n_shards = len(self.own)
-        self.sizes = [sum(map(len, batch)) for batch in self._plan(seed=0, epoch=1)]
+        self.sizes = [sum(map(len, batch)) for batch in self._epoch_batches(seed=0, epoch=1)]
 
-    def _plan(self, seed: int, epoch: int) -> list[list[Array]]:
+    def _epoch_batches(self, seed: int, epoch: int) -> list[list[Array]]:
+        """Window numbers of an epoch, for all processes; see :func:`batches`."""
         return batches(len(self.windows), self.batch_size, self.shards, seed, epoch)
 
     def epoch(self, seed: int, epoch: int, start: int = 0) -> Iterator[Iterator[Pair]]:
         """Batches of an epoch from number ``start`` on, each as the shards of this process."""
-        plan = self._plan(seed, epoch)[start:]
+        plan = self._epoch_batches(seed, epoch)[start:]
         pairs = stream(self.windows, [batch[k] for batch in plan for k in self.own], self.device, self.workers)
         for step in range(start, start + len(plan)):
-            yield self._seeded(pairs, seed, epoch, step)
+            yield self._seeded_shards(pairs, seed, epoch, step)
 
-    def _seeded(self, pairs: Iterator[Pair], seed: int, epoch: int, step: int) -> Iterator[Pair]:
-        """The next shards, each after seeding torch's random generators for it."""
+    def _seeded_shards(self, pairs: Iterator[Pair], seed: int, epoch: int, step: int) -> Iterator[Pair]:
+        """Shards of this process for one step, each after seeding torch's random generators for it."""
         for shard in self.own:
             pair = next(pairs)
             seed_generators(hash_numbers(seed, epoch, step, shard) >> 1, self.device)
@@ -164,7 +165,7 @@ class OrderedWindows:
 
 
 def hash_numbers(*numbers: int) -> int:
-    """A seed of 64 bits that depends on all numbers."""
+    """A 64-bit seed that depends on all numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
 
 
