@@ -47,10 +47,10 @@ MOST_PARAMETERS = 50_000_000
 LARGEST = 2**31 - 1  # largest seed or subject number
 MOST_SEEDS = 10_000
 MOST_WIDTH = 50  # characters to which a format may pad a value
-AXES = ("fraction", "noise", "options")
+AXES = ("fraction", "noise", "options")  # quantities that an experiment can vary
 
 #: Plain texts for errors of pydantic that use Python terms.
-_TEXTS = {
+_PYDANTIC_TEXTS = {
     "missing": "is missing.",
     "string_too_short": "must not be empty.",
     "model_type": "must be a mapping, got {}.",
@@ -64,7 +64,20 @@ _TEXTS = {
 
 
 def translate(error: ErrorDetails, allowed_keys: AllowedKeys) -> Problem:
-    """Describe an error of pydantic in plain words."""
+    """Describe a validation error of pydantic in plain words.
+
+    Parameters
+    ----------
+    error : ErrorDetails
+        One of the errors of a ``ValidationError``.
+    allowed_keys : callable
+        Function that returns the keys allowed at a path, to suggest one for an unknown key.
+
+    Returns
+    -------
+    Problem
+        Path of the value, and the message.
+    """
     path, kind = tuple(error["loc"]), error["type"]
     if kind == "extra_forbidden":
         return Problem(path, error_of(check_one_of, "key", path[-1], allowed_keys(path[:-1]) or ()) or "")
@@ -72,8 +85,8 @@ def translate(error: ErrorDetails, allowed_keys: AllowedKeys) -> Problem:
         return Problem(path, str(error["ctx"]["error"]))
     got = repr(error["input"])
     got = got if len(got) < 60 else got[:57] + "..."
-    if kind in _TEXTS:
-        return Problem(path, _TEXTS[kind].format(got))
+    if kind in _PYDANTIC_TEXTS:
+        return Problem(path, _PYDANTIC_TEXTS[kind].format(got))
     return Problem(path, f"{error['msg'].replace('Input should be', 'must be')}, got {got}.")
 
 
@@ -95,7 +108,7 @@ def parse_seeds(value: Any) -> tuple[int, ...]:
         if value > MOST_SEEDS:
             raise ParameterError(f"seeds={value} is too large; at most {MOST_SEEDS} seeds are allowed.")
         return tuple(range(value))
-    return _numbers("seeds", value, 0)
+    return _check_integers("seeds", value, 0)
 
 
 def parse_subjects(value: Any) -> grid.Subjects:
@@ -104,26 +117,27 @@ def parse_subjects(value: Any) -> grid.Subjects:
         return "all"
     if not isinstance(value, list | tuple):
         raise ParameterError(f"subjects={value!r} must be 'all' or a list of numbers.")
-    return _numbers("subjects", value, 0)
+    return _check_integers("subjects", value, 0)
 
 
-def _numbers(name: str, values: Sequence[Any], least: int) -> tuple[int, ...]:
-    for at, value in enumerate(values):
-        check_at_least(f"{name}[{at}]", value, least)
+def _check_integers(name: str, values: Sequence[Any], least: int) -> tuple[int, ...]:
+    """Require distinct integers from ``least`` to ``LARGEST``, at least one; return them as a tuple."""
+    for index, value in enumerate(values):
+        check_at_least(f"{name}[{index}]", value, least)
         if value > LARGEST:
-            raise ParameterError(f"{name}[{at}]={value} must be at most {LARGEST}.")
+            raise ParameterError(f"{name}[{index}]={value} must be at most {LARGEST}.")
     return check_distinct(name, values)
 
 
 def check_not_empty(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Require at least one value."""
+    """Require at least one value; return the values as a tuple."""
     if not values:
         raise ParameterError(f"{name} must not be empty.")
     return tuple(values)
 
 
 def check_distinct(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Require at least one value, and none twice."""
+    """Require at least one value, and none twice; return the values as a tuple."""
     seen: set[str] = set()
     for value in check_not_empty(name, values):
         text = json.dumps(canonicalize(value), sort_keys=True, default=str)  # 1 and 1.0 are the same
@@ -159,7 +173,7 @@ def check_model(name: str) -> str:
 
 
 def check_axis(axis: str) -> str:
-    """Require a quantity that can be varied."""
+    """Require a quantity that an experiment can vary: "fraction", "noise" or "options.NAME"."""
     kind, dot, name = axis.partition(".")
     check_one_of("axis", kind, AXES)
     if (kind == "options") != bool(name) or (dot and not name):
@@ -181,7 +195,7 @@ def check_plain_format(label: str) -> None:
 
 
 def check_paper_table(name: str) -> str:
-    """Require a table of the paper."""
+    """Require the name of a table of the paper, see :data:`gbwatt.experiments.paper.TABLES`."""
     paper.find_table(name)
     return name
 
@@ -197,46 +211,51 @@ def check_printable(text: str) -> str:
 
 
 def conflicts(raw: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield contradictions between values; values that are invalid by themselves are skipped.
+    """Yield contradictions between values, such as repeated labels or options that a model does not have.
+
+    Values that are invalid by themselves are skipped.
 
     Parameters
     ----------
     raw : mapping
         An experiment as written, possibly with errors.
     """
-    models = [row if isinstance(row, dict) else {} for row in _list(raw.get("models"))]
-    datasets = _datasets(raw.get("datasets"))
+    models = [row if isinstance(row, dict) else {} for row in _as_list(raw.get("models"))]
+    datasets = _find_datasets(raw.get("datasets"))
     vary: Mapping[str, Any] = raw["vary"] if isinstance(raw.get("vary"), dict) else {}
-    yield from _repeated(models)
+    yield from _repeated_labels(models)
     yield from _unknown_reference(raw.get("reference"), models)
-    lines = len(models) * max(1, len(_list(vary.get("values"))))
+    lines = len(models) * max(1, len(_as_list(vary.get("values"))))
     if lines > MOST_LINES:
         text = f"models × values of vary give {lines} table lines; at most {MOST_LINES} are allowed: use fewer."
         yield Problem(("models",), text)
         return
     for number, row in enumerate(models):
-        yield from _only_for_corpora(raw.get("training"), row, number)
-        yield from _foreign(row, number, datasets)
-        yield from _refused(row, number, _datasets(row.get("datasets")) or datasets, vary)
+        yield from _misplaced_settings(raw.get("training"), row, number)
+        yield from _foreign_datasets(row, number, datasets)
+        yield from _invalid_options(row, number, _find_datasets(row.get("datasets")) or datasets, vary)
 
 
-def _list(value: object) -> list[Any]:
+def _as_list(value: object) -> list[Any]:
+    """Return a list or tuple as a list; an empty list for any other value."""
     return list(value) if isinstance(value, list | tuple) else []
 
 
-def _datasets(names: object) -> list[Dataset | None]:
-    """Data sets by name; None for an unknown one."""
-    return [_dataset(name) if isinstance(name, str) else None for name in _list(names)]
+def _find_datasets(names: object) -> list[Dataset | None]:
+    """Return the data sets with these names; None for each unknown one."""
+    return [_find_or_none(name) if isinstance(name, str) else None for name in _as_list(names)]
 
 
-def _dataset(name: str) -> Dataset | None:
+def _find_or_none(name: str) -> Dataset | None:
+    """Return the data set with this name; None if it is unknown or cannot be found."""
     try:
         return find_dataset(name)
     except (ValueError, OSError, ImportError):
         return None
 
 
-def _repeated(models: list[dict[str, Any]]) -> Iterator[Problem]:
+def _repeated_labels(models: list[dict[str, Any]]) -> Iterator[Problem]:
+    """Yield a problem for each model whose label an earlier model has."""
     labels = [row.get("label") for row in models]
     for number, label in enumerate(labels):
         first = labels.index(label)
@@ -246,6 +265,7 @@ def _repeated(models: list[dict[str, Any]]) -> Iterator[Problem]:
 
 
 def _unknown_reference(label: object, models: list[dict[str, Any]]) -> Iterator[Problem]:
+    """Yield a problem if the reference is not the label of a model."""
     labels = tuple(row["label"] for row in models if isinstance(row.get("label"), str))
     if isinstance(label, str) and label and labels:
         try:
@@ -258,8 +278,11 @@ def _unknown_reference(label: object, models: list[dict[str, Any]]) -> Iterator[
 FOR_CORPORA = ("layer_decay", "schedule", "warmup_epochs", "label_smoothing", "precision", "shards")
 
 
-def _only_for_corpora(shared: object, row: Mapping[str, Any], number: int) -> Iterator[Problem]:
-    """Yield training settings that a model does not have."""
+def _misplaced_settings(shared: object, row: Mapping[str, Any], number: int) -> Iterator[Problem]:
+    """Yield a problem for each training setting of foundation models that is set for another model.
+
+    ``shared`` are the training settings of the experiment, ``row`` is its model with the index ``number``.
+    """
     from gbwatt.models import entry, list_models
 
     model = row.get("model")
@@ -276,18 +299,22 @@ def _only_for_corpora(shared: object, row: Mapping[str, Any], number: int) -> It
                 yield Problem((*path, name), text)
 
 
-def _foreign(row: Mapping[str, Any], number: int, datasets: list[Dataset | None]) -> Iterator[Problem]:
+def _foreign_datasets(row: Mapping[str, Any], number: int, datasets: list[Dataset | None]) -> Iterator[Problem]:
+    """Yield a problem for each data set of a model that is not a data set of the experiment."""
     names = [dataset.name for dataset in datasets if dataset is not None]
-    for at, dataset in enumerate(_datasets(row.get("datasets"))):
+    for index, dataset in enumerate(_find_datasets(row.get("datasets"))):
         if dataset is not None and dataset.name not in names:
             text = f"dataset={dataset.name!r} is not a data set of the experiment: {', '.join(map(repr, names))}."
-            yield Problem(("models", number, "datasets", at), text)
+            yield Problem(("models", number, "datasets", index), text)
 
 
-def _refused(
+def _invalid_options(
     row: Mapping[str, Any], number: int, datasets: list[Dataset | None], vary: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Yield options that the model does not have, and values that it rejects."""
+    """Yield a problem for each option, fixed or varied, that the model does not have or whose value it rejects.
+
+    ``row`` is the model with the index ``number`` in the experiment; it is built for the tasks of ``datasets``.
+    """
     from gbwatt.models.registry import known_options, list_models
 
     model, options, varied = row.get("model"), row.get("options") or {}, _varied_option(vary)
@@ -296,60 +323,66 @@ def _refused(
     known = known_options(model) if model in list_models() else None
     if known is None:
         return
-    own, tasks = {name: value for name, value in options.items() if name in known}, _tasks(datasets)
-    yield from _refused_options(model, options, known, tasks, ("models", number, "options"))
+    valid, tasks = {name: value for name, value in options.items() if name in known}, _tasks_of(datasets)
+    yield from _invalid_fixed_options(model, options, known, tasks, ("models", number, "options"))
     if varied in known:
-        own.pop(varied, None)
-        before = _refusals(model, own, tasks)  # already reported
-        for at, value in enumerate(_list(vary.get("values"))):
-            texts = [text for text in _refusals(model, {**own, varied: value}, tasks) if text not in before]
-            yield from (Problem(("vary", "values", at), f"model {model!r}: {text}") for text in texts)
+        valid.pop(varied, None)
+        reported = _build_errors(model, valid, tasks)
+        for index, value in enumerate(_as_list(vary.get("values"))):
+            texts = [text for text in _build_errors(model, {**valid, varied: value}, tasks) if text not in reported]
+            yield from (Problem(("vary", "values", index), f"model {model!r}: {text}") for text in texts)
     elif varied:
-        yield Problem(("vary", "axis"), _no_option(model, varied, known))
+        yield Problem(("vary", "axis"), _unknown_option(model, varied, known))
 
 
-def _refused_options(
+def _invalid_fixed_options(
     model: str, options: Mapping[str, Any], known: tuple[str, ...], tasks: list[str], path: KeyPath
 ) -> Iterator[Problem]:
-    own = {name: value for name, value in options.items() if name in known}
+    """Yield a problem for each option at ``path`` that the model does not have or whose value it rejects."""
+    valid = {name: value for name, value in options.items() if name in known}
     for name in options:
-        if name not in own:
-            yield Problem((*path, name), _no_option(model, name, known))
-    for text in _refusals(model, own, tasks):
-        yield Problem((*path, *_named(text, own)), text)
+        if name not in valid:
+            yield Problem((*path, name), _unknown_option(model, name, known))
+    for text in _build_errors(model, valid, tasks):
+        yield Problem((*path, *_option_in(text, valid)), text)
 
 
 def _varied_option(vary: Mapping[str, Any]) -> str:
-    """Name of the varied option; empty if something else is varied."""
+    """Return the name of the model option that is varied; empty if something else or nothing is varied."""
     axis = vary.get("axis")
     return axis.removeprefix("options.") if isinstance(axis, str) and axis.startswith("options.") else ""
 
 
-def _no_option(model: str, name: str, known: tuple[str, ...]) -> str:
+def _unknown_option(model: str, name: str, known: tuple[str, ...]) -> str:
+    """Return the error message for an option that a model does not have."""
     return f"model {model!r}: {error_of(check_one_of, 'option', name, known)}"
 
 
-def _tasks(datasets: list[Dataset | None]) -> list[str]:
+def _tasks_of(datasets: list[Dataset | None]) -> list[str]:
+    """Return the tasks of data sets, each once."""
     return list(dict.fromkeys(dataset.task for dataset in datasets if dataset is not None and dataset.task is not None))
 
 
-def _refusals(model: str, options: Mapping[str, Any], tasks: list[str]) -> list[str]:
-    """Errors that a model raises for options, on any of the tasks."""
-    return list(dict.fromkeys(text for task in tasks for text in _all_refusals(model, dict(options), task)))
+def _build_errors(model: str, options: Mapping[str, Any], tasks: list[str]) -> list[str]:
+    """Return the messages of all errors that building a model with these options raises, on any of the tasks."""
+    return list(dict.fromkeys(text for task in tasks for text in _errors_on_task(model, dict(options), task)))
 
 
-def _all_refusals(model: str, options: dict[str, Any], task: str) -> Iterator[str]:
-    """Yield one error after the other, each time without the option that it names."""
-    while text := _refusal(model, json.dumps(options, sort_keys=True, default=str), task):
+def _errors_on_task(model: str, options: dict[str, Any], task: str) -> Iterator[str]:
+    """Yield the error messages of all options that a model rejects on a task.
+
+    A model raises one error at a time; therefore it is built again without the option that the message names.
+    """
+    while text := _build_error(model, json.dumps(options, sort_keys=True, default=str), task):
         yield text
-        named = _named(text, options)
+        named = _option_in(text, options)
         if not named:
             return
         del options[named[0]]
 
 
-def _named(text: str, options: Mapping[str, Any]) -> list[str]:
-    """The option that a message starts with, if any."""
+def _option_in(text: str, options: Mapping[str, Any]) -> list[str]:
+    """Return the name of the option that an error message starts with, in a list; empty if there is none."""
     return [name for name in options if text.startswith((f"{name}=", f"{name}["))][:1]
 
 
@@ -357,10 +390,13 @@ def _named(text: str, options: Mapping[str, Any]) -> list[str]:
 
 
 @lru_cache(maxsize=1024)
-def _refusal(model: str, options: str, task: str) -> str | None:
-    """Error that a model raises for options; it is built for this, which takes a millisecond."""
+def _build_error(model: str, options: str, task: str) -> str | None:
+    """Return the message of the error that building a model raises; None if it can be built.
+
+    ``options`` is JSON, so that results can be cached.  Building a model takes about a millisecond.
+    """
     try:
-        _build(model, json.loads(options), task)
+        _build_model(model, json.loads(options), task)
     except InputError as error:
         return str(error)
     except Exception as error:  # arbitrary values can raise anything
@@ -368,7 +404,8 @@ def _refusal(model: str, options: str, task: str) -> str | None:
     return None
 
 
-def _build(model: str, options: dict[str, Any], task: str) -> Any:
+def _build_model(model: str, options: dict[str, Any], task: str) -> Any:
+    """Build a model for a task; the random state of the caller does not change."""
     import torch
 
     from gbwatt.models import create
@@ -380,7 +417,7 @@ def _build(model: str, options: dict[str, Any], task: str) -> Any:
 
 
 def _require_small_network(model: str, options: dict[str, Any], task: str) -> None:
-    """Reject a network that would need gigabytes, without allocating them."""
+    """Reject a network with more than ``MOST_PARAMETERS`` parameters, without allocating them."""
     import torch
 
     from gbwatt.models import create
@@ -390,7 +427,7 @@ def _require_small_network(model: str, options: dict[str, Any], task: str) -> No
             built = create(model, task=task, **options)
     except Exception:  # building the network itself will raise it
         return
-    parameters = sum(one.numel() for one in (*built.parameters(), *built.buffers()))
+    parameters = sum(tensor.numel() for tensor in (*built.parameters(), *built.buffers()))
     if parameters > MOST_PARAMETERS:
         raise ParameterError(
             f"options {json.dumps(options, default=str):.200} give a network of {parameters} parameters; at most "
@@ -415,13 +452,14 @@ __all__ = [
 PACKAGED = Path(__file__).parent / "configs"
 USER_FOLDER = Path("experiments")
 
-SEEDS = 10  # as in the paper
+SEEDS = 10  # default number of seeds, as in the paper
 
-_LIST = Field(strict=False)  # YAML has no tuples
+_LIST_ALLOWED = Field(strict=False)  # accepts a list for a tuple, since YAML has no tuples
+# Types of fields, with their checks.
 Text = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(check_printable)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Name = Annotated[str, AfterValidator(dataset_name)]
-Names = Annotated[tuple[Name, ...], _LIST, AfterValidator(lambda names: check_distinct("datasets", names))]
+Names = Annotated[tuple[Name, ...], _LIST_ALLOWED, AfterValidator(lambda names: check_distinct("datasets", names))]
 Options = Annotated[dict[str, Any], AfterValidator(canonicalize)]
 
 
@@ -429,18 +467,23 @@ Options = Annotated[dict[str, Any], AfterValidator(canonicalize)]
 
 
 def _one_of(name: str, *allowed: str) -> Any:
+    """Return a validator for a field that must have one of the allowed values."""
+
     def check(value: str) -> str:
+        """Require one of the allowed values."""
         check_one_of(name, value, allowed)
         return value
 
     return AfterValidator(check)
 
 
-class _Part(BaseModel):
+class _StrictModel(BaseModel):
+    """Base of the schema: unknown keys, conversions of types, NaN and changes of values are errors."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class Training(_Part):
+class Training(_StrictModel):
     """Training settings; those that are not given have the value registered for the model and the task."""
 
     lr: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -457,11 +500,11 @@ class Training(_Part):
     shards: Count | None = None
 
     def given(self) -> dict[str, Any]:
-        """Return the settings that are given."""
+        """Return the settings that the experiment file sets."""
         return self.model_dump(exclude_none=True)
 
 
-class ModelRow(_Part):
+class ModelRow(_StrictModel):
     """A model of an experiment, with its options.
 
     Attributes
@@ -485,7 +528,7 @@ class ModelRow(_Part):
     datasets: Names | None = None
 
 
-class Vary(_Part):
+class Vary(_StrictModel):
     """The quantity that an experiment varies.
 
     Attributes
@@ -501,26 +544,28 @@ class Vary(_Part):
     """
 
     axis: Annotated[str, AfterValidator(check_axis)]
-    values: Annotated[tuple[Any, ...], _LIST]
+    values: Annotated[tuple[Any, ...], _LIST_ALLOWED]
     label: Text = "{}"
     where: Annotated[str, _one_of("where", "test", "both")] | None = None
 
     @field_validator("values")
     @classmethod
     def _check_values(cls, values: tuple[Any, ...], info: ValidationInfo) -> tuple[Any, ...]:
+        """Require distinct values that the axis allows: model options, fractions, or variances of noise."""
         axis = info.data.get("axis", "options")
         if axis.startswith("options"):
             return check_distinct("values", canonicalize(list(values)))
-        for at, value in enumerate(values):
-            check_number(f"values[{at}]", value)
+        for index, value in enumerate(values):
+            check_number(f"values[{index}]", value)
             if value < 0 or (axis == "fraction" and not 0 < value <= 1):
                 allowed = "above 0 and at most 1" if axis == "fraction" else "0 or more"
-                raise ParameterError(f"values[{at}]={value}: {axis} must be {allowed}.")
+                raise ParameterError(f"values[{index}]={value}: {axis} must be {allowed}.")
         return check_distinct("values", [float(value) for value in values])
 
     @field_validator("label")
     @classmethod
     def _check_label(cls, label: str, info: ValidationInfo) -> str:
+        """Require a format that gives each value a different text."""
         values = info.data.get("values", ())
         check_plain_format(label)
         try:
@@ -534,6 +579,7 @@ class Vary(_Part):
     @field_validator("where")
     @classmethod
     def _check_where(cls, where: str | None, info: ValidationInfo) -> str | None:
+        """Allow ``where`` only if noise is varied."""
         if where is not None and info.data.get("axis", "noise") != "noise":
             raise ParameterError(f"where={where!r} is only allowed with axis: noise; remove it.")
         return where
@@ -543,7 +589,7 @@ class Vary(_Part):
         return visible(self.label.format(value))
 
     def changes(self, value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the model options and the run arguments that a value sets."""
+        """Return the model options and the arguments of :class:`~gbwatt.experiments.runs.Run` that a value sets."""
         kind, _, name = self.axis.partition(".")
         if kind == "options":
             return {name: value}, {}
@@ -551,7 +597,7 @@ class Vary(_Part):
         return {}, {kind: value, **noisy}
 
 
-class Experiment(_Part):
+class Experiment(_StrictModel):
     """Description of one table or figure: data sets, models, seeds, and at most one varied quantity.
 
     Read it from a file with :func:`read_experiment`, or make it with :func:`experiment_from_dict`; both report all
@@ -591,7 +637,7 @@ class Experiment(_Part):
     subjects: Annotated[tuple[int, ...] | Literal["all"], PlainValidator(parse_subjects)] = "all"
     seeds: Annotated[tuple[int, ...], PlainValidator(parse_seeds)] = tuple(range(SEEDS))
     training: Training = Training()
-    models: Annotated[tuple[ModelRow, ...], _LIST, AfterValidator(lambda rows: check_not_empty("models", rows))]
+    models: Annotated[tuple[ModelRow, ...], _LIST_ALLOWED, AfterValidator(lambda rows: check_not_empty("models", rows))]
     vary: Vary | None = None
     validation: bool = False
     reference: Text | None = None
@@ -602,8 +648,8 @@ class Experiment(_Part):
             yield "", dict(options), {}
             return
         for value in self.vary.values:
-            own, changes = self.vary.changes(value)
-            yield self.vary.show(value), {**options, **own}, changes
+            varied_options, changes = self.vary.changes(value)
+            yield self.vary.show(value), {**options, **varied_options}, changes
 
     def recordings(
         self,
@@ -644,13 +690,14 @@ class Experiment(_Part):
 
 # ------------------------------------------------------------------------------------------------------------- reading
 
-_PARTS: dict[str, type[_Part]] = {"models": ModelRow, "training": Training, "vary": Vary}
+#: Schema of the mappings below these keys of an experiment file.
+_MODEL_OF_KEY: dict[str, type[_StrictModel]] = {"models": ModelRow, "training": Training, "vary": Vary}
 
 
 def _allowed_keys(path: KeyPath) -> tuple[str, ...] | None:
-    """Keys that are allowed at a path; None: any."""
+    """Return the keys that are allowed at a path of an experiment file; None: any."""
     names = [step for step in path if isinstance(step, str)]
-    part = _PARTS.get(names[-1]) if names else Experiment
+    part = _MODEL_OF_KEY.get(names[-1]) if names else Experiment
     return None if part is None else tuple(part.model_fields)
 
 
@@ -683,16 +730,16 @@ def find_experiment(name: str | Path) -> Path:
     path = Path(name)
     if path.exists() and not path.is_dir():
         return path
-    known = list_experiments()
+    files = list_experiments()
     if path.suffix:
-        if not path.exists() and path.stem in known:
+        if not path.exists() and path.stem in files:
             raise ParameterError(
                 f"experiment={str(name)!r} does not exist; use {path.stem!r}, without folder and suffix, for "
-                f"{known[path.stem]}."
+                f"{files[path.stem]}."
             )
         return path
-    check_one_of("experiment", str(name), tuple(known))
-    return known[str(name)]
+    check_one_of("experiment", str(name), tuple(files))
+    return files[str(name)]
 
 
 def read_experiment(experiment: str | Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -719,7 +766,7 @@ def read_experiment(experiment: str | Path, overrides: Sequence[str] = ()) -> Ex
     path = find_experiment(experiment)
     content, origins = read_document(path)
     content, assigned, problems = assign(content, overrides, _allowed_keys)
-    return _validated(content, str(path), {**origins, **assigned}, problems)
+    return _validate(content, str(path), {**origins, **assigned}, problems)
 
 
 def experiment_from_dict(content: Mapping[str, Any]) -> Experiment:
@@ -730,7 +777,7 @@ def experiment_from_dict(content: Mapping[str, Any]) -> Experiment:
     ConfigurationError
         The content has errors; the message lists all of them.
     """
-    return _validated(dict(content), "the experiment", {}, [])
+    return _validate(dict(content), "the experiment", {}, [])
 
 
 def override(content: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
@@ -747,17 +794,29 @@ def override(content: Mapping[str, Any], assignments: Sequence[str]) -> dict[str
     return changed
 
 
-def _validated(content: dict[str, Any], source: str, origins: Origins, problems: list[Problem]) -> Experiment:
-    """Make the experiment, or raise one error with all problems."""
-    every = list(problems)
+def _validate(content: dict[str, Any], source: str, origins: Origins, problems: list[Problem]) -> Experiment:
+    """Make the experiment, or raise one error with all problems.
+
+    Parameters
+    ----------
+    content : dict
+        Content of an experiment file.
+    source : str
+        Name of the file, for the message.
+    origins : dict
+        Line or command-line option of each value, for the message.
+    problems : list of Problem
+        Problems that are already known.
+    """
+    found_problems = list(problems)
     experiment = None
     try:
         experiment = Experiment.model_validate(content)
     except ValidationError as error:
-        every += [translate(detail, _allowed_keys) for detail in error.errors()]
+        found_problems += [translate(detail, _allowed_keys) for detail in error.errors()]
     except (ArithmeticError, RecursionError) as error:  # of a dict; files cannot have such numbers and depths
-        every.append(Problem((), f"a value is too large or too deeply nested ({error})."))
-    every += conflicts(content)
-    if experiment is None or every:
-        raise ConfigurationError(source, every, origins)
+        found_problems.append(Problem((), f"a value is too large or too deeply nested ({error})."))
+    found_problems += conflicts(content)
+    if experiment is None or found_problems:
+        raise ConfigurationError(source, found_problems, origins)
     return experiment

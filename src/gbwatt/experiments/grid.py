@@ -36,8 +36,8 @@ Subjects = Sequence[int] | Literal["all"]
 #: Largest number of runs of one experiment; those of the paper have up to ten thousand.
 MOST_RUNS = 200_000
 
-ATTENTION_MODELS = frozenset({"gbwatt", "bwatt", "matt"})  # which have recipes
-COVARIANCE_MODELS = frozenset({"spdnet", "spdnetbn"})  # others with a shrinkage option
+ATTENTION_MODELS = frozenset({"gbwatt", "bwatt", "matt"})  # models with the option "recipe"
+COVARIANCE_MODELS = frozenset({"spdnet", "spdnetbn"})  # other models with the option "shrinkage"
 
 
 class Recordings(NamedTuple):
@@ -55,13 +55,15 @@ class Recordings(NamedTuple):
         return self.dataset in SETS
 
     def __str__(self) -> str:
+        """Return a line for the terminal: data set, number of subjects, and the reason for the choice."""
         name = self.requested if self.dataset == self.requested else f"{self.requested} as {self.dataset}"
         if not self.subjects:
             return f"{name}: skipped; {self.reason}"
-        return f"{name}: {_count(self.subjects)}; {self.reason}"
+        return f"{name}: {_count_subjects(self.subjects)}; {self.reason}"
 
 
-def _count(subjects: Sequence[int]) -> str:
+def _count_subjects(subjects: Sequence[int]) -> str:
+    """Return the number of subjects with its noun, "1 subject" or "3 subjects"."""
     return "1 subject" if len(subjects) == 1 else f"{len(subjects)} subjects"
 
 
@@ -87,14 +89,38 @@ def original(name: str) -> str:
 def find_recordings(
     datasets: Sequence[str], subjects: Subjects, simulated: str, root: str | Path | None = None
 ) -> dict[str, Recordings]:
-    """Choose real or simulated recordings for each data set; one without any of the subjects is skipped."""
-    _require_known(datasets, subjects)
-    chosen = {name: _choose(name, _requested(name, subjects), simulated, root, subjects) for name in datasets}
+    """Choose real or simulated recordings for each data set.
+
+    Parameters
+    ----------
+    datasets : sequence of str
+        Names of data sets.
+    subjects : "all" or sequence of int
+        Requested subjects.  A data set without any of them is skipped.
+    simulated : "auto", "always" or "never"
+        Use simulated recordings where files are missing, for all data sets, or never.
+    root : path, optional
+        Folder of recordings.
+
+    Returns
+    -------
+    dict
+        Recordings of each data set, by its name.
+
+    Raises
+    ------
+    ParameterError
+        If no data set has the subjects, or two data sets would use the same simulated one.
+    MissingFileError
+        If files are missing and must not be simulated.
+    """
+    _require_known_subjects(datasets, subjects)
+    chosen = {name: _choose(name, _requested_subjects(name, subjects), simulated, root, subjects) for name in datasets}
     if chosen and not any(one.subjects or one.missing for one in chosen.values()):
         raise ParameterError(f"subjects: {'; '.join(one.reason for one in chosen.values())}.")
     absent = [one for one in chosen.values() if one.missing and not one.subjects]
     if absent:
-        raise MissingFileError(_describe_absent(absent, simulated, root))
+        raise MissingFileError(_describe_missing(absent, simulated, root))
     by_dataset: dict[str, str] = {}
     for one in (one for one in chosen.values() if one.subjects):
         other = by_dataset.setdefault(one.dataset, one.requested)
@@ -105,71 +131,83 @@ def find_recordings(
     return chosen
 
 
-def _require_known(datasets: Sequence[str], subjects: Subjects) -> None:
+def _require_known_subjects(datasets: Sequence[str], subjects: Subjects) -> None:
+    """Reject subjects that none of the data sets has; data sets without a list of subjects may have any."""
     if isinstance(subjects, str):
         return
     known = {name: _known_subjects(name) for name in datasets}
     for number in subjects:
         if not any(number in numbers or not numbers for numbers in known.values()):
-            available = "; ".join(f"{name} has {_listed(numbers)}" for name, numbers in known.items())
+            available = "; ".join(f"{name} has {_join(numbers)}" for name, numbers in known.items())
             raise ParameterError(f"subjects: {number} is in none of the data sets: {available}.")
 
 
 def _known_subjects(name: str) -> tuple[int, ...]:
+    """Return all subjects of a data set, also those that are held back; empty if the data set has no list."""
     dataset = find_dataset(name)
     return (*dataset.subjects, *dataset.held_back)
 
 
-def _requested(name: str, subjects: Subjects) -> tuple[int, ...]:
-    """Requested subjects that a data set has, possibly none."""
+def _requested_subjects(name: str, subjects: Subjects) -> tuple[int, ...]:
+    """Return the requested subjects that a data set has, possibly none."""
     if isinstance(subjects, str):
         return find_dataset(name).subjects or (1,)
     known = _known_subjects(name)
     return tuple(number for number in subjects if number in known or not known)
 
 
-def _skipped(requested: str, name: str, subjects: Subjects, known: Sequence[int]) -> Recordings:
-    return Recordings(requested, name, (), (), f"{name} has none of {_listed(subjects)}, it has {_listed(known)}")
+def _skip_dataset(requested: str, name: str, subjects: Subjects, known: Sequence[int]) -> Recordings:
+    """Return recordings without subjects, for a data set that has none of the requested ones.
+
+    ``requested`` is the data set of the experiment, ``name`` the one that would be read, ``known`` are its subjects.
+    """
+    return Recordings(requested, name, (), (), f"{name} has none of {_join(subjects)}, it has {_join(known)}")
 
 
 def _choose(
     name: str, requested: tuple[int, ...], simulated: str, root: str | Path | None, subjects: Subjects
 ) -> Recordings:
+    """Choose real or simulated recordings for one data set.
+
+    ``requested`` are the subjects of the request ``subjects`` that the data set has.
+    """
     check_one_of("simulated", simulated, ("auto", "always", "never"))
     if not requested:
-        return _skipped(name, name, subjects, _known_subjects(name))
+        return _skip_dataset(name, name, subjects, _known_subjects(name))
     if name in SETS:
         return Recordings(name, name, requested, (), "simulated")
     if simulated == "always":
-        return _simulated(name, requested, "simulated, as requested")
+        return _simulate_dataset(name, requested, "simulated, as requested")
     dataset = find_dataset(name)
     present = subjects_here(dataset, root) if dataset.subjects else requested  # a file given by its path exists
     available = tuple(number for number in requested if number in present)
     missing = tuple(number for number in requested if number not in available)
     if available or simulated == "never" or twin(name) is None:
-        reason = f"no files of subjects {_listed(missing)}" if missing else "all files exist"
+        reason = f"no files of subjects {_join(missing)}" if missing else "all files exist"
         return Recordings(name, name, available, missing, reason)
-    return _simulated(name, requested, f"simulated, because none of its files are in {data_root(root)}")
+    return _simulate_dataset(name, requested, f"simulated, because none of its files are in {data_root(root)}")
 
 
-def _simulated(name: str, requested: tuple[int, ...], reason: str) -> Recordings:
+def _simulate_dataset(name: str, requested: tuple[int, ...], reason: str) -> Recordings:
+    """Return the recordings of the simulated twin of a data set, for those subjects that the twin has."""
     simulated = twin(name)
     if simulated is None:
-        names = _listed(paradigm.like.name for paradigm in SETS.values())
+        names = _join(paradigm.like.name for paradigm in SETS.values())
         raise ParameterError(f"dataset={name!r} has no simulated counterpart; data sets that have one: {names}.")
     known = find_dataset(simulated).subjects
     available = tuple(number for number in requested if number in known)
     if not available:
-        return _skipped(name, simulated, requested, known)
+        return _skip_dataset(name, simulated, requested, known)
     missing = tuple(number for number in requested if number not in known)
     return Recordings(name, simulated, available, missing, reason)
 
 
-def _describe_absent(absent: Iterable[Recordings], simulated: str, root: str | Path | None) -> str:
+def _describe_missing(absent: Iterable[Recordings], simulated: str, root: str | Path | None) -> str:
+    """Return the error message for data sets without files: what is missing, its source, and the remedy."""
     lines = [f"simulated={simulated!r}, and files are missing in {data_root(root)}:"]
     for one in absent:
         where = find_dataset(one.requested).where
-        lines.append(f"  {one.requested}, all of subjects {_listed(one.missing)}")
+        lines.append(f"  {one.requested}, all of subjects {_join(one.missing)}")
         lines += [f"    from {where}"] * bool(where)
     lines.append("The folder is root=, else the environment variable GBWATT_DATA, else ~/gbwatt_data.")
     if any(twin(one.requested) for one in absent):
@@ -177,7 +215,8 @@ def _describe_absent(absent: Iterable[Recordings], simulated: str, root: str | P
     return "\n".join(lines)
 
 
-def _listed(items: Iterable[object]) -> str:
+def _join(items: Iterable[object]) -> str:
+    """Join items with commas."""
     return ", ".join(map(str, items))
 
 
@@ -185,7 +224,7 @@ def _listed(items: Iterable[object]) -> str:
 
 
 def count_splits(name: str) -> int:
-    """Number of splits that each subject of a data set has."""
+    """Return the number of splits into training, validation and test trials that each subject of a data set has."""
     protocol = find_dataset(name).protocol
     if protocol.per_subject is None:
         raise ParameterError(
@@ -197,7 +236,10 @@ def count_splits(name: str) -> int:
 def expand(
     experiment: Experiment, recordings: Iterable[Recordings], seeds: Sequence[int], root: str | Path | None = None
 ) -> list[LabelledRun]:
-    """All runs, seed by seed: an interrupted benchmark has the complete table with fewer seeds."""
+    """Return all runs of an experiment with their table lines.
+
+    Runs are ordered by seed, so that an interrupted benchmark gives a complete table with fewer seeds.
+    """
     recordings = list(recordings)
     _require_few_runs(experiment, recordings, len(seeds))
     without_seed = [one for source in recordings for one in _expand_lines(experiment, source, root)]
@@ -232,17 +274,17 @@ class Line(NamedTuple):
     datasets: frozenset[str] | None  # real data sets that it is for; None: all
 
     def on(self, dataset: str) -> dict[str, Any]:
-        """Arguments of its runs on a data set, with all training settings."""
+        """Return the arguments of its runs on a data set, with all training settings."""
         training = complete_training(self.arguments["model"], dataset, self.arguments["training"])
         return {**self.arguments, "training": training}
 
     def is_for(self, dataset: str) -> bool:
-        """Whether it is for a data set, or for the one that this imitates."""
+        """Return whether the line includes a data set, or the real one that a simulated data set imitates."""
         return self.datasets is None or original(dataset) in self.datasets
 
 
 def lines(experiment: Experiment) -> Iterator[Line]:
-    """Lines of the table of an experiment, model by model."""
+    """Yield the lines of the table of an experiment, model by model."""
     for row in experiment.models:
         training = {**experiment.training.given(), **row.training.given()}
         datasets = None if row.datasets is None else frozenset(map(original, row.datasets))
@@ -254,24 +296,25 @@ def lines(experiment: Experiment) -> Iterator[Line]:
 def _expand_lines(
     experiment: Experiment, source: Recordings, root: str | Path | None
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Label, setting, and all arguments of a run except the seed."""
+    """Yield label, setting and all run arguments except the seed, for each line, subject and split of a data set."""
     parts = [
         {"dataset": source.dataset, "subject": subject, "split": split, "data": data}
-        for subject, data in ((number, _fingerprint(source.dataset, number, root)) for number in source.subjects)
+        for subject, data in ((number, _fingerprint_of(source.dataset, number, root)) for number in source.subjects)
         for split in range(count_splits(source.dataset))
     ]
     for line in lines(experiment):
         if line.is_for(source.requested):
-            yield from ((line.label, line.setting, _placed(line, part, root)) for part in parts)
+            yield from ((line.label, line.setting, _arguments_on(line, part, root)) for part in parts)
 
 
-def _fingerprint(name: str, subject: int, root: str | Path | None) -> str:
+def _fingerprint_of(name: str, subject: int, root: str | Path | None) -> str:
+    """Return the fingerprint of the recordings of a subject, or of the whole corpus if it has an executor."""
     executor = find_executor(name)
     return fingerprint(name, subject, root) if executor is None else executor.fingerprint(name, root)
 
 
-def _placed(line: Line, part: dict[str, Any], root: str | Path | None) -> dict[str, Any]:
-    """Return the arguments of a line's runs on a part of the recordings."""
+def _arguments_on(line: Line, part: dict[str, Any], root: str | Path | None) -> dict[str, Any]:
+    """Return the run arguments of a line on one part of the recordings: a subject and a split."""
     arguments = {**part, **line.on(part["dataset"])}
     executor = find_executor(part["dataset"])
     if executor is not None:  # the data of runs on corpora include the pretrained weights
@@ -301,14 +344,14 @@ def canonical_options(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 #: Fields that distinguish the runs of one line of a table.
-_WITHIN_LINE = ("dataset", "subject", "split", "seed", "data")
-_RunIndex = tuple[Any, ...]  # their values
+_FIELDS_IN_LINE = ("dataset", "subject", "split", "seed", "data")
+_RunIndex = tuple[Any, ...]  # values of these fields
 
 
 def match_runs(experiment: Experiment, rows: Iterable[Row], datasets: Sequence[str] | None = None) -> list[LabelledRun]:
-    """Runs of an experiment, derived from rows: each line with all subjects and seeds that any line has.
+    """Return the runs of an experiment that rows belong to, derived from the rows.
 
-    Runs without a row are missing.
+    Each line of the table gets the subjects, splits and seeds that any line has.  Runs without a row are missing results.
 
     Parameters
     ----------
@@ -323,13 +366,13 @@ def match_runs(experiment: Experiment, rows: Iterable[Row], datasets: Sequence[s
     indices: dict[_RunIndex, None] = {}
     data: dict[tuple[int, _RunIndex], str] = {}  # by line: on corpora, the fingerprint includes the weights
     for run in (Run.from_dict(row.run) for row in rows):
-        matches = [number for number, line in enumerate(table_lines) if _is_of(run, line)]
-        if matches and _is_requested(run.dataset, experiment, datasets):
-            index = _index_of(run)
+        matches = [number for number, line in enumerate(table_lines) if _is_run_of(run, line)]
+        if matches and _is_requested_dataset(run.dataset, experiment, datasets):
+            index = _index_in_line(run)
             indices[index] = None
             data.update({(number, index): run.data for number in matches})
     return [
-        LabelledRun(line.label, line.setting, _run_at(line, index, data.get((number, index)) or index[-1]))
+        LabelledRun(line.label, line.setting, _make_run(line, index, data.get((number, index)) or index[-1]))
         for name in dict.fromkeys(index[0] for index in indices)
         for number, line in enumerate(table_lines)
         if line.is_for(name)
@@ -338,21 +381,25 @@ def match_runs(experiment: Experiment, rows: Iterable[Row], datasets: Sequence[s
     ]
 
 
-def _run_at(line: Line, index: _RunIndex, data: str) -> Run:
-    return Run(**dict(zip(_WITHIN_LINE, (*index[:-1], data), strict=True)), **line.on(index[0]))
+def _make_run(line: Line, index: _RunIndex, data: str) -> Run:
+    """Return the run of a line for an index; ``data`` is the fingerprint of its data."""
+    return Run(**dict(zip(_FIELDS_IN_LINE, (*index[:-1], data), strict=True)), **line.on(index[0]))
 
 
-def _is_of(run: Run, line: Line) -> bool:
+def _is_run_of(run: Run, line: Line) -> bool:
+    """Return whether a run has all arguments of a line."""
     return all(getattr(run, name) == value for name, value in line.on(run.dataset).items())
 
 
-def _index_of(run: Run) -> _RunIndex:
-    *others, data = (getattr(run, name) for name in _WITHIN_LINE)
+def _index_in_line(run: Run) -> _RunIndex:
+    """Return what distinguishes a run from others of its line: data set, subject, split, seed and recordings."""
+    *values, data = (getattr(run, name) for name in _FIELDS_IN_LINE)
     executor = find_executor(run.dataset)
-    return (*others, data if executor is None else executor.base_fingerprint(data))
+    return (*values, data if executor is None else executor.base_fingerprint(data))
 
 
-def _is_requested(name: str, experiment: Experiment, datasets: Sequence[str] | None) -> bool:
+def _is_requested_dataset(name: str, experiment: Experiment, datasets: Sequence[str] | None) -> bool:
+    """Return whether a data set is one of ``datasets`` or, without these, of the experiment or a twin of one."""
     return name in datasets if datasets is not None else original(name) in map(original, experiment.datasets)
 
 
@@ -415,7 +462,7 @@ def collect_results(runs: Sequence[LabelledRun], rows: Mapping[str, Row]) -> Res
         if (cell, key) in seen:
             continue
         seen.add((cell, key))
-        group.training.add(_listed(f"{name} = {value}" for name, value in sorted(training_changes(run).items())))
+        group.training.add(_join(f"{name} = {value}" for name, value in sorted(training_changes(run).items())))
         if row is None:
             group.missing.add(key)
         elif row.status == "failed":

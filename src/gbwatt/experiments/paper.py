@@ -13,7 +13,9 @@ from typing import Literal, NamedTuple
 
 from gbwatt._validation import check_one_of
 
+# Data sets of the paper by paradigm: motor imagery, steady-state visual evoked potentials, error-related negativity.
 MI, SSVEP, ERN = "bcic-iv-2a", "mamem-ssvep-ii", "bci-ern"
+#: Settings of the experiments with noise: variances.
 NOISES = tuple(f"σ² = {variance}" for variance in ("0.2", "0.4", "0.6", "0.8", "1.0"))
 
 
@@ -22,7 +24,7 @@ Quantity = Literal["score", "seconds", "share"]
 
 
 class Number(NamedTuple):
-    """A number of the paper in percent or seconds, and its ±, if any."""
+    """A number of the paper in percent or seconds, and the value after ±, if any."""
 
     mean: float
     spread: float | None = None
@@ -69,22 +71,24 @@ class PaperTable:
         """
         for name, line in self.lines.items():
             for column, printed in zip(self.columns, line.split("|"), strict=True):
-                if column.dataset == dataset and _plain(name, column.setting) == _plain(label, setting):
+                if column.dataset == dataset and _normalize(name, column.setting) == _normalize(label, setting):
                     return self._parse(printed)
         return None
 
     def _parse(self, printed: str) -> Number:
+        """Convert a number as printed, "67.27 ± 2.62", to percent or seconds."""
         mean, *spread = (round(float(part) * self.scale, 6) for part in printed.split("±"))
         return Number(mean, *spread)
 
 
-def _plain(label: str, setting: str) -> str:
-    """Label and setting without spaces, parentheses, capitals and trailing zeros."""
+def _normalize(label: str, setting: str) -> str:
+    """Join label and setting without spaces, parentheses, capitals and trailing zeros, for comparisons."""
     text = re.sub(r"[\s()]", "", label + setting).casefold()
     return re.sub(r"\d+\.\d+", lambda decimal: f"{float(decimal[0]):g}", text)
 
 
-def _sets(*names: str) -> tuple[Column, ...]:
+def _dataset_columns(*names: str) -> tuple[Column, ...]:
+    """Return the columns of a table that has one column for each of these data sets."""
     return tuple(map(Column, names))
 
 
@@ -94,7 +98,7 @@ _FULL = f"{_FULL_SSVEP} | {_FULL_ERN}"
 _MAIN = PaperTable(
     "Table 3",
     "score",
-    _sets(MI, SSVEP, ERN),
+    _dataset_columns(MI, SSVEP, ERN),
     {
         "EEGNet": "61.84 ± 6.39 | 53.72 ± 7.23 | 74.28 ± 2.47",
         "ShallowConvNet": "57.43 ± 6.25 | 56.93 ± 6.97 | 71.86 ± 2.64",
@@ -123,7 +127,7 @@ _MAIN = PaperTable(
 _MODULES = PaperTable(
     "Table 4",
     "score",
-    _sets(MI, SSVEP, ERN),
+    _dataset_columns(MI, SSVEP, ERN),
     {
         "SFEM": "26.22 ± 0.84 | 20.26 ± 1.23 | 73.22 ± 2.63",
         "GBW-SSAM": "55.96 ± 3.58 | 30.18 ± 2.43 | 58.10 ± 3.24",
@@ -135,7 +139,7 @@ _MODULES = PaperTable(
 _DESIGN = PaperTable(
     "Table 5",
     "score",
-    _sets(SSVEP, ERN),
+    _dataset_columns(SSVEP, ERN),
     {
         "Metric: Euclidean": "56.55 ± 2.91 | 63.95 ± 3.24",
         "Metric: AIM": "64.39 ± 2.74 | 76.42 ± 2.78",
@@ -162,7 +166,7 @@ _DESIGN = PaperTable(
 _THETA = PaperTable(
     "Table 6",
     "score",
-    _sets(SSVEP, ERN),
+    _dataset_columns(SSVEP, ERN),
     {
         "GBWAtt (θ = 0.25)": "65.57 ± 3.12 | 78.46 ± 2.12",
         "GBWAtt (θ = 0.5)": "66.27 ± 2.75 | 79.25 ± 2.16",
@@ -178,7 +182,7 @@ _THETA = PaperTable(
 _CLINICAL = PaperTable(
     "Table 7",
     "score",
-    _sets("tuev", "tuab"),
+    _dataset_columns("tuev", "tuab"),
     {
         "BIOT-Base": "0.5281 ± 0.0225 | 0.7959 ± 0.0057",
         "BIOT-MAtt": "0.5304 ± 0.0218 | 0.7972 ± 0.0083",
@@ -218,7 +222,7 @@ _CONDITIONS_AFTER = PaperTable(
 _TIME = PaperTable(
     "Table 10",
     "seconds",
-    _sets(MI, ERN, SSVEP),
+    _dataset_columns(MI, ERN, SSVEP),
     {"MAtt": "1.84 | 0.98 | 2.55", "GBWAtt (θ = 1.5)": "2.47 | 1.43 | 3.32"},
     remarks=("The paper's times are for an Intel i9-13900HX with an NVIDIA RTX 4060. The value of θ is not stated.",),
 )
