@@ -21,7 +21,7 @@ def montage_name() -> str:
 
 
 def electrode_name(label: str) -> str:
-    """Remove the dots and spaces with which some files pad the names of electrodes.
+    """Return the name of an electrode without the dots and spaces with which some files pad it.
 
     Upper and lower case are kept; they do not matter for positions.
 
@@ -34,7 +34,7 @@ def electrode_name(label: str) -> str:
 
 
 # fmt: off
-#: Electrodes against a common reference, in the order of LaBraM's authors.
+#: Electrodes of recordings with a common reference, in the order that the authors of LaBraM use.
 REFERENTIAL = (
     "FP1", "FP2", "F3", "F4", "C3", "C4", "P3", "P4", "O1", "O2", "F7", "F8",
     "T3", "T4", "T5", "T6", "A1", "A2", "FZ", "CZ", "PZ", "T1", "T2",
@@ -49,12 +49,12 @@ BIPOLAR = (
 #: Suffixes of labels that denote a common reference, not a second electrode.
 REFERENCES = ("REF", "LE", "AR", "AVG")
 
-#: Older names of electrodes, used in clinical recordings, by their name in the 10-10 system.
+#: Names in the 10-10 system, and the older names that clinical recordings use.
 OLDER = {"T7": "T3", "T8": "T4", "P7": "T5", "P8": "T6"}
 
 
 def plain_name(label: str) -> str:
-    """Remove prefixes and reference suffixes that recording systems add to the name of a channel.
+    """Return the name of a channel in upper case, without the prefix "EEG" and the suffix of a common reference.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def plain_name(label: str) -> str:
 
 
 def older_name(name: str) -> str:
-    """Replace the names of an electrode, or a pair, by the older ones.
+    """Return the older name, used in clinical recordings, of an electrode or a pair of electrodes in upper case.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def older_name(name: str) -> str:
 
 # ---- positions on the scalp
 
-_RING = 0.8  # radius of the ring through Fpz, T7, Oz and T8, relative to that of the head
+_RING_RADIUS = 0.8  # radius of the ring through Fpz, T7, Oz and T8, relative to that of the head
 
 
 def scalp_positions(ch_names: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -131,7 +131,7 @@ def scalp_positions(ch_names: Sequence[str]) -> dict[str, NDArray[Any]]:
 
 @lru_cache(maxsize=1)
 def _projected_montage() -> dict[str, NDArray[Any]]:
-    """Positions (2,) of all electrodes of the 10-05 system on a flat map of the head, by their names in lower case."""
+    """Return positions (2,) of all electrodes of the 10-05 system on a flat map, by their names in lower case."""
     import mne
 
     with mne.utils.use_log_level("ERROR"):
@@ -139,21 +139,27 @@ def _projected_montage() -> dict[str, NDArray[Any]]:
         info: Any = mne.create_info(montage.ch_names, 1.0, "eeg").set_montage(montage)  # in head coordinates
     positions = {channel["ch_name"].casefold(): channel["loc"][:3] for channel in info["chs"]}
     centre, axes = _head_axes(*(positions[name] for name in ("fpz", "oz", "t7", "t8")))
-    return {name: _projected(axes @ (position - centre)) for name, position in positions.items()}
+    return {name: _project_to_plane(axes @ (position - centre)) for name, position in positions.items()}
 
 
 def _head_axes(
     front: NDArray[Any], back: NDArray[Any], left: NDArray[Any], right: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Centre (3,) of the ring of electrodes, and axes (3, 3) in its plane and normal to it: right, front, up."""
+    """Return the centre (3,) of the head and its axes (3, 3): right, front and up.
+
+    The positions (3,) are those of electrodes on the ring around the head, in whose plane the first two axes are.
+    """
     y = (front - back) / np.linalg.norm(front - back)
     x = (right - left) - (right - left) @ y * y
     x /= np.linalg.norm(x)
     return (front + back + left + right) / 4, np.stack([x, y, np.cross(x, y)])
 
 
-def _projected(position: NDArray[Any]) -> NDArray[Any]:
-    """Project a position (3,) to a point (2,) whose distance from 0 is the angle from the vertex."""
+def _project_to_plane(position: NDArray[Any]) -> NDArray[Any]:
+    """Project a position (3,) relative to the centre of the head to a point (2,) on the flat map.
+
+    Its distance from the origin is proportional to the angle from the vertex.
+    """
     x, y, z = position
     across = math.hypot(x, y)
-    return np.array([x, y]) / (across or 1.0) * math.atan2(across, z) / (math.pi / 2) * _RING
+    return np.array([x, y]) / (across or 1.0) * math.atan2(across, z) / (math.pi / 2) * _RING_RADIUS

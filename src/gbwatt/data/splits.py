@@ -59,11 +59,11 @@ class Split:
             _check_part(self.name, part, indices, len(self.groups))
             indices.flags.writeable = False
             object.__setattr__(self, part, indices)
-        for one, other in (("train", "valid"), ("train", "test"), ("valid", "test")):
-            shared = np.intersect1d(self.groups[parts[one]], self.groups[parts[other]])
+        for first, second in (("train", "valid"), ("train", "test"), ("valid", "test")):
+            shared = np.intersect1d(self.groups[parts[first]], self.groups[parts[second]])
             if shared.size:
                 raise ParameterError(
-                    f"split {self.name!r}: group {shared[0]} has trials in both {one} and {other}; "
+                    f"split {self.name!r}: group {shared[0]} has trials in both {first} and {second}; "
                     "trials cut from the same segment of a recording must not be divided."
                 )
 
@@ -100,6 +100,10 @@ class Split:
 
 
 def _check_part(name: str, part: str, indices: Indices, n: int) -> None:
+    """Raise an error unless ``indices`` are unique indices of ``n`` trials, and not empty except for validation.
+
+    ``name`` is that of the split, and ``part`` "train", "valid" or "test".
+    """
     if not indices.size and part != "valid":
         raise ParameterError(f"split {name!r}: {part} is empty.")
     if indices.ndim != 1 or (indices.size and not (indices.min() >= 0 and indices.max() < n)):
@@ -136,7 +140,8 @@ class Splitter(ABC):
         return list(self._splits(trials))
 
     @abstractmethod
-    def _splits(self, trials: Trials) -> Iterator[Split]: ...
+    def _splits(self, trials: Trials) -> Iterator[Split]:
+        """Yield the splits; implemented by each protocol."""
 
     def describe(self) -> dict[str, Any]:
         """Return the protocol and its parameters as a dict for JSON."""
@@ -164,12 +169,13 @@ class BySession(Splitter):
     test: tuple[str, ...] = ("5",)
 
     def _splits(self, trials: Trials) -> Iterator[Split]:
+        """Yield one split for each subject, in which each set consists of whole sessions."""
         for subject in np.unique(trials.subject):
             parts = []
             for sessions in (self.train, self.valid, self.test):
-                _require("session", trials, int(subject), sessions)
+                _require_names("session", trials, int(subject), sessions)
                 parts.append(np.flatnonzero((trials.subject == subject) & np.isin(trials.session, sessions)))
-            yield _split(trials, f"subject {subject}, session {'+'.join(self.test)}", *parts)
+            yield _make_split(trials, f"subject {subject}, session {'+'.join(self.test)}", *parts)
 
 
 @dataclass(frozen=True)
@@ -198,13 +204,14 @@ class HeldOutSession(Splitter):
         _check_fractions(valid=self.valid)
 
     def _splits(self, trials: Trials) -> Iterator[Split]:
+        """Yield one split for each subject, tested on the session ``test``."""
         for subject in np.unique(trials.subject):
-            _require("session", trials, int(subject), (self.train, self.test))
-            own = trials.subject == subject
-            first_session = np.flatnonzero(own & (trials.session == self.train))
-            train, valid = _last_of_each_class(trials, first_session, self.valid)
-            test = np.flatnonzero(own & (trials.session == self.test))
-            yield _split(trials, f"subject {subject}, session {self.test}", train, valid, test)
+            _require_names("session", trials, int(subject), (self.train, self.test))
+            of_subject = trials.subject == subject
+            first_session = np.flatnonzero(of_subject & (trials.session == self.train))
+            train, valid = _hold_out_last(trials, first_session, self.valid)
+            test = np.flatnonzero(of_subject & (trials.session == self.test))
+            yield _make_split(trials, f"subject {subject}, session {self.test}", train, valid, test)
 
 
 @dataclass(frozen=True)
@@ -240,14 +247,15 @@ class LeaveOneRoundOut(Splitter):
         return len(self.rounds)
 
     def _splits(self, trials: Trials) -> Iterator[Split]:
+        """Yield one split for each subject and round of runs."""
         for subject in np.unique(trials.subject):
-            own = trials.subject == subject
+            of_subject = trials.subject == subject
+            in_rounds = of_subject & np.isin(trials.run, sum(self.rounds, ()))
             for runs in self.rounds:
-                _require("run", trials, int(subject), runs)
-                test = np.flatnonzero(own & np.isin(trials.run, runs))
-                others = np.flatnonzero(own & ~np.isin(trials.run, runs) & np.isin(trials.run, sum(self.rounds, ())))
-                train, valid = _last_of_each_class(trials, others, self.valid)
-                yield _split(trials, f"subject {subject}, runs {'+'.join(runs)}", train, valid, test)
+                _require_names("run", trials, int(subject), runs)
+                test = np.flatnonzero(of_subject & np.isin(trials.run, runs))
+                train, valid = _hold_out_last(trials, np.setdiff1d(np.flatnonzero(in_rounds), test), self.valid)
+                yield _make_split(trials, f"subject {subject}, runs {'+'.join(runs)}", train, valid, test)
 
 
 @dataclass(frozen=True)
@@ -277,17 +285,18 @@ class LeaveOneSubjectOut(Splitter):
         return
 
     def _splits(self, trials: Trials) -> Iterator[Split]:
+        """Yield one split for each test subject."""
         subjects = np.unique(trials.subject)
         if len(subjects) < self.n_valid + 2:
             raise ParameterError(
                 f"LeaveOneSubjectOut(n_valid={self.n_valid}) needs at least {self.n_valid + 2} subjects; "
                 f"got {len(subjects)}: {subjects.tolist()}."
             )
-        for place, subject in enumerate(subjects):
-            valid = np.take(subjects, range(place + 1, place + 1 + self.n_valid), mode="wrap")
+        for position, subject in enumerate(subjects):
+            valid = np.take(subjects, range(position + 1, position + 1 + self.n_valid), mode="wrap")
             in_valid, in_test = np.isin(trials.subject, valid), trials.subject == subject
             parts = [np.flatnonzero(mask) for mask in (~in_valid & ~in_test, in_valid, in_test)]
-            yield _split(trials, f"subject {subject}", *parts)
+            yield _make_split(trials, f"subject {subject}", *parts)
 
 
 @dataclass(frozen=True)
@@ -315,19 +324,24 @@ class InOrder(Splitter):
             raise ParameterError("test=0 leaves no trials for the test; it must be above 0.")
 
     def _splits(self, trials: Trials) -> Iterator[Split]:
+        """Yield one split for each subject, tested on the last trials of each class."""
         for subject in np.unique(trials.subject):
-            own = np.flatnonzero(trials.subject == subject)
-            others, test = _last_of_each_class(trials, own, self.test)
-            train, valid = _last_of_each_class(trials, others, self.valid / (1 - self.test))
-            yield _split(trials, f"subject {subject}, last trials", train, valid, test)
+            of_subject = np.flatnonzero(trials.subject == subject)
+            remaining, test = _hold_out_last(trials, of_subject, self.test)
+            train, valid = _hold_out_last(trials, remaining, self.valid / (1 - self.test))
+            yield _make_split(trials, f"subject {subject}, last trials", train, valid, test)
 
 
-def _split(trials: Trials, name: str, train: Indices, valid: Indices, test: Indices) -> Split:
+def _make_split(trials: Trials, name: str, train: Indices, valid: Indices, test: Indices) -> Split:
+    """Return a split whose groups of trials are those of ``trials``."""
     return Split(name, train, valid, test, trials.group)
 
 
-def _require(what: str, trials: Trials, subject: int, names: Sequence[str]) -> None:
-    """Require sessions or runs of a subject."""
+def _require_names(what: str, trials: Trials, subject: int, names: Sequence[str]) -> None:
+    """Raise an error unless a subject has all sessions or runs in ``names``.
+
+    ``what`` is "session" or "run".
+    """
     existing = dict.fromkeys(getattr(trials, what)[trials.subject == subject].tolist())
     missing = [name for name in names if name not in existing]
     if missing:
@@ -337,6 +351,7 @@ def _require(what: str, trials: Trials, subject: int, names: Sequence[str]) -> N
 
 
 def _check_fractions(**fractions: float) -> None:
+    """Raise an error unless each fraction is from 0 to below 1, and their sum is below 1."""
     for name, value in fractions.items():
         check_number(name, value)
         if not 0 <= value < 1:
@@ -345,10 +360,16 @@ def _check_fractions(**fractions: float) -> None:
         raise ParameterError(f"{' + '.join(fractions)} must be below 1, or no trials are left for training.")
 
 
-def _last_of_each_class(trials: Trials, rows: Indices, fraction: float) -> tuple[Indices, Indices]:
-    """Set apart the last ``fraction`` of each class, at least one group; groups are not divided.
+def _hold_out_last(trials: Trials, rows: Indices, fraction: float) -> tuple[Indices, Indices]:
+    """Split indices of trials into the first ones, and the last ``fraction`` of each class.
 
-    A class with a single group is not set apart, with a warning, if there are at least two other classes.
+    At least one group of each class is held out, and groups are not divided.  A class with a single group is not held
+    out, with a warning, if there are at least two other classes.
+
+    Returns
+    -------
+    remaining, held_out : arrays of int
+        Elements of ``rows``.
     """
     held_out: list[int] = []
     rare: list[str] = []

@@ -30,6 +30,7 @@ class ReadOnly(dict[K, V]):
     """An immutable dict; unlike ``MappingProxyType``, it can be copied and written as JSON."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise an error; replaces all methods of ``dict`` that change it."""
         raise TypeError("metadata of trials cannot be changed; create a new dict: {**this, 'name': value}.")
 
     __setitem__ = __delitem__ = __ior__ = _refuse
@@ -102,7 +103,7 @@ class Truth:
     seed: int
 
     def __post_init__(self) -> None:
-        effects = {str(name): tuple(own) for name, own in self.effects.items()}
+        effects = {str(name): tuple(of_class) for name, of_class in self.effects.items()}
         object.__setattr__(self, "effects", ReadOnly(effects))
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,9 +123,9 @@ class Truth:
                     window=(float(e["window"][0]), float(e["window"][1])),
                     topography=tuple(e["topography"]),
                 )
-                for e in own
+                for e in of_class
             )
-            for name, own in values["effects"].items()
+            for name, of_class in values["effects"].items()
         }
         return cls(tuple(values["ch_names"]), effects, float(values["difficulty"]), int(values["seed"]))
 
@@ -133,8 +134,8 @@ class Truth:
 
 
 def samples(X: Any, ch_names: tuple[str, ...]) -> Array:
-    """Return a copy of finite samples (n, n_chans, n_times) in float32."""
-    x = _numbers("X", X, np.float32)
+    """Return a copy in float32 of samples (n, n_chans, n_times); require finite values and one row per channel name."""
+    x = _to_real_numbers("X", X, np.float32)
     if x.ndim != 3 or 0 in x.shape[1:]:
         raise ShapeError(f"'X' {x.shape} does not have the shape (n, n_chans, n_times).")
     if x.shape[1] != len(ch_names):
@@ -154,7 +155,10 @@ MAX_NAME = 200
 
 
 def plain_name(what: str, value: Any, limit: int = MAX_NAME) -> str:
-    """Return a name; require that it is not too long and has no unsafe characters."""
+    """Return a name as text; require at most ``limit`` characters and no control characters.
+
+    ``what`` says in the error message whose name it is.
+    """
     text = str(value)
     shown = ascii(text if len(text) <= 60 else f"{text[:57]}...")
     if wrong := UNSAFE.search(text):
@@ -167,7 +171,7 @@ def plain_name(what: str, value: Any, limit: int = MAX_NAME) -> str:
 
 
 def class_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return at least one name, without repetitions."""
+    """Return class names as a tuple; require at least one, without repetitions."""
     plain = tuple(plain_name("class_names", value) for value in names)
     if len(set(plain)) != len(plain) or not plain:
         raise ParameterError(f"class_names={list(plain)} must be one or more different names.")
@@ -175,7 +179,7 @@ def class_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def codes(y: Any, n: int, names: tuple[str, ...]) -> Array:
-    """Return class numbers (n,), indices into ``names``."""
+    """Return class numbers as integers (n,); require that they are indices into ``names``."""
     numbers = np.array(y)
     if numbers.shape != (n,):
         raise ShapeError(f"'y' {numbers.shape} does not match {n} epochs; ({n},) is needed.")
@@ -191,8 +195,11 @@ def codes(y: Any, n: int, names: tuple[str, ...]) -> Array:
     return numbers.astype(np.int64)
 
 
-def _numbers(name: str, value: Any, dtype: Any) -> Array:
-    """Return a copy as real numbers of a dtype; numbers too large for it become infinite."""
+def _to_real_numbers(name: str, value: Any, dtype: Any) -> Array:
+    """Return a copy of an array-like as real numbers of a dtype; numbers that are too large for it become infinite.
+
+    ``name`` is what the error message calls the value.
+    """
     try:
         array = np.asarray(value)
         if array.dtype.kind == "c":
@@ -200,35 +207,38 @@ def _numbers(name: str, value: Any, dtype: Any) -> Array:
         with np.errstate(over="ignore"):
             return np.array(array, dtype=dtype, order="C")
     except (TypeError, ValueError):
-        raise MismatchError(f"'{name}' must be an array of real numbers, got {_short(value)}.") from None
+        raise MismatchError(f"'{name}' must be an array of real numbers, got {_short_repr(value)}.") from None
 
 
-def _short(value: Any) -> str:
+def _short_repr(value: Any) -> str:
+    """Return the ``repr`` of a value, shortened to 60 characters, for error messages."""
     text = repr(value).replace("\n", " ")
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def whole(name: str, value: Any, n: int) -> Array:
-    """Return whole numbers (n,) from one value or one per trial."""
-    return _per_trial(name, _whole(name, value), n)
+    """Return whole numbers (n,), from one number for all trials or one for each; ``name`` is for error messages."""
+    return _repeat_for_trials(name, _to_whole_numbers(name, value), n)
 
 
 def text(name: str, value: Any, n: int) -> Array:
-    """Return names (n,) from one value or one per trial."""
-    return _per_trial(name, _text(name, value), n)
+    """Return names (n,), from one name for all trials or one for each; ``name`` is for error messages."""
+    return _repeat_for_trials(name, _to_names(name, value), n)
 
 
-def _whole(name: str, value: Any) -> Array:
-    numbers = _numbers(name, value, np.float64)
+def _to_whole_numbers(name: str, value: Any) -> Array:
+    """Return an array-like of whole numbers as integers; raise an error for fractions, NaN and infinity."""
+    numbers = _to_real_numbers(name, value, np.float64)
     if not (np.isfinite(numbers).all() and (numbers == np.round(numbers)).all()):
-        raise MismatchError(f"'{name}' must be whole numbers, got {_short(value)}.")
+        raise MismatchError(f"'{name}' must be whole numbers, got {_short_repr(value)}.")
     return numbers.astype(np.int64)
 
 
-def _text(name: str, value: Any) -> Array:
+def _to_names(name: str, value: Any) -> Array:
+    """Return an array-like of names or whole numbers as an array of text."""
     values = np.array(value)
     if values.dtype.kind in "fc" or (values.dtype.kind == "O" and not all(_is_name(v) for v in values.flat)):
-        raise MismatchError(f"'{name}' must be names or whole numbers, got {_short(value)}.")
+        raise MismatchError(f"'{name}' must be names or whole numbers, got {_short_repr(value)}.")
     texts = values.astype(np.str_)
     for value in np.unique(texts).tolist():
         plain_name(f"'{name}'", value)
@@ -236,23 +246,28 @@ def _text(name: str, value: Any) -> Array:
 
 
 def _is_name(value: Any) -> bool:
+    """Whether a value is text or a whole number, which are allowed as names."""
     return isinstance(value, str | int | np.integer)
 
 
-def _per_trial(name: str, values: Array, n: int) -> Array:
+def _repeat_for_trials(name: str, values: Array, n: int) -> Array:
+    """Return values (n,); a single value () is repeated for all ``n`` trials."""
     if values.shape not in ((), (n,)):
         raise ShapeError(f"'{name}' {values.shape} does not match {n} epochs; one value or ({n},) is needed.")
     return np.array(np.broadcast_to(values, (n,)))
 
 
 def groups(value: Any, n: int) -> Array:
-    """Return group numbers (n,); with -1, each trial is its own group."""
-    numbers = _whole("group", value)
-    return np.arange(n) if numbers.shape == () and numbers == -1 else _per_trial("group", numbers, n)
+    """Return group numbers (n,); if ``value`` is -1, the default of :class:`Trials`, each trial is its own group."""
+    numbers = _to_whole_numbers("group", value)
+    return np.arange(n) if numbers.shape == () and numbers == -1 else _repeat_for_trials("group", numbers, n)
 
 
 def settled(value: Any) -> Any:
-    """Make a record immutable, with tuples for lists, so that it is the same before and after JSON."""
+    """Return an immutable copy of a preprocessing record, with tuples for lists, also in nested values.
+
+    It is the same for a record and for the result of writing the record as JSON and reading it again.
+    """
     if isinstance(value, str):
         return plain_name("a step", value, limit=10_000)
     if isinstance(value, Mapping):
@@ -261,7 +276,7 @@ def settled(value: Any) -> Any:
 
 
 def names_of(value: str | Sequence[str]) -> Sequence[str]:
-    """Return one name as a list."""
+    """Return a sequence of names; a single name becomes a list of one."""
     return [value] if isinstance(value, str) else value
 
 
@@ -271,7 +286,9 @@ def in_order(values: Array) -> list[Any]:
 
 
 def components(one: Sequence[Hashable], other: Sequence[Hashable]) -> Array:
-    """Number the connected components (n,) of items that share a value in either sequence.
+    """Number the connected components of items, two of which are connected if they share a value in either sequence.
+
+    Returns the number of the component of each item (n,), in order of first occurrence.
 
     Examples
     --------
@@ -281,14 +298,14 @@ def components(one: Sequence[Hashable], other: Sequence[Hashable]) -> Array:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    rows, columns = (_numbered(values) for values in (one, other))
+    rows, columns = (_number_values(values) for values in (one, other))
     links = coo_array((np.ones(len(rows)), (rows, len(rows) + columns)), shape=(2 * len(rows),) * 2)
     _, labels = connected_components(links, directed=False)
-    return _numbered(labels[rows].tolist())
+    return _number_values(labels[rows].tolist())
 
 
-def _numbered(values: Sequence[Hashable]) -> Array:
-    """Number the values in order of first occurrence."""
+def _number_values(values: Sequence[Hashable]) -> Array:
+    """Replace each value by the number of the value, in order of first occurrence."""
     number: dict[Hashable, int] = {}
     return np.array([number.setdefault(value, len(number)) for value in values], dtype=np.int64)
 
@@ -420,7 +437,7 @@ class Trials:
             "group": groups(self.group, len(x)),
             "dataset": plain_name("dataset", self.dataset, limit=4096),  # it may be a path
             "steps": tuple(settled(step) for step in self.steps),
-            "truths": _truths(self.truths, subject),
+            "truths": _checked_truths(self.truths, subject),
         }
         self.__setstate__(values)
 
@@ -482,9 +499,9 @@ class Trials:
     def __getitem__(self, index: Any) -> Self:
         """Select trials by a slice, a mask or indices."""
         rows = np.atleast_1d(np.arange(len(self))[index])
-        fields = {name: getattr(self, name)[rows] for name in _ROWS}
-        left = in_order(fields["subject"])
-        return replace(self, **fields, truths={s: truth for s, truth in self.truths.items() if s in left})
+        fields = {name: getattr(self, name)[rows] for name in _TRIAL_FIELDS}
+        remaining = in_order(fields["subject"])
+        return replace(self, **fields, truths={s: truth for s, truth in self.truths.items() if s in remaining})
 
     def select(
         self,
@@ -518,13 +535,14 @@ class Trials:
         keep = np.ones(len(self), dtype=bool)
         for name, requested in (("subject", subject), ("session", session), ("run", run)):
             if requested is not None:
-                keep &= self._among(name, requested)
+                keep &= self._matching_trials(name, requested)
         selected = self[keep]
         if classes is not None:
             selected = selected._only_classes(names_of(classes))
         return selected if channels is None else selected._only_channels(names_of(channels))
 
-    def _among(self, name: str, requested: Any) -> NDArray[np.bool_]:
+    def _matching_trials(self, name: str, requested: Any) -> NDArray[np.bool_]:
+        """Return a mask (n,) of the trials whose field ``name`` (subject, session or run) has a requested value."""
         values = getattr(self, name)
         several = [requested] if isinstance(requested, str | int | np.integer) else list(requested)
         existing = [str(value) for value in in_order(values)]
@@ -533,6 +551,7 @@ class Trials:
         return np.isin(values.astype(str), [str(value) for value in several])
 
     def _only_classes(self, classes: Sequence[str]) -> Self:
+        """Return the trials of some classes, which are renumbered in the order of ``classes``."""
         for name in classes:
             check_one_of("classes", name, self.class_names)
         number = {self.class_names.index(name): new for new, name in enumerate(classes)}
@@ -540,13 +559,14 @@ class Trials:
         return replace(kept, class_names=tuple(classes), y=np.array([number[c] for c in kept.y.tolist()], dtype=int))
 
     def _only_channels(self, channels: Sequence[str]) -> Self:
+        """Return trials with some channels, in the order of ``channels``, and add the selection to the steps."""
         for name in channels:
             check_one_of("channels", name, self.ch_names)
         from gbwatt.data.preprocessing.steps import Pick
 
-        places = [self.ch_names.index(name) for name in channels]
+        indices = [self.ch_names.index(name) for name in channels]
         steps = (*self.steps, Pick(tuple(channels)).record())
-        return replace(self, X=self.X[:, places], ch_names=tuple(channels), steps=steps)
+        return replace(self, X=self.X[:, indices], ch_names=tuple(channels), steps=steps)
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with other values of some fields.
@@ -613,12 +633,14 @@ class Trials:
         raise TypeError("Trials are not a sequence; use .X and .y, or trials[0:10] for some of them.")
 
 
-_KEY = ("subject", "session", "run", "group")  # identifies a segment of a recording
-_ROWS = ("X", "y", *_KEY)
-_SHARED = tuple(f.name for f in dataclasses.fields(Trials) if f.name not in (*_ROWS, "truths"))
+_SEGMENT_KEY = ("subject", "session", "run", "group")  # their values together identify a segment of a recording
+#: Fields with one value for each trial, and fields that hold for all trials.
+_TRIAL_FIELDS = ("X", "y", *_SEGMENT_KEY)
+_SHARED_FIELDS = tuple(f.name for f in dataclasses.fields(Trials) if f.name not in (*_TRIAL_FIELDS, "truths"))
 
 
-def _truths(truths: Mapping[int, Truth], subject: Array) -> Mapping[int, Truth]:
+def _checked_truths(truths: Mapping[int, Truth], subject: Array) -> Mapping[int, Truth]:
+    """Return the ground truth by subject as an immutable mapping; require that all subjects have trials."""
     subjects = in_order(subject)
     unknown = [number for number in truths if number not in subjects]
     if unknown:
@@ -660,13 +682,14 @@ def concatenate(parts: Sequence[Trials]) -> Trials:
     if not parts:
         raise ParameterError("'parts' is empty; at least one is needed.")
     for number, part in enumerate(parts):
-        _expect_like(parts[0], part, number)
-    rows: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _ROWS}
-    return replace(parts[0], **{**rows, "group": _joined(parts)}, truths=_merged(parts))
+        _expect_compatible(parts[0], part, number)
+    rows: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _TRIAL_FIELDS}
+    return replace(parts[0], **{**rows, "group": _joined_groups(parts)}, truths=_merge_truths(parts))
 
 
-def _expect_like(first: Trials, part: Trials, number: int) -> None:
-    for name in _SHARED:
+def _expect_compatible(first: Trials, part: Trials, number: int) -> None:
+    """Raise an error unless a part has the shape and the shared fields of the first; ``number`` is its index."""
+    for name in _SHARED_FIELDS:
         if getattr(part, name) != getattr(first, name):
             raise MismatchError(
                 f"parts[{number}] has {name}={getattr(part, name)!r}, but parts[0] has {getattr(first, name)!r}; "
@@ -676,8 +699,8 @@ def _expect_like(first: Trials, part: Trials, number: int) -> None:
         raise ShapeError(f"parts[{number}] {part.shape} and parts[0] {first.shape} differ in the number of samples.")
 
 
-def _merged(parts: Sequence[Trials]) -> dict[int, Truth]:
-    """Merge the ground truth of all subjects."""
+def _merge_truths(parts: Sequence[Trials]) -> dict[int, Truth]:
+    """Return the ground truth of the subjects of all parts; raise an error if two parts differ about a subject."""
     truths: dict[int, Truth | None] = {}
     for number, part in enumerate(parts):
         for subject in in_order(part.subject):
@@ -689,8 +712,12 @@ def _merged(parts: Sequence[Trials]) -> dict[int, Truth]:
     return {subject: truth for subject, truth in truths.items() if truth is not None}
 
 
-def _joined(parts: Sequence[Trials]) -> Array:
-    """Return group numbers (n,) in order of occurrence."""
-    inside = [(place, g) for place, part in enumerate(parts) for g in part.group.tolist()]
-    across = [row for part in parts for row in zip(*(getattr(part, name).tolist() for name in _KEY), strict=True)]
-    return components(inside, across)
+def _joined_groups(parts: Sequence[Trials]) -> Array:
+    """Return the group numbers (n,) of the trials of all parts together, numbered in order of occurrence.
+
+    Trials have the same group if they have it within a part, or have the same subject, session, run and group in two
+    parts.
+    """
+    within_parts = [(number, g) for number, part in enumerate(parts) for g in part.group.tolist()]
+    keys = [key for part in parts for key in zip(*(getattr(part, name).tolist() for name in _SEGMENT_KEY), strict=True)]
+    return components(within_parts, keys)

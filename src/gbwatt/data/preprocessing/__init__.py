@@ -81,12 +81,12 @@ class Preprocessing:
             A fitted copy.
         """
         learning = [place for place, step in enumerate(self.steps) if type(step).fit is not Step.fit]
-        done: list[Step] = []
+        fitted_steps: list[Step] = []
         for place, step in enumerate(self.steps):
-            done.append(step.fit(trials))
+            fitted_steps.append(step.fit(trials))
             if learning and place < learning[-1]:  # later steps need no trials
-                trials = Preprocessing(done[-1])(trials)
-        return type(self)(*done)
+                trials = Preprocessing(fitted_steps[-1])(trials)
+        return type(self)(*fitted_steps)
 
     @property
     def fitted(self) -> bool:
@@ -158,7 +158,7 @@ class Preprocessing:
         steps, problems = [], []
         for place, record in enumerate(records):
             try:
-                steps.append(_step(record))
+                steps.append(_step_from_record(record))
             except InputError as error:
                 problems += [f"records[{place}]: {line}" for line in str(error).splitlines()]
         if problems:
@@ -166,20 +166,22 @@ class Preprocessing:
         return cls(*steps)
 
 
-def _step(record: Any) -> Step:
+def _step_from_record(record: Any) -> Step:
+    """Return the step that a record of :meth:`Step.record` describes; raise an error that lists all problems."""
     if not isinstance(record, Mapping) or "step" not in record:
         raise ParameterError(f"{record!r} is not a step; an example is {{'step': 'crop', 'tmin': 0, 'tmax': 1}}.")
     kinds = {kind.name: kind for kind in Step.__subclasses__()}  # includes user-defined steps
     check_one_of("step", record["step"], tuple(kinds))
     kind = kinds[record["step"]]
     values = {str(name): value for name, value in record.items() if name != "step"}
-    problems = _wrong_fields(kind, values)
+    problems = _field_problems(kind, values)
     if problems:
         raise ParameterError("\n".join(problems))
     return kind(**values)
 
 
-def _wrong_fields(kind: type[Step], values: Mapping[str, Any]) -> list[str]:
+def _field_problems(kind: type[Step], values: Mapping[str, Any]) -> list[str]:
+    """Return texts about unknown and missing fields among the ``values`` of a step of class ``kind``."""
     step_fields = fields(kind)  # type: ignore[arg-type]
     problems = []
     for name in values:

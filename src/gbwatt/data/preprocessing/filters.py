@@ -20,7 +20,8 @@ from gbwatt.errors import ParameterError, ShapeError
 
 Array = NDArray[Any]
 
-#: Zero crossings of the resampling filter on each side, and beta of its Kaiser window: ripple and aliases of 1e-4.
+#: Number of zero crossings of the resampling filter on each side, and beta of its Kaiser window.  They limit ripple and
+#: aliases to 1e-4.
 CROSSINGS, KAISER = 16, 8.0
 
 
@@ -54,8 +55,9 @@ class BandPass(Step):
         self._set(**edges, order=int(self.order))
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
+        """Filter samples (..., n_chans, n_times), and return them with the unchanged frame."""
         for name in ("low", "high"):
-            _below_nyquist(name, getattr(self, name) or 0.0, frame)
+            _require_below_nyquist(name, getattr(self, name) or 0.0, frame)
         sections = butterworth(self.low, self.high, self.order, frame.sfreq)
         return zero_phase(x, sections, padding=round(frame.sfreq / self.low) if self.low else 0), frame
 
@@ -98,7 +100,8 @@ class Notch(Step):
         return self.freq if isinstance(self.freq, tuple) else (self.freq,)
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
-        _below_nyquist("freq", max(self.freqs), frame)
+        """Filter samples (..., n_chans, n_times), and return them with the unchanged frame."""
+        _require_below_nyquist("freq", max(self.freqs), frame)
         sections = notches(self.freqs, self.width, frame.sfreq)
         return zero_phase(x, sections, padding=round(frame.sfreq / self.width)), frame
 
@@ -125,7 +128,8 @@ class Resample(Step):
         self._set(sfreq=positive("sfreq", self.sfreq))
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
-        ratio = self._ratio(frame.sfreq)
+        """Resample (..., n_chans, n_times), and return the samples and the frame with the new rate."""
+        ratio = self._rate_ratio(frame.sfreq)
         after = replace(frame, sfreq=self.sfreq)
         if not round(x.shape[-1] * ratio):
             raise ShapeError(
@@ -134,7 +138,8 @@ class Resample(Step):
             )
         return (x, after) if ratio == 1 else (resample(x, ratio.numerator, ratio.denominator), after)
 
-    def _ratio(self, sfreq: float) -> Fraction:
+    def _rate_ratio(self, sfreq: float) -> Fraction:
+        """Return the new rate divided by ``sfreq`` as a fraction of whole numbers up to 1000."""
         near = Fraction(self.sfreq / sfreq).limit_denominator(1000)
         if near.numerator not in range(1, 1001) or abs(float(near) * sfreq / self.sfreq - 1) > 1e-9:
             raise ParameterError(
@@ -177,6 +182,7 @@ class ExponentialStandardise(Step):
         self._set(start=not_negative("start", self.start))
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
+        """Standardise samples (..., n_chans, n_times), and return them and the frame with the unit "a.u."."""
         n_start, n_times = round(self.start * frame.sfreq), x.shape[-1]
         if self.start and not 1 <= n_start <= n_times:
             raise ParameterError(
@@ -189,7 +195,8 @@ class ExponentialStandardise(Step):
         return f"exponential standardisation (decay {self.decay:g}, deviation at least {self.eps:g}{start})"
 
 
-def _below_nyquist(name: str, freq: float, frame: Frame) -> None:
+def _require_below_nyquist(name: str, freq: float, frame: Frame) -> None:
+    """Raise an error unless a frequency is below half the sampling rate; ``name`` is that of the parameter."""
     if freq >= frame.sfreq / 2:
         raise ParameterError(
             f"{name}={freq:g} Hz must be below {frame.sfreq / 2:g} Hz, half the sampling rate of {frame.sfreq:g} Hz."
@@ -234,7 +241,11 @@ def zero_phase(x: Array, sections: Array, padding: int) -> Array:
 
 
 @lru_cache(maxsize=32)
-def _interpolator(up: int, down: int) -> Array:
+def _resampling_filter(up: int, down: int) -> Array:
+    """Return the coefficients of the FIR low-pass for resampling by ``up / down``, a windowed sinc.
+
+    The coefficients that contribute to one output sample have the sum ``1 / up``, so that constants are preserved.
+    """
     slower = max(up, down)
     taps: Array = scipy.signal.firwin(2 * CROSSINGS * slower + 1, 1 / slower, window=("kaiser", KAISER))
     for phase in range(up):  # normalise the weights of each output sample, so that constants are preserved
@@ -251,7 +262,7 @@ def resample(x: Array, up: int, down: int) -> Array:
     n_times = round(x.shape[-1] * up / down)
     if x.shape[-1] == 1:  # without a reflection, SciPy's compiled code would divide by zero and abort the process
         return np.repeat(x, n_times, axis=-1)
-    taps = _interpolator(up, down)
+    taps = _resampling_filter(up, down)
     longer: Array = scipy.signal.resample_poly(x, up, down, axis=-1, window=taps, padtype="antireflect")
     return longer[..., :n_times]
 

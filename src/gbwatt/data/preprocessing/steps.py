@@ -40,7 +40,8 @@ class Step(ABC):
         return result, meaning
 
     @abstractmethod
-    def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]: ...
+    def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
+        """Return new samples (..., n_chans, n_times) and their frame, from samples in float64; for subclasses."""
 
     def fit(self, trials: Trials) -> Self:
         """Return the step fitted to training data; most steps have nothing to fit."""
@@ -59,12 +60,13 @@ class Step(ABC):
     @abstractmethod
     def __str__(self) -> str: ...
 
-    def _set(self, **values: Any) -> None:
+    def _set_fields(self, **values: Any) -> None:
         """Set fields to values of the declared type; for ``__post_init__`` only."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
     def _require_finite(self, result: Array, before: Array, frame: Frame) -> None:
+        """Raise an error if the result has NaN or infinite samples; ``before`` are the samples before the step."""
         bad = ~np.isfinite(result).all(axis=-1)
         if bad.any():
             *trial, channel = (int(i) for i in np.argwhere(bad)[0])
@@ -105,17 +107,18 @@ class Reference(Step):
     name: ClassVar[str] = "reference"
 
     def __post_init__(self) -> None:
-        self._set(channels=_names(self.channels))
+        self._set_fields(channels=_to_channel_names(self.channels))
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
-        places = _places(self.channels or frame.ch_names, frame)
+        """Subtract the reference from samples (..., n_chans, n_times), and return them with the unchanged frame."""
+        indices = _channel_indices(self.channels or frame.ch_names, frame)
         total: Array = np.zeros(())
-        for place in places:  # in this order, independent of the memory layout
-            total = total + x[..., place, :]
-        return x - (total / len(places))[..., None, :], frame
+        for index in indices:  # in this order, independent of the memory layout
+            total = total + x[..., index, :]
+        return x - (total / len(indices))[..., None, :], frame
 
     def __str__(self) -> str:
-        return f"reference to {_listed(self.channels)}" if self.channels else "reference to the common average"
+        return f"reference to {_list_channels(self.channels)}" if self.channels else "reference to the common average"
 
 
 @dataclass(frozen=True)
@@ -132,15 +135,16 @@ class Pick(Step):
     name: ClassVar[str] = "pick"
 
     def __post_init__(self) -> None:
-        self._set(channels=_names(self.channels))
+        self._set_fields(channels=_to_channel_names(self.channels))
         if not self.channels:
             raise ParameterError("channels=() is empty; at least one channel is needed.")
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
-        return x[..., _places(self.channels, frame), :], replace(frame, ch_names=self.channels)
+        """Return the samples of the channels, and the frame with their names."""
+        return x[..., _channel_indices(self.channels, frame), :], replace(frame, ch_names=self.channels)
 
     def __str__(self) -> str:
-        return f"pick {_listed(self.channels)}"
+        return f"pick {_list_channels(self.channels)}"
 
 
 @dataclass(frozen=True)
@@ -162,11 +166,12 @@ class Crop(Step):
     def __post_init__(self) -> None:
         for name in ("tmin", "tmax"):
             check_number(name, getattr(self, name))
-            self._set(**{name: float(getattr(self, name))})
+            self._set_fields(**{name: float(getattr(self, name))})
         if self.tmin >= self.tmax:
             raise ParameterError(f"tmin={self.tmin} must be before tmax={self.tmax}, in seconds.")
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
+        """Return the samples within the window, and the frame with their start."""
         start = round((self.tmin - frame.tmin) * frame.sfreq)
         stop = start + round((self.tmax - self.tmin) * frame.sfreq)
         if not 0 <= start < stop <= x.shape[-1]:
@@ -199,9 +204,10 @@ class Convert(Step):
     name: ClassVar[str] = "convert"
 
     def __post_init__(self) -> None:
-        self._set(unit=unit_name(self.unit))
+        self._set_fields(unit=unit_name(self.unit))
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
+        """Scale the samples to the new unit, and return them and the frame with this unit."""
         if frame.unit not in UNITS:
             raise ParameterError(
                 f"unit={self.unit!r}: the samples are in {frame.unit!r}, which is not a voltage; convert before "
@@ -232,13 +238,13 @@ class Standardise(Step):
     def __post_init__(self) -> None:
         if self.mean is None and self.scale is None:
             return
-        mean, scale = (_numbers(name, getattr(self, name)) for name in ("mean", "scale"))
+        mean, scale = (_to_float_tuple(name, getattr(self, name)) for name in ("mean", "scale"))
         if len(mean) != len(scale) or not mean or min(scale) <= 0:
             raise ParameterError(
                 f"mean has {len(mean)} values and scale {len(scale)}; both need one per channel, and scale must be "
                 "positive."
             )
-        self._set(mean=mean, scale=scale)
+        self._set_fields(mean=mean, scale=scale)
 
     def fit(self, trials: Trials) -> Self:
         """Compute mean and standard deviation of each channel over trials and time."""
@@ -255,6 +261,7 @@ class Standardise(Step):
         return self.mean is not None
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
+        """Scale the samples (..., n_chans, n_times), and return them and the frame with the unit "a.u."."""
         if self.mean is None:
             raise ParameterError(
                 "Standardise is not fitted; call fit(trials) of the step or of the Preprocessing that contains it."
@@ -291,13 +298,14 @@ class Noise(Step):
 
     def __post_init__(self) -> None:
         check_at_least("seed", self.seed, 0)
-        self._set(variance=not_negative("variance", self.variance), seed=int(self.seed))
+        self._set_fields(variance=not_negative("variance", self.variance), seed=int(self.seed))
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
+        """Add noise to each trial of samples (..., n_chans, n_times), and return them with the unchanged frame."""
         noise = np.empty_like(x)
-        for place in np.ndindex(x.shape[:-2]):
-            own = zlib.crc32(x[place].astype("<f4").tobytes())
-            noise[place] = np.random.default_rng([self.seed, own]).standard_normal(x.shape[-2:])
+        for trial in np.ndindex(x.shape[:-2]):
+            checksum = zlib.crc32(x[trial].astype("<f4").tobytes())
+            noise[trial] = np.random.default_rng([self.seed, checksum]).standard_normal(x.shape[-2:])
         return x + noise * self.variance**0.5, frame
 
     def __str__(self) -> str:
@@ -308,7 +316,7 @@ class Noise(Step):
 
 
 def positive(name: str, value: Any) -> float:
-    """Return a positive number as float."""
+    """Return a number as float; raise an error that names the parameter unless it is positive."""
     check_number(name, value)
     if value <= 0:
         raise ParameterError(f"{name}={value} must be positive.")
@@ -316,14 +324,15 @@ def positive(name: str, value: Any) -> float:
 
 
 def not_negative(name: str, value: Any) -> float:
-    """Return a non-negative number as float."""
+    """Return a number as float; raise an error that names the parameter if it is negative."""
     check_number(name, value)
     if value < 0:
         raise ParameterError(f"{name}={value} must not be negative.")
     return float(value)
 
 
-def _numbers(name: str, values: Any) -> tuple[float, ...]:
+def _to_float_tuple(name: str, values: Any) -> tuple[float, ...]:
+    """Return a sequence of numbers as a tuple of float; ``name`` is that of the parameter."""
     if values is None or isinstance(values, str | Real):
         raise ParameterError(f"{name}={values!r} must be a sequence of numbers; mean and scale are both needed.")
     for value in values:
@@ -331,7 +340,8 @@ def _numbers(name: str, values: Any) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def _names(channels: Any) -> tuple[str, ...]:
+def _to_channel_names(channels: Any) -> tuple[str, ...]:
+    """Return the parameter ``channels`` as a tuple; require names that differ in more than upper and lower case."""
     several = isinstance(channels, Iterable) and not isinstance(channels, str)
     if not several or not all(isinstance(name, str) for name in channels):
         raise ParameterError(f"channels={channels!r} must be a sequence of names, such as ['Cz'].")
@@ -342,18 +352,19 @@ def _names(channels: Any) -> tuple[str, ...]:
     return tuple(str(name) for name in channels)
 
 
-def _places(channels: Sequence[str], frame: Frame) -> list[int]:
-    """Return the indices of channels: of exact names, or else of names that differ in case."""
-    numbers = {name.casefold(): place for place, name in enumerate(frame.ch_names)}
-    numbers |= {name: place for place, name in enumerate(frame.ch_names)}
-    missing = [name for name in channels if name not in numbers and name.casefold() not in numbers]
+def _channel_indices(channels: Sequence[str], frame: Frame) -> list[int]:
+    """Return the indices of channels in the frame; an exact name has precedence over one that differs in case."""
+    index_of = {name.casefold(): index for index, name in enumerate(frame.ch_names)}
+    index_of |= {name: index for index, name in enumerate(frame.ch_names)}
+    missing = [name for name in channels if name not in index_of and name.casefold() not in index_of]
     if missing:
         raise ParameterError(
             f"channels: {', '.join(missing)} not found among the {len(frame.ch_names)}: {', '.join(frame.ch_names)}."
         )
-    return [numbers[name] if name in numbers else numbers[name.casefold()] for name in channels]
+    return [index_of[name] if name in index_of else index_of[name.casefold()] for name in channels]
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_channels(names: Sequence[str]) -> str:
+    """Return channel names as text; of more than six, only the first three and the last."""
     shown = names if len(names) <= 6 else (*names[:3], "…", names[-1])
     return f"{', '.join(shown)}" + (f" ({len(names)} channels)" if len(names) > 6 else "")
