@@ -351,7 +351,7 @@ _RunIndex = tuple[Any, ...]  # values of these fields
 def match_runs(experiment: Experiment, rows: Iterable[Row], datasets: Sequence[str] | None = None) -> list[LabelledRun]:
     """Return the runs of an experiment that rows belong to, derived from the rows.
 
-    Each line of the table gets the subjects, splits and seeds that any line has.  Runs without a row are missing results.
+    Each line of the table gets the subjects, splits and seeds that any line has.  Runs without a row are missing.
 
     Parameters
     ----------

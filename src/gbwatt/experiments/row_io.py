@@ -24,13 +24,13 @@ from gbwatt.experiments.runs import Row, Run, Status
 #: The values of a row, in the order of its columns: numbers and text only.
 PlainRow = tuple[str | int | float | None, ...]
 
-COLUMNS = Row._fields
+COLUMNS = Row._fields  # of stores and CSV files
 REQUIRED = tuple(name for name in COLUMNS if name not in Row._field_defaults)
 _STATUSES = get_args(Status)
-_SHOWN = 20  # errors in a message
+_MAX_ERRORS = 20  # number of errors that a message lists
 _LONGEST_FIELD = 2**31 - 1  # characters; a history may be longer than the limit of the csv module
 
-# Apostrophes are included to distinguish guarded text from text that already began with one.
+# Beginning of text that spreadsheets evaluate.  Apostrophes distinguish guarded text from text that began with one.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?")
 
@@ -57,8 +57,8 @@ def unguarded(text: str) -> str:
     return text[1:] if text[:1] == "'" and _FORMULA.match(text) else text
 
 
-def _kind(hint: Any) -> type:
-    """Return which of dict, list, float, int and str the values of a column are."""
+def _type_of(hint: Any) -> type:
+    """Return which of dict, list, float, int and str a type hint of :class:`Row` stands for, besides None."""
     for part in (hint, *get_args(hint)):
         base = get_origin(part) or part
         if base in (dict, list, float, int, str):
@@ -67,7 +67,7 @@ def _kind(hint: Any) -> type:
 
 
 #: The type of each column, besides None.
-KINDS: dict[str, type] = {name: _kind(hint) for name, hint in get_type_hints(Row).items()}
+KINDS: dict[str, type] = {name: _type_of(hint) for name, hint in get_type_hints(Row).items()}
 
 
 # -------------------------------------------------------------------------------------------------------- plain values
@@ -104,7 +104,7 @@ def _stored_value(key: str, name: str, value: Any) -> str | int | float | None:
 def _plain_value(kind: type, value: Any) -> str | int | float:
     """Convert a value to text or a number, as SQLite and CSV store it."""
     if kind in (dict, list):
-        return _encodable(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_numpy_to_json))
+        return _escape_unencodable(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_numpy_to_json))
     if kind is int:
         number = int(operator.index(value))
         if not -(2**63) <= number < 2**63:
@@ -113,7 +113,7 @@ def _plain_value(kind: type, value: Any) -> str | int | float:
     if kind is float:
         real = float(value)
         return real + 0.0 if real == real else "nan"  # SQLite has no -0.0, either
-    return _encodable(str(value))
+    return _escape_unencodable(str(value))
 
 
 def _numpy_to_json(value: Any) -> Any:
@@ -123,8 +123,8 @@ def _numpy_to_json(value: Any) -> Any:
     return value.tolist()
 
 
-def _encodable(text: str) -> str:
-    """Escape what UTF-8 cannot encode, such as file names in tracebacks; JSON reads the escapes back."""
+def _escape_unencodable(text: str) -> str:
+    """Escape characters that UTF-8 cannot encode, such as in file names of tracebacks; JSON reads the escapes back."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -184,7 +184,13 @@ def read_csv(path: str | Path) -> list[Row]:
 
 
 def stream_csv(path: str | Path) -> Iterator[Row]:
-    """Yield the valid rows of a file one by one, then raise an error with all problems of the others."""
+    """Yield the valid rows of a CSV file one by one; at the end, raise one error with all problems of the others.
+
+    Raises
+    ------
+    StoreError
+        If the file cannot be read or has errors, after all valid rows.
+    """
     path = Path(path).expanduser()
     errors: list[tuple[int, str]] = []
     try:
@@ -199,9 +205,10 @@ def stream_csv(path: str | Path) -> Iterator[Row]:
 
 
 class _DamagedError(StoreError):
-    """Text that is not CSV."""
+    """A CSV file that cannot be read beyond ``line``."""
 
     def __init__(self, line: int, message: str) -> None:
+        """Store the line at which reading stopped."""
         super().__init__(message)
         self.line = line
 
@@ -211,14 +218,14 @@ def _describe_errors(path: Path, errors: list[tuple[int, str]]) -> str:
     remedy = "If the file is damaged or incomplete, get it from its source again, or export the rows again."
     if len(errors) == 1:
         return f"{path}, line {errors[0][0]}: {errors[0][1]}. {remedy}"
-    lines = [f"  line {line}: {message}." for line, message in errors[:_SHOWN]]
-    lines += [f"  and {len(errors) - _SHOWN} more."] if len(errors) > _SHOWN else []
+    lines = [f"  line {line}: {message}." for line, message in errors[:_MAX_ERRORS]]
+    lines += [f"  and {len(errors) - _MAX_ERRORS} more."] if len(errors) > _MAX_ERRORS else []
     return "\n".join([f"{path} has {len(errors)} errors:", *lines, remedy])
 
 
 def _valid_rows(file: Iterable[bytes], errors: list[tuple[int, str]]) -> Iterator[Row]:
     """Yield the valid rows; the problems of the others are added to ``errors``."""
-    records = _records(file)
+    records = _read_records(file)
     _, names = next(records, (1, []))
     _check_header(names)
     first_lines: dict[str, int] = {}  # by key
@@ -253,10 +260,10 @@ def _check_header(names: list[str]) -> None:
         raise _DamagedError(1, f"column {repeated[0]!r:.60} is repeated")
 
 
-def _records(file: Iterable[bytes]) -> Iterator[tuple[int, list[str]]]:
+def _read_records(file: Iterable[bytes]) -> Iterator[tuple[int, list[str]]]:
     """Yield the fields of each record with the number of its first line."""
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
-    reader = csv.reader(_decoded(file), strict=True)
+    reader = csv.reader(_decode_lines(file), strict=True)
     line = 1
     try:
         for fields in reader:
@@ -266,7 +273,7 @@ def _records(file: Iterable[bytes]) -> Iterator[tuple[int, list[str]]]:
         raise _DamagedError(line, f"not valid CSV ({error})") from error
 
 
-def _decoded(file: Iterable[bytes]) -> Iterator[str]:
+def _decode_lines(file: Iterable[bytes]) -> Iterator[str]:
     """Yield the lines of a file as text; raise an error for bytes that are not UTF-8 or an incomplete line."""
     for number, line in enumerate(file, 1):
         try:
@@ -281,9 +288,9 @@ def _decoded(file: Iterable[bytes]) -> Iterator[str]:
 def write_csv(path: str | Path, rows: Iterable[PlainRow]) -> None:
     """Write rows to a file, which is replaced when it is complete, or not changed."""
     path = Path(path).expanduser()
-    lines = (_line(map(_guarded_value, COLUMNS, row)).encode() for row in rows)
+    lines = (_format_line(map(_guarded_value, COLUMNS, row)).encode() for row in rows)
     try:
-        write_atomically(path, chain([_line(COLUMNS).encode()], lines))
+        write_atomically(path, chain([_format_line(COLUMNS).encode()], lines))
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror or error}. It was not changed.") from error
 
@@ -293,8 +300,8 @@ def _guarded_value(name: str, value: str | int | float | None) -> str | int | fl
     return guarded(value) if KINDS[name] is str and isinstance(value, str) else value
 
 
-def _line(values: Iterable[str | int | float | None]) -> str:
-    """Return one line of a CSV file."""
+def _format_line(values: Iterable[str | int | float | None]) -> str:
+    """Return one line of a CSV file, which ends with a line feed."""
     line = io.StringIO()
     csv.writer(line).writerow(values)  # ends with \r\n, so that both characters are quoted in fields
     return line.getvalue().removesuffix("\r\n") + "\n"
@@ -302,41 +309,45 @@ def _line(values: Iterable[str | int | float | None]) -> str:
 
 # -------------------------------------------------------------------------------------------------------------- checks
 
-_DEEPEST = 8  # nested levels of options and preprocessing steps
-_ROUNDING = 1e-6
+_MAX_DEPTH = 8  # largest number of nested levels of options and preprocessing steps
+_TOLERANCE = 1e-6  # for rounding errors of scores
 
 
-def _json(value: Any, depth: int = 0) -> Any:
-    """Require finite numbers and limited nesting."""
-    if depth > _DEEPEST:
-        raise ValueError(f"must not be nested more than {_DEEPEST} levels deep")
+def _check_json(value: Any, depth: int = 0) -> Any:
+    """Require finite numbers and limited nesting in a JSON value; ``depth`` is the level of the value."""
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"must not be nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("must be finite")
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _json(item, depth + 1)
+        _check_json(item, depth + 1)
     return value
 
 
-def _not_negative(value: float) -> float:
-    if value < -_ROUNDING:  # NaN and infinity are possible
+def _check_not_negative(value: float) -> float:
+    """Require a value of at least 0, up to rounding; NaN and infinity are allowed."""
+    if value < -_TOLERANCE:  # NaN and infinity are possible
         raise ValueError("must not be negative")
     return value
 
 
-def _kappa(value: float) -> float:
+def _check_kappa(value: float) -> float:
+    """Require a value of Cohen's kappa, from -1 to 1; NaN is allowed."""
     if abs(value) > 1:  # NaN is possible
         raise ValueError("must be between -1 and 1")
     return value
 
 
-def _iso_time(value: str) -> str:
+def _check_time(value: str) -> str:
+    """Require a time in ISO 8601 and return it in a uniform format; an empty text is allowed."""
     try:
         return value and datetime.fromisoformat(value).isoformat()
     except ValueError:
         raise ValueError("must be a time in ISO 8601, such as 2025-01-31T12:00:00+00:00") from None
 
 
-def _square(matrix: list[list[int]]) -> list[list[int]]:
+def _check_square(matrix: list[list[int]]) -> list[list[int]]:
+    """Require a confusion matrix with as many rows as columns."""
     if any(len(row) != len(matrix) for row in matrix):
         raise ValueError("must be a square matrix")
     return matrix
@@ -344,18 +355,22 @@ def _square(matrix: list[list[int]]) -> list[list[int]]:
 
 _Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 _Share = Annotated[float, Field(ge=0, le=1)]
-_PossiblyInfinite = Annotated[float, AfterValidator(_not_negative)]
+_PossiblyInfinite = Annotated[float, AfterValidator(_check_not_negative)]
 _NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
 _Epoch = Annotated[int, Field(ge=1, lt=2**63)]
-_Json = Annotated[Any, AfterValidator(_json)]
+_Json = Annotated[Any, AfterValidator(_check_json)]
 
 
 class _Schema(BaseModel):
+    """Base of the schema of a row: unknown keys and conversions of types are errors."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class _RunSchema(_Schema):
+    """Values of :class:`~gbwatt.experiments.runs.Run` that are allowed in files."""
+
     dataset: _Name
     subject: _Count
     model: _Name
@@ -370,39 +385,49 @@ class _RunSchema(_Schema):
 
 
 class _ClassSchema(_Schema):
+    """Scores of one class, and its number of test trials."""
+
     recall: _Share = 0.0
     precision: _Share = 0.0
     n: _NonNegative = 0.0
 
 
 class _ConditionSchema(_Schema):
+    """Share of ill-conditioned matrices, and median and largest condition number."""
+
     share: _Share = 0.0
     median: _PossiblyInfinite = 0.0
     largest: _PossiblyInfinite = 0.0
 
 
 class _ConditionsSchema(_Schema):
+    """Condition numbers before and after attention."""
+
     before: _ConditionSchema = _ConditionSchema()
     after: _ConditionSchema = _ConditionSchema()
 
 
 class _TrialsSchema(_Schema):
+    """Numbers of training, validation and test trials."""
+
     train: _Count = 0
     valid: _Count = 0
     test: _Count = 0
 
 
 class _RowSchema(_Schema):
+    """Values of :class:`~gbwatt.experiments.runs.Row` that are allowed in files."""
+
     key: str
     status: str
     run: _RunSchema
     accuracy: _Share | None
     balanced_accuracy: _Share | None
-    kappa: Annotated[float, AfterValidator(_kappa)] | None
+    kappa: Annotated[float, AfterValidator(_check_kappa)] | None
     auc: _Share | None
     loss: _PossiblyInfinite | None
     per_class: dict[str, _ClassSchema] | None
-    confusion: Annotated[list[list[_Count]], AfterValidator(_square)] | None
+    confusion: Annotated[list[list[_Count]], AfterValidator(_check_square)] | None
     valid_accuracy: _Share | None
     valid_loss: _PossiblyInfinite | None
     best_epoch: _Epoch | None
@@ -415,7 +440,7 @@ class _RowSchema(_Schema):
     seconds: _NonNegative | None
     seconds_per_epoch: _NonNegative | None
     versions: dict[str, str] | None
-    finished: Annotated[str, AfterValidator(_iso_time)]
+    finished: Annotated[str, AfterValidator(_check_time)]
     traceback: str | None
     warnings: list[str] | None
 
@@ -428,12 +453,12 @@ def find_problems(row: Row) -> list[str]:
         first: dict[tuple[int | str, ...], str] = {}  # one problem for each list
         for detail in error.errors(include_url=False):
             path = tuple(takewhile(lambda step: isinstance(step, str), detail["loc"]))
-            first.setdefault(path, _describe(**detail))
+            first.setdefault(path, _describe_error(**detail))
         return list(first.values())
-    return [*_contradictions(row), *_wrong_key(row)]
+    return [*_contradictions(row), *_key_mismatch(row)]
 
 
-def _describe(loc: tuple[int | str, ...], type: str, msg: str, input: Any, **_: Any) -> str:
+def _describe_error(loc: tuple[int | str, ...], type: str, msg: str, input: Any, **_: Any) -> str:
     """Return a validation error of pydantic as text."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc).removeprefix(".")
     if type in ("missing", "extra_forbidden"):
@@ -457,11 +482,11 @@ def _contradictions(row: Row) -> Iterator[str]:
 def _contradictions_of_confusion(row: Row, confusion: list[list[int]]) -> Iterator[str]:
     """Yield contradictions between the confusion matrix and other columns."""
     sizes = [sum(line) for line in confusion]
-    total, hits = sum(sizes), sum(line[place] for place, line in enumerate(confusion))
+    total, hits = sum(sizes), sum(line[index] for index, line in enumerate(confusion))
     tested = (row.trials or {}).get("test", total)
     if total != tested:
         yield f"confusion has {total} trials, but trials.test is {tested}"
-    if total and row.accuracy is not None and abs(row.accuracy - hits / total) > _ROUNDING:
+    if total and row.accuracy is not None and abs(row.accuracy - hits / total) > _TOLERANCE:
         yield f"accuracy is {row.accuracy}, but {hits} of {total} trials in confusion are correct"
     if row.per_class is not None:
         counts = [scores.get("n") for scores in row.per_class.values()]
@@ -471,7 +496,7 @@ def _contradictions_of_confusion(row: Row, confusion: list[list[int]]) -> Iterat
             yield f"per_class has n = {counts}, but confusion has {sizes} trials of these classes"
 
 
-def _wrong_key(row: Row) -> Iterator[str]:
+def _key_mismatch(row: Row) -> Iterator[str]:
     """Yield an error if the key of a row is not the hash of its run."""
     key = Run.from_dict(row.run).key
     if key != row.key:

@@ -139,13 +139,13 @@ def benchmark(
         new_rows = run_locally(plan.todo, jobs, threads, root)
     else:
         new_rows = run_on_cluster(plan.todo, scheduler, threads, root)
-    kept = Store(store)
+    results = Store(store)
     with closing(new_rows):
         for row in new_rows if plan.todo else ():
-            kept.add(row)
+            results.add(row)
             if on_row is not None:
                 on_row(row)
-    return kept.rows(plan.runs)
+    return results.rows(plan.runs)
 
 
 def plan_benchmark(
@@ -169,20 +169,20 @@ def plan_benchmark(
     Parameters
     ----------
     local : bool
-        Whether runs are executed on this machine: those whose packages are not installed are not to do.
+        Whether runs are executed on this machine.  If so, ``todo`` omits runs whose packages are missing.
     create : bool
         Whether to create the store if it does not exist.
     """
     opened = experiment if isinstance(experiment, Experiment) else read_experiment(experiment, overrides)
     recordings = opened.recordings(root, datasets=datasets, subjects=subjects, simulated=simulated)
     labelled = opened.labelled_runs(datasets=datasets, subjects=subjects, seeds=seeds, simulated=simulated, root=root)
-    runs = {one.run.key: one.run for one in labelled}
-    kept = Store(store, create=create) if create or Path(store).exists() else None
-    done, failed = (kept.keys(status) & runs.keys() if kept else set() for status in ("done", "failed"))
+    runs = {labelled_run.run.key: labelled_run.run for labelled_run in labelled}
+    results = Store(store, create=create) if create or Path(store).exists() else None
+    done, failed = (results.keys(status) & runs.keys() if results else set() for status in ("done", "failed"))
     finished = done if retry_failed else done | failed
-    left = [run for key, run in runs.items() if key not in finished]
-    extras = [_missing_extra(run.model) if local else None for run in left]
-    todo = tuple(run for run, extra in zip(left, extras, strict=True) if extra is None)
+    unfinished = [run for key, run in runs.items() if key not in finished]
+    extras = [_missing_extra(run.model) if local else None for run in unfinished]
+    todo = tuple(run for run, extra in zip(unfinished, extras, strict=True) if extra is None)
     unavailable = Counter(extra for extra in extras if extra is not None)
     return BenchmarkPlan(
         opened, recordings, tuple(labelled), runs, frozenset(done), frozenset(failed), todo, unavailable
@@ -190,7 +190,7 @@ def plan_benchmark(
 
 
 def _missing_extra(model: str) -> str | None:
-    """The optional dependency that a model needs, if its packages are not installed."""
+    """Return the optional dependency that a model needs, if its packages are not installed; else None."""
     from gbwatt.models.registry import entry  # imports torch
 
     extra = entry(model).extra
@@ -209,7 +209,7 @@ def group_runs(runs: Sequence[Run]) -> list[tuple[Run, ...]]:
 
 
 def count_workers(jobs: int, threads: int, n_tasks: int) -> int:
-    """Number of processes for some tasks; ``jobs=0``: one per core."""
+    """Return the number of processes for ``n_tasks`` tasks; ``jobs=0``: one per core, or per ``threads`` cores."""
     return max(1, min(jobs or cores() // threads or 1, n_tasks))
 
 
@@ -219,11 +219,11 @@ def run_locally(runs: Sequence[Run], jobs: int = 0, threads: int = 1, root: str 
     Runs of a process that dies are tried once more, one at a time.  Closing the iterator stops the processes.
     """
     groups = group_runs(runs)
-    work = partial(_execute, root=None if root is None else str(root), threads=threads)
+    work = partial(_run_group, root=None if root is None else str(root), threads=threads)
     with closing(run_in_processes(work, groups, count_workers(jobs, threads, len(groups)), threads)) as results:
         for group, rows in results:
             died = "The process of this run died twice without a Python error: out of memory, or killed by a signal."
-            yield from _failed(group, died) if rows is None else rows
+            yield from _failed_rows(group, died) if rows is None else rows
 
 
 def run_on_cluster(
@@ -239,16 +239,17 @@ def run_on_cluster(
     except ImportError as error:
         raise PackageError.missing("dask.distributed", "a Dask cluster", "dask") from error
     folder = None if root is None else str(root)
-    with _connected(Client, scheduler) as client:
-        futures = {client.submit(_execute, group, folder, threads, pure=False): group for group in group_runs(runs)}
+    with _connect(Client, scheduler) as client:
+        futures = {client.submit(_run_group, group, folder, threads, pure=False): group for group in group_runs(runs)}
         for future in as_completed(futures):
             if future.status == "finished":
                 yield from future.result()
             else:
-                yield from _failed(futures[future], f"The cluster could not execute it: {future.exception()!r}")
+                yield from _failed_rows(futures[future], f"The cluster could not execute it: {future.exception()!r}")
 
 
-def _connected(client: Any, scheduler: str) -> Any:
+def _connect(client: Any, scheduler: str) -> Any:
+    """Connect to a Dask scheduler; ``client`` is the class ``distributed.Client``."""
     try:
         return client(scheduler, timeout="10s")
     except (OSError, ValueError) as error:
@@ -258,13 +259,15 @@ def _connected(client: Any, scheduler: str) -> Any:
         ) from error
 
 
-def _execute(group: tuple[Run, ...], root: str | None, threads: int) -> list[Row]:
+def _run_group(group: tuple[Run, ...], root: str | None, threads: int) -> list[Row]:
+    """Execute runs that share one training, in a worker process; failures become rows, too."""
     from gbwatt.experiments.execution import attempt  # imports torch, in the process that needs it
 
     return attempt(group, root, threads)
 
 
-def _failed(group: tuple[Run, ...], reason: str) -> list[Row]:
+def _failed_rows(group: tuple[Run, ...], reason: str) -> list[Row]:
+    """Return rows of failed runs with a reason instead of a traceback, for workers that died."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return [Row(run.key, "failed", run.to_dict(), traceback=reason, finished=now) for run in group]
 
@@ -286,18 +289,26 @@ def estimate_seconds(
 
 
 def expected_seconds(runs: Sequence[Run], rows: Iterable[Row]) -> tuple[float, list[Run]]:
-    """Estimate the duration of runs from rows; also return the runs without a comparable row."""
+    """Estimate the duration of runs from the rows of earlier runs.
+
+    Returns
+    -------
+    seconds : float
+        Expected duration of all runs with a comparable row: the same network on the same data set.
+    unknown : list of Run
+        Runs without a comparable row.
+    """
     seconds_per_epoch: dict[str, list[float]] = {}
     for row in rows:
         if row.status == "done" and row.seconds is not None and row.epochs:
             seconds_per_epoch.setdefault(_cost_key(Run.from_dict(row.run)), []).append(row.seconds / row.epochs)
     timed = [run for run in runs if _cost_key(run) in seconds_per_epoch]
-    seconds = sum(statistics.median(seconds_per_epoch[_cost_key(run)]) * _epochs(run) for run in timed)
+    seconds = sum(statistics.median(seconds_per_epoch[_cost_key(run)]) * _max_epochs(run) for run in timed)
     return seconds, [run for run in runs if _cost_key(run) not in seconds_per_epoch]
 
 
 def _cost_key(run: Run) -> str:
-    """Text that is the same for runs whose epochs take equally long."""
+    """Return a text that is the same for runs whose epochs take equally long."""
     return f"{run.dataset}, {run.model}, {sorted(run.options.items())}, {run.fraction}"
 
 
@@ -311,19 +322,24 @@ def measured_seconds(runs: Sequence[Run], root: str | Path | None = None, thread
     for run in runs:
         whole = replace(run, fraction=1.0)
         if _cost_key(whole) not in seconds_per_epoch:
-            seconds_per_epoch[_cost_key(whole)] = _epoch(whole, root)
-        total += seconds_per_epoch[_cost_key(whole)] * _epochs(run)
+            seconds_per_epoch[_cost_key(whole)] = _measure_epoch(whole, root)
+        total += seconds_per_epoch[_cost_key(whole)] * _max_epochs(run)
     return total
 
 
-def _epochs(run: Run) -> int:
+def _max_epochs(run: Run) -> int:
+    """Return the maximum number of epochs of a run."""
     return int(complete_training(run.model, run.dataset, run.training)["max_epochs"])
 
 
-def _epoch(run: Run, root: str | Path | None) -> float:
+def _measure_epoch(run: Run, root: str | Path | None) -> float:
+    """Return the seconds of one epoch of a run, measured by training two epochs; 0 if the model cannot be built.
+
+    For runs with an executor, the time is estimated by the executor.
+    """
     executor = find_executor(run.dataset)
     if executor is not None:
-        return _estimated_epoch(executor, run, root)
+        return _estimate_epoch(executor, run, root)
     from gbwatt.experiments.execution import load_parts, make_decoder
 
     short = replace(run, training={**run.training, "max_epochs": 2})
@@ -335,7 +351,8 @@ def _epoch(run: Run, root: str | Path | None) -> float:
     return float(decoder.history_[-1]["duration"])
 
 
-def _estimated_epoch(executor: Executor, run: Run, root: str | Path | None) -> float:
+def _estimate_epoch(executor: Executor, run: Run, root: str | Path | None) -> float:
+    """Return the seconds of one epoch that an executor estimates; 0 if a package or the weights are missing."""
     try:
         return executor.epoch_seconds(run, root)
     except (ImportError, ValueError):  # no package, or no weights: the runs will report it

@@ -90,6 +90,7 @@ class Run:
         return self if self.noisy_training else replace(self, noise=0.0)
 
     def __str__(self) -> str:
+        """Return data set, subject, model with its options, and seed as text."""
         extras = [f"{name}={value}" for name, value in self.options.items()]
         extras += [f"fraction={self.fraction:g}"] * (self.fraction != 1) + [f"noise={self.noise:g}"] * (self.noise != 0)
         inner = f" ({', '.join(extras)})" if extras else ""
@@ -197,7 +198,7 @@ def training_changes(run: Run) -> dict[str, Any]:
 
 @runtime_checkable
 class Executor(Protocol):
-    """Does the runs of a data set that cannot be loaded as trials, such as a corpus.
+    """Executes the runs of a data set that cannot be loaded as trials, such as a corpus.
 
     Packages declare an executor as an entry point of the group ``gbwatt.executors``, under the name of its data set.
     """
@@ -246,7 +247,7 @@ def find_executor(dataset: str) -> Executor | None:
 
 
 def discard_checkpoint(row: Row, root: str | Path | None = None) -> None:
-    """Delete the checkpoint of a finished run.  A failed run keeps its own, to resume from."""
+    """Delete the checkpoint of a run whose row is done.  A failed run keeps its checkpoint, to resume from."""
     executor = find_executor(row.run["dataset"])
     if executor is not None and row.status == "done":
         executor.discard_checkpoint(Run.from_dict(row.run), root)
