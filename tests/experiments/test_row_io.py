@@ -228,7 +228,7 @@ def test_a_missing_table_is_an_error_that_names_it(store, tmp_path):
 
 def test_thousands_of_rows_are_found_by_their_keys_and_survive_export(store, tmp_path):
     rows = [make(seed, accuracy=seed / 5000, history={"valid_loss": [seed / 3]}) for seed in range(5000)]
-    assert store._take(map(module.flatten, rows), "here") == 5000
+    assert store._add_rows(map(module.flatten, rows), "here") == 5000
     assert len(store) == len(store.keys()) == 5000
     assert store.rows(row.key for row in rows) == store.rows() == rows
     store.export_csv(tmp_path / "rows.csv")

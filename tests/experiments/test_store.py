@@ -345,14 +345,14 @@ def test_a_row_that_is_replaced_while_an_old_store_is_opened_gets_no_wrong_check
     store.add(make(1, accuracy=0.5))
     store.add(make(2, accuracy=0.5))
     without_checksums(store.path)
-    seal = Store._seal
+    seal = Store._write_checksums
 
     def late(self):
         execute(self.path, f"UPDATE rows SET accuracy = 0.25 WHERE key = '{make(1).key}'")  # by an older version
         seal(self)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Store, "_seal", late)
+        patched.setattr(Store, "_write_checksums", late)
         Store(store.path)
     assert sealed(store.path) == 1
     assert Store(store.path).get(make(1).key).accuracy == 0.25
@@ -417,7 +417,7 @@ def test_numbers_that_sqlite_changes_have_the_checksum_of_what_it_keeps(store):
 def test_opening_a_store_of_thousands_of_rows_is_fast(tmp_path):
     store = Store(tmp_path / "results.sqlite")
     history = {"valid_loss": [n / 7 for n in range(200)]}
-    store._take((module.flatten(make(seed, history=history)) for seed in range(3000)), "here")
+    store._add_rows((module.flatten(make(seed, history=history)) for seed in range(3000)), "here")
     started = time.process_time()
     Store(store.path)
     assert time.process_time() - started < 3

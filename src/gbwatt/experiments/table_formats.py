@@ -16,6 +16,7 @@ from gbwatt.experiments.row_io import guarded
 if TYPE_CHECKING:
     import rich.table
 
+#: How the numbers of a column are formatted.
 Kind = Literal["text", "percent", "difference", "seconds", "p"]
 #: A number in the unit of its column, a text, or nothing.
 Value = str | float | None
@@ -69,7 +70,7 @@ class Table:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The table itself and the further ones."""
+        """The table itself and the tables of ``more``."""
         return self, *self.more
 
     @property
@@ -79,17 +80,17 @@ class Table:
 
     def stacked(self) -> Table:
         """Return the table with data sets below each other instead of side by side."""
-        common = [place for place, column in enumerate(self.header) if not column.group]
+        common = [index for index, column in enumerate(self.header) if not column.group]
         shared = {column.name: replace(column, group="") for column in self.header if column.group}
-        where = {(column.group, column.name): place for place, column in enumerate(self.header)}
+        where = {(column.group, column.name): index for index, column in enumerate(self.header)}
         lines = []
         for group in self.groups:
-            places = [where.get((group, name)) for name in shared]
+            indices = [where.get((group, name)) for name in shared]
             for line in self.lines:
-                values = [None if place is None else line[place] for place in places]
+                values = [None if index is None else line[index] for index in indices]
                 if any(value is not None for value in values):
-                    lines.append((group, *(line[place] for place in common), *values))
-        header = (Column("data set"), *(self.header[place] for place in common), *shared.values())
+                    lines.append((group, *(line[index] for index in common), *values))
+        header = (Column("data set"), *(self.header[index] for index in common), *shared.values())
         return replace(self, header=header, lines=tuple(lines))
 
 
@@ -102,7 +103,7 @@ def without_empty(table: Table, names: frozenset[str]) -> Table:
 
 
 def show(value: Value, kind: Kind = "percent") -> str:
-    """Text of a value, with the digits that its kind has.
+    """Return a value as text, with the digits that its kind has.
 
     Examples
     --------
@@ -157,7 +158,7 @@ def markdown(text: str) -> str:
 
 def to_markdown(table: Table) -> str:
     """Format a table as Markdown, with data sets below each other and notes at the end."""
-    sections = _sections(table)
+    sections = _sections_of(table)
     header = _joined_header(sections[0][1])
     rows = [[markdown(column.name) for column in header]]
     rows += [["---" if column.kind == "text" else "---:" for column in header]]
@@ -171,7 +172,7 @@ def to_markdown(table: Table) -> str:
 
 def to_latex(table: Table) -> str:
     """Format a table as LaTeX with booktabs rules, with data sets below each other and notes at the end."""
-    sections = _sections(table)
+    sections = _sections_of(table)
     header = _joined_header(sections[0][1])
     rows = []
     for name, section in sections:
@@ -182,7 +183,7 @@ def to_latex(table: Table) -> str:
             r"\begin{table}",
             r"\centering",
             rf"\caption{{{escape(table.title)}}}",
-            rf"\begin{{tabular}}{{{_alignment(sections, header)}}}",
+            rf"\begin{{tabular}}{{{_column_spec(sections, header)}}}",
             r"\toprule",
             _latex_row([column.name for column in header]),
             r"\midrule",
@@ -196,23 +197,24 @@ def to_latex(table: Table) -> str:
     )
 
 
-_WIDE = 30  # characters; longer texts are wrapped
+_MAX_UNWRAPPED = 30  # characters; columns with longer texts are wrapped
 
 
-def _alignment(sections: Sequence[tuple[str, Table]], header: Sequence[Column]) -> str:
-    """Align numbers to the right and text to the left; wrap long text."""
+def _column_spec(sections: Sequence[tuple[str, Table]], header: Sequence[Column]) -> str:
+    """Return the column specification of a LaTeX table: numbers on the right, text on the left, long text wrapped."""
     lines = [line for _, section in sections for line in _joined_lines(section)]
-    longest = [max((len(line[place]) for line in lines), default=0) for place in range(len(header))]
-    words = ["l" if length <= _WIDE else "p{4.5cm}" for length in longest]
-    return "".join(word if column.kind == "text" else "r" for column, word in zip(header, words, strict=True))
+    longest = [max((len(line[index]) for line in lines), default=0) for index in range(len(header))]
+    specs = ["l" if length <= _MAX_UNWRAPPED else "p{4.5cm}" for length in longest]
+    return "".join(spec if column.kind == "text" else "r" for column, spec in zip(header, specs, strict=True))
 
 
 def _latex_row(texts: Sequence[str]) -> str:
+    """Return one row of a LaTeX table with escaped texts."""
     return " & ".join(map(escape, texts)) + r" \\"
 
 
 _GREEK = {"ε": "varepsilon", "θ": "theta", "κ": "kappa", "λ": "lambda", "μ": "mu", "ρ": "rho", "σ": "sigma"}
-_LATEX = str.maketrans(
+_LATEX_ESCAPES = str.maketrans(
     {
         "\\": r"\textbackslash{}",
         "~": r"\textasciitilde{}",
@@ -241,7 +243,7 @@ def escape(text: str) -> str:
     """
     if re.fullmatch(r"[+-][\d.]+", text):
         return f"${text}$"  # a sign, not a hyphen
-    return visible(text).translate(_LATEX)
+    return visible(text).translate(_LATEX_ESCAPES)
 
 
 def to_csv(table: Table) -> str:
@@ -275,7 +277,7 @@ def to_rich(table: Table) -> rich.table.Table:
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
-    sections = _sections(table)
+    sections = _sections_of(table)
     for column in _joined_header(sections[0][1]):
         drawn.add_column(Text(visible(column.name)), justify="left" if column.kind == "text" else "right")
     for name, section in sections:
@@ -287,7 +289,7 @@ def to_rich(table: Table) -> rich.table.Table:
     return drawn
 
 
-def _sections(table: Table) -> list[tuple[str, Table]]:
+def _sections_of(table: Table) -> list[tuple[str, Table]]:
     """Return the lines of each data set that has any, with its name; all lines if there are no data sets."""
     if not table.groups:
         return [("", table)]
@@ -298,7 +300,7 @@ def _sections(table: Table) -> list[tuple[str, Table]]:
 
 
 def _joined_header(table: Table) -> tuple[Column, ...]:
-    """Return the header with each ± joined to the column on its left."""
+    """Return the header with each column for ± joined to the column on its left."""
     joined: list[Column] = []
     for column in table.header:
         if column.spread and joined:
@@ -309,6 +311,7 @@ def _joined_header(table: Table) -> tuple[Column, ...]:
 
 
 def _joined_lines(table: Table) -> Iterator[list[str]]:
+    """Yield the texts of each line, with each ± joined to the value on its left."""
     for line in table.lines:
         texts: list[str] = []
         for column, value in zip(table.header, line, strict=True):
@@ -322,6 +325,7 @@ def _joined_lines(table: Table) -> Iterator[list[str]]:
 
 # --------------------------------------------------------------------------------------------------------------- pages
 
+# A table or figure of a page with the comments around it, and the first of these comments.
 _SLOT = re.compile(
     r"^<!-- (?P<kind>table|figure): *(?P<request>[^\n]*?) *-->\n(?P<old>.*?)^<!-- /(?P=kind) -->$",
     re.MULTILINE | re.DOTALL,
@@ -372,6 +376,7 @@ def fill(page: str, make_table: MakeMarkdown, make_figure: MakeMarkdown) -> str:
         raise ParameterError(_describe_malformed(page, [slot.start() for slot in slots]))
 
     def replaced(slot: re.Match[str]) -> str:
+        """Return the two comments of a table or figure with new content between them."""
         head = slot[0].partition("\n")[0]
         experiment, options = _parse_request(slot["request"], head)
         if slot["kind"] == "figure" and "reference" in options:
@@ -384,6 +389,7 @@ def fill(page: str, make_table: MakeMarkdown, make_figure: MakeMarkdown) -> str:
 
 
 def _describe_malformed(page: str, known: list[int]) -> str:
+    """Return the error message for the first malformed comment; ``known`` are the positions of the valid ones."""
     start = next(start for start in _SLOT_START.finditer(page) if start.start() not in known)
     line = page.count("\n", 0, start.start()) + 1
     return (
@@ -393,6 +399,7 @@ def _describe_malformed(page: str, known: list[int]) -> str:
 
 
 def _parse_request(request: str, head: str) -> tuple[str, dict[str, str]]:
+    """Split "main | reference: MAtt" into the experiment and the options; ``head`` is the comment, for errors."""
     name, *rest = (part.strip() for part in request.split("|"))
     options = {key.strip(): value.strip() for key, _, value in (part.partition(":") for part in rest)}
     if len(options) < len(rest) or not options.keys() <= {"reference", "seeds"} or not all(options.values()):

@@ -118,29 +118,30 @@ def make_tables(
 
 
 def measure(dataset: str) -> Measure:
-    """The score that is used on a data set."""
+    """Return the name of the score that is used on a data set."""
     return MEASURES.get(dataset, "accuracy")
 
 
 def is_simulated(dataset: str) -> bool:
-    """Whether a data set is simulated, so that it cannot be compared with the paper."""
+    """Return whether a data set is simulated, so that it cannot be compared with the paper."""
     return dataset.startswith("simulated-")
 
 
 def score_of(dataset: str) -> Callable[[Row], float | None]:
-    """Function from a row to its score in percent."""
+    """Return a function from a row to its score in percent; the score is the one used on the data set."""
     return _percent_of(measure(dataset))
 
 
 def share_of(stage: str) -> Callable[[Row], float | None]:
-    """Function from a row to its percentage of ill-conditioned matrices "before" or "after" attention."""
+    """Return a function from a row to its percentage of ill-conditioned matrices "before" or "after" attention."""
     return lambda row: 100 * row.conditions[stage]["share"] if row.conditions else None
 
 
 def _percent_of(name: str) -> Callable[[Row], float | None]:
-    """Return a function that picks a score of a row, in percent."""
+    """Return a function from a row to its score ``name`` in percent."""
 
     def pick(row: Row) -> float | None:
+        """Return the score of a row in percent; None if it has none."""
         value: float | None = getattr(row, name)
         return None if value is None else 100 * value
 
@@ -155,7 +156,8 @@ _OPTIONAL = frozenset(
     {"setting", "validation", "± over seeds", "± subjects", "paper", "± of paper", "difference", "why no p", "AUROC"}
     | {"paper before", "paper after", "failed", "missing"}
 )
-_COUNTS = (Column("n"), Column("failed"), Column("missing"))
+#: Last columns of most tables; n is the number of subjects × seeds.
+_COUNT_COLUMNS = (Column("n"), Column("failed"), Column("missing"))
 
 
 def make_table(
@@ -199,7 +201,7 @@ def make_table(
         if reference is not None:
             made["comparison"] = comparison_table(title, results, reference)
     if any(has_executor(one.run.dataset) for one in runs):
-        made["further"] = _further_table(title, results)
+        made["further"] = _further_scores(title, results)
     if quantity == "share" or any(one.run.noise for one in runs):
         made["share"] = condition_table(title, results)
     if quantity == "seconds":
@@ -209,11 +211,12 @@ def make_table(
 
 
 def comparison_table(title: str, results: Results, reference: str) -> Table:
-    """Compare every label with the reference, in the same setting and on the same data set."""
+    """Make the table of paired tests of every line with that of the reference in the same setting and data set."""
     pairs = _compare_all(results, reference)
     corrected = dict(zip(pairs, holm([pair.p for pair in pairs.values()]), strict=True))
 
     def values(cell: Cell) -> list[Value] | None:
+        """Return the values of a cell; None if it has no reference."""
         pair = pairs.get(cell)
         return pair and [str(pair.subjects), pair.difference, pair.p, corrected[cell], pair.why or None]
 
@@ -235,11 +238,11 @@ def comparison_table(title: str, results: Results, reference: str) -> Table:
     if not pairs:
         notes = [f"No results can be compared with {reference}."]
     lines = [line for line in results.lines if line[0] != reference]
-    return _build(f"{title}: compared with {reference}", results, header, values, notes, lines)
+    return _build_table(f"{title}: compared with {reference}", results, header, values, notes, lines)
 
 
 def _compare_all(results: Results, reference: str) -> dict[Cell, Comparison]:
-    """Compare every line with that of the reference model in the same setting and data set."""
+    """Compare every line with that of the reference model in the same setting and data set, by cell."""
     pairs = {}
     for cell, group in results.items():
         other = results.get(cell._replace(label=reference))
@@ -250,16 +253,17 @@ def _compare_all(results: Results, reference: str) -> dict[Cell, Comparison]:
 
 
 def condition_table(title: str, results: Results) -> Table:
-    """Percentages of ill-conditioned matrices before and after attention."""
+    """Make the table of percentages of ill-conditioned matrices before and after attention."""
 
     def values(cell: Cell) -> list[Value]:
+        """Return the percentages of a cell, those of the paper, and the counts."""
         before, after = (results[cell].scores(share_of(stage)) for stage in ("before", "after"))
         return [
-            _mean(before),
+            _mean_score(before),
             _paper_mean("conditions-before", cell),
-            _mean(after),
+            _mean_score(after),
             _paper_mean("conditions-after", cell),
-            *_counts(results[cell], after),
+            *_count_values(results[cell], after),
         ]
 
     header = [Column(name, kind="percent") for name in ("before", "paper before", "after", "paper after")]
@@ -269,42 +273,44 @@ def condition_table(title: str, results: Results) -> Table:
         *_paper_notes("conditions-after"),
         *_run_notes(results),
     ]
-    return _build(f"{title}: ill-conditioned matrices", results, [*header, *_COUNTS], values, notes)
+    return _build_table(f"{title}: ill-conditioned matrices", results, [*header, *_COUNT_COLUMNS], values, notes)
 
 
 def time_table(title: str, results: Results) -> Table:
-    """Seconds per training epoch."""
+    """Make the table of seconds per training epoch."""
 
     def values(cell: Cell) -> list[Value]:
+        """Return the median of a cell, the number of the paper, and the counts."""
         seconds = results[cell].scores(lambda row: row.seconds_per_epoch)
         every = [value for of_subject in seconds.values() for value in of_subject]
         median = float(np.median(every)) if every else None
-        return [median, _paper_mean("time", cell), *_counts(results[cell], seconds)]
+        return [median, _paper_mean("time", cell), *_count_values(results[cell], seconds)]
 
-    header = [Column("seconds", kind="seconds"), Column("paper", kind="seconds"), *_COUNTS]
+    header = [Column("seconds", kind="seconds"), Column("paper", kind="seconds"), *_COUNT_COLUMNS]
     notes = [
         "Seconds per epoch for one subject: median over the epochs of a run, then over runs.",
         *_paper_notes("time"),
         *_run_notes(results),
     ]
-    return _build(f"{title}: seconds per epoch", results, header, values, notes)
+    return _build_table(f"{title}: seconds per epoch", results, header, values, notes)
 
 
 def _score_table(title: str, results: Results, paper_table: str | None, validation: bool) -> Table:
-    """Table of scores with standard deviations, next to those of the paper."""
+    """Make the table of scores with standard deviations, next to those of the paper."""
 
     def values(cell: Cell) -> list[Value]:
+        """Return the scores of a cell, those of the paper, their difference, and the counts."""
         scores = results[cell].scores(score_of(cell.dataset))
-        ours, theirs = summarize(scores), _paper(paper_table, cell)
+        ours, theirs = summarize(scores), _paper_number(paper_table, cell)
         return [
-            _mean(results[cell].scores(_percent_of("valid_accuracy"))) if validation else None,
+            _mean_score(results[cell].scores(_percent_of("valid_accuracy"))) if validation else None,
             ours and ours.mean,
             ours and ours.over_seeds,
             ours and ours.between_subjects,
             theirs and theirs.mean,
             theirs and theirs.spread,
             ours.mean - theirs.mean if ours and theirs else None,
-            *_counts(results[cell], scores),
+            *_count_values(results[cell], scores),
         ]
 
     header = [
@@ -315,30 +321,31 @@ def _score_table(title: str, results: Results, paper_table: str | None, validati
         Column("paper", kind="percent"),
         Column("± of paper", kind="percent", spread=True),
         Column("difference", kind="difference"),
-        *_COUNTS,
+        *_COUNT_COLUMNS,
     ]
     notes = _validation_notes(results) if validation else []
-    return _build(title, results, header, values, [*_score_notes(results, paper_table), *notes])
+    return _build_table(title, results, header, values, [*_score_notes(results, paper_table), *notes])
 
 
-def _further_table(title: str, results: Results) -> Table:
-    """Scores that are usual for corpora, besides the balanced accuracy."""
+def _further_scores(title: str, results: Results) -> Table:
+    """Make the table of scores that are usual for corpora, besides the balanced accuracy."""
 
     def values(cell: Cell) -> list[Value]:
+        """Return the scores of a cell and the counts."""
         group = results[cell]
         f1 = group.scores(lambda row: None if row.confusion is None else 100 * weighted_f1(row.confusion))
         rest = (group.scores(pick) for pick in (_percent_of("auc"), _percent_of("kappa")))
-        return [_mean(f1), *map(_mean, rest), *_counts(group, f1)]
+        return [_mean_score(f1), *map(_mean_score, rest), *_count_values(group, f1)]
 
     header = [Column(name, kind="percent") for name in ("weighted F1", "AUROC", "Cohen's kappa")]
     notes = [
         "In percent, mean over seeds. The AUROC, for two classes only, is that of the second class.",
         *_run_notes(results),
     ]
-    return _build(f"{title}: further scores", results, [*header, *_COUNTS], values, notes)
+    return _build_table(f"{title}: further scores", results, [*header, *_COUNT_COLUMNS], values, notes)
 
 
-def _build(
+def _build_table(
     title: str,
     results: Results,
     header: Sequence[Column],
@@ -346,7 +353,24 @@ def _build(
     notes: Sequence[str],
     lines: Sequence[tuple[str, str]] | None = None,
 ) -> Table:
-    """Make a table with these columns for each data set; cells that are not in the experiment stay empty."""
+    """Make a table with the same columns for each data set.
+
+    Parameters
+    ----------
+    title : str
+        Title of the table.
+    results : Results
+        Results by cell.
+    header : sequence of Column
+        Columns of each data set.
+    values : callable
+        Function that returns the values of a cell, one for each column, or None.  It is not called for cells that are
+        not in the experiment; these stay empty.
+    notes : sequence of str
+        Notes below the table.
+    lines : sequence of (label, setting), optional
+        Lines of the table; default: all.
+    """
     filled = []
     for line in results.lines if lines is None else lines:
         cells = (Cell(*line, dataset) for dataset in results.datasets)
@@ -357,29 +381,29 @@ def _build(
     return without_empty(table, _OPTIONAL)
 
 
-def _counts(group: CellResults, scores: Scores) -> list[Value]:
-    """Subjects × seeds, and the numbers of failed and missing runs: the columns of ``_COUNTS``."""
+def _count_values(group: CellResults, scores: Scores) -> list[Value]:
+    """Return subjects × seeds and the numbers of failed and missing runs: the values of ``_COUNT_COLUMNS``."""
     summary = summarize(scores)
     gaps = (str(len(keys)) if keys else None for keys in (group.failed, group.missing))
     return [summary.size if summary else "none", *gaps]
 
 
-def _mean(scores: Scores) -> float | None:
-    """Mean over seeds, then over subjects; None without scores."""
+def _mean_score(scores: Scores) -> float | None:
+    """Return the mean over seeds, then over subjects; None without scores."""
     summary = summarize(scores)
     return summary and summary.mean
 
 
-def _paper(table: str | None, cell: Cell) -> paper.Number | None:
-    """The number of the paper; simulated data sets have none."""
+def _paper_number(table: str | None, cell: Cell) -> paper.Number | None:
+    """Return the number of the paper for a cell; None if there is none, as for simulated data sets."""
     if table is None or is_simulated(cell.dataset):
         return None
     return paper.number(table, cell.label, cell.dataset, cell.setting)
 
 
 def _paper_mean(table: str, cell: Cell) -> float | None:
-    """The mean that the paper gives for a cell, or None."""
-    number = _paper(table, cell)
+    """Return the mean that the paper gives for a cell, or None."""
+    number = _paper_number(table, cell)
     return number and number.mean
 
 
@@ -387,11 +411,11 @@ def _paper_mean(table: str, cell: Cell) -> float | None:
 
 
 def _score_notes(results: Results, paper_table: str | None) -> list[str]:
-    """Notes that explain the columns of a table of scores."""
+    """Return the notes that explain the columns of a table of scores."""
     by_score: dict[str, list[str]] = defaultdict(list)
     for dataset in results.datasets:
         by_score[SCORE_NAMES[measure(dataset)]].append(dataset)
-    scores = "; ".join(f"{name} on {_listed(datasets)}" for name, datasets in by_score.items())
+    scores = "; ".join(f"{name} on {_join(datasets)}" for name, datasets in by_score.items())
     return [
         f"Scores are in percent: {scores}. They are averaged over seeds, then over subjects.",
         "±: standard deviation over the seeds of each subject (ddof = 0), averaged over subjects. ± subjects: standard "
@@ -402,7 +426,7 @@ def _score_notes(results: Results, paper_table: str | None) -> list[str]:
 
 
 def _paper_notes(paper_table: str | None) -> list[str]:
-    """Notes on the source of the numbers of the paper, and remarks on them."""
+    """Return notes on the source of the numbers of the paper, and remarks on them."""
     if paper_table is None:
         return []
     theirs = paper.find_table(paper_table)
@@ -412,7 +436,7 @@ def _paper_notes(paper_table: str | None) -> list[str]:
 
 
 def _run_notes(results: Results) -> list[str]:
-    """Number of runs, training settings, weights, and simulated data sets."""
+    """Return notes on the number of runs, training settings, initial weights, and simulated data sets."""
     done = len({row.key for group in results.values() for row in group.done})  # a run may be in several lines
     failed = len(set().union(*(group.failed for group in results.values())))
     missing = len(set().union(*(group.missing for group in results.values())))
@@ -424,12 +448,12 @@ def _run_notes(results: Results) -> list[str]:
     simulated = [dataset for dataset in results.datasets if is_simulated(dataset)]
     if simulated:
         verb = "is" if len(simulated) == 1 else "are"
-        notes.append(f"{_listed(simulated)} {verb} simulated and cannot be compared with the paper.")
+        notes.append(f"{_join(simulated)} {verb} simulated and cannot be compared with the paper.")
     return notes
 
 
 def training_notes(results: Results) -> list[str]:
-    """Training settings that differ from the registered ones."""
+    """Return notes on training settings that differ from the registered ones, with the labels trained with them."""
     labels: dict[str, list[str]] = defaultdict(list)
     for cell, group in results.items():
         for training in sorted(group.training - {""}):
@@ -438,7 +462,7 @@ def training_notes(results: Results) -> list[str]:
 
 
 def _weight_notes(results: Results) -> list[str]:
-    """Initial weights of backbones."""
+    """Return notes on the initial weights of backbones, with the labels that use them."""
     labels: dict[str, list[str]] = defaultdict(list)
     for cell, group in results.items():
         for weights in sorted(
@@ -451,7 +475,7 @@ def _weight_notes(results: Results) -> list[str]:
 
 
 def _validation_notes(results: Results) -> list[str]:
-    """Notes on the lines of the table with the highest validation accuracy: overall, and for each model."""
+    """Return notes on the lines with the highest validation accuracy: overall, and for each model."""
     notes = ["validation: accuracy on the validation trials at the selected epoch."]
     for dataset in results.datasets:
         seeds, means = _mean_validation({cell: group for cell, group in results.items() if cell.dataset == dataset})
@@ -460,7 +484,7 @@ def _validation_notes(results: Results) -> list[str]:
         texts = {cell: f"{cell.line}, {100 * mean:.2f} %" for cell, mean in means.items()}
         best = {cell.label: cell for cell in sorted(means, key=lambda cell: means[cell])}
         first = max(means, key=lambda cell: means[cell])
-        common = f"seed{'s' * (len(seeds) > 1)} {_listed(map(str, sorted(seeds)))}"
+        common = f"seed{'s' * (len(seeds) > 1)} {_join(map(str, sorted(seeds)))}"
         notes.append(f"Highest validation accuracy on {dataset} ({common}): {texts[first]}.")
         if len(best) < len(means):
             labels = dict.fromkeys(cell.label for cell in means)
@@ -469,7 +493,15 @@ def _validation_notes(results: Results) -> list[str]:
 
 
 def _mean_validation(results: Mapping[Cell, CellResults]) -> tuple[set[int], dict[Cell, float]]:
-    """Validation accuracies, averaged over the seeds that all lines with a complete seed have; and these seeds."""
+    """Average validation accuracies over seeds, so that lines can be compared.
+
+    Returns
+    -------
+    seeds : set of int
+        Seeds that are complete in all lines that have any complete seed.
+    means : dict
+        Mean validation accuracy over these seeds, for each such line.
+    """
     subjects = {row.run["subject"] for group in results.values() for row in group.done}
     complete = {cell: _complete_seeds(group, subjects) for cell, group in results.items()}
     complete = {cell: seeds for cell, seeds in complete.items() if seeds}
@@ -483,10 +515,11 @@ def _mean_validation(results: Mapping[Cell, CellResults]) -> tuple[set[int], dic
 
 
 def _complete_seeds(group: CellResults, subjects: set[int]) -> set[int]:
-    """Seeds with a validation accuracy for every subject."""
+    """Return the seeds that have a validation accuracy for every one of the subjects."""
     validated = {(row.run["seed"], row.run["subject"]) for row in group.done if row.valid_accuracy is not None}
     return {seed for seed, _ in validated if all((seed, subject) in validated for subject in subjects)}
 
 
-def _listed(words: Iterable[str]) -> str:
+def _join(words: Iterable[str]) -> str:
+    """Join words with commas."""
     return ", ".join(words)

@@ -17,17 +17,17 @@ from gbwatt.errors import InputError, ParameterError
 
 #: Path of a value: ``("models", 2, "options", "theta")``.
 KeyPath = tuple[str | int, ...]
-#: Origin of each value: "line 14", or an assignment.
+#: Origin of each value: "line 14", or the option "--set KEY=VALUE".
 Origins = dict[KeyPath, str]
 #: Function that returns the keys allowed at a path; None: any.
 AllowedKeys = Callable[[KeyPath], tuple[str, ...] | None]
 
 
-_SHOWN, _LONG = 50, 600  # number of problems in a message, and of characters of each
+_MAX_PROBLEMS, _MAX_CHARACTERS = 50, 600  # number of problems in a message, and of characters of each
 
 
 class Problem(NamedTuple):
-    """An error and the path of the value."""
+    """An error in a document: the path of the value, and the message."""
 
     path: KeyPath
     text: str
@@ -42,31 +42,32 @@ class ConfigurationError(ParameterError):
     """
 
     def __init__(self, source: str, problems: Sequence[Problem], origins: Mapping[KeyPath, str] | None = None) -> None:
+        """Make the message; ``source`` is the name of the document, ``origins`` gives the line of each value."""
         known = origins or {}
         order = {path: number for number, path in enumerate(known)}
         self.problems = tuple(sorted(dict.fromkeys(problems), key=lambda one: order.get(_nearest(one.path, known), -1)))
         count = "an error" if len(self.problems) == 1 else f"{len(self.problems)} errors"
-        lines = [f"  {_describe(problem, known)}" for problem in self.problems[:_SHOWN]]
-        if len(self.problems) > _SHOWN:
-            lines.append(f"  and {len(self.problems) - _SHOWN} more.")
+        lines = [f"  {_describe_problem(problem, known)}" for problem in self.problems[:_MAX_PROBLEMS]]
+        if len(self.problems) > _MAX_PROBLEMS:
+            lines.append(f"  and {len(self.problems) - _MAX_PROBLEMS} more.")
         super().__init__("\n".join([f"{source} has {count}:", *lines]))
 
 
 def _nearest(path: KeyPath, origins: Mapping[KeyPath, str]) -> KeyPath:
-    """The path or its closest parent whose origin is known; else the root."""
+    """Return the path or its closest parent whose origin is known; else the root."""
     return next((path[:n] for n in range(len(path), 0, -1) if path[:n] in origins), ())
 
 
-def _describe(problem: Problem, origins: Mapping[KeyPath, str]) -> str:
-    """Return a problem as text, with its key and the file, line or option that the value is from."""
+def _describe_problem(problem: Problem, origins: Mapping[KeyPath, str]) -> str:
+    """Return a problem as text, with its key and the line or command-line option that the value is from."""
     path, origin = show(problem.path), origins.get(_nearest(problem.path, origins))
     where = f"{path} ({origin})" if origin else path
-    text = problem.text if len(problem.text) <= _LONG else f"{problem.text[:_LONG]}…"
+    text = problem.text if len(problem.text) <= _MAX_CHARACTERS else f"{problem.text[:_MAX_CHARACTERS]}…"
     return f"{where}: {text}" if where else text
 
 
 def show(path: KeyPath) -> str:
-    """Text of a path.
+    """Return a path as text.
 
     Examples
     --------
@@ -77,7 +78,7 @@ def show(path: KeyPath) -> str:
 
 
 def error_of(check: Callable[..., object], *arguments: object) -> str | None:
-    """Message of the error that a check raises; None if it passes."""
+    """Return the message of the error that a check raises; None if it passes."""
     try:
         check(*arguments)
     except InputError as error:
@@ -87,13 +88,13 @@ def error_of(check: Callable[..., object], *arguments: object) -> str | None:
 
 # ------------------------------------------------------------------------------------------------------------- reading
 
-_TAG = "tag:yaml.org,2002:"
+_TAG = "tag:yaml.org,2002:"  # prefix of the standard tags
 #: Limits of a document, far above the size of an experiment, against files that exhaust memory or time.
 MOST_BYTES = 200_000
 MOST_VALUES = 10_000  # keys and values; those of an alias (*) count each time
 MOST_LEVELS = 30
 MOST_DIGITS = 18  # of an integer, which then fits into 64 bits
-_WHOLE = re.compile(r"^[-+]?(?:0|[1-9][0-9]*)$")
+_INTEGER = re.compile(r"^[-+]?(?:0|[1-9][0-9]*)$")
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
@@ -103,7 +104,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         None: [
             (_TAG + "null", re.compile(r"^(?:~|null|)$")),
             (_TAG + "bool", re.compile(r"^(?:[Tt]rue|[Ff]alse)$")),
-            (_TAG + "int", _WHOLE),
+            (_TAG + "int", _INTEGER),
             (_TAG + "float", re.compile(r"^[-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|\.inf|\.nan)$")),
             (_TAG + "merge", re.compile(r"^<<$")),
         ]
@@ -111,11 +112,24 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
 
 
 def read_document(file: Path) -> tuple[dict[str, Any], Origins]:
-    """Read the mapping in a file, and the line of every value in it."""
+    """Read the mapping in a YAML file.
+
+    Returns
+    -------
+    content : dict
+        The mapping.
+    origins : dict
+        The line of every value in it, by path.
+
+    Raises
+    ------
+    ConfigurationError
+        If the file cannot be read, is not valid YAML, is too large, or does not contain a mapping.
+    """
     try:
-        content, origins = _parse(_read_text(file))
+        content, origins = _parse_yaml(_read_text(file))
     except FileNotFoundError:
-        raise ConfigurationError(str(file), [Problem((), f"the file does not exist.{_suggestion(file)}")]) from None
+        raise ConfigurationError(str(file), [Problem((), f"the file does not exist.{_suggest_file(file)}")]) from None
     except OSError as error:
         why = f"the file cannot be read: {error.strerror or error}."
         raise ConfigurationError(str(file), [Problem((), why)]) from None
@@ -131,8 +145,8 @@ def read_document(file: Path) -> tuple[dict[str, Any], Origins]:
     return content, origins
 
 
-def _suggestion(file: Path) -> str:
-    """Suggest the YAML file with the most similar name in the same folder, if any."""
+def _suggest_file(file: Path) -> str:
+    """Return a sentence with the most similar YAML file name in the same folder; empty if there is none."""
     others = [str(other) for other in sorted(file.parent.glob("*.y*ml"))]
     close = difflib.get_close_matches(str(file), others, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
@@ -141,52 +155,52 @@ def _suggestion(file: Path) -> str:
 def _read_text(file: Path) -> str:
     """Read a file as text; raise an error if it is too large."""
     with file.open("rb") as content:
-        read = content.read(MOST_BYTES + 1)
-    if len(read) > MOST_BYTES:
+        data = content.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
         raise yaml.YAMLError(f"the file has more than {MOST_BYTES} bytes; an experiment has a few thousand")
-    return read.decode("utf-8-sig")
+    return data.decode("utf-8-sig")
 
 
-def _parse(text: str) -> tuple[Any, Origins]:
+def _parse_yaml(text: str) -> tuple[Any, Origins]:
     """Return the content of a document and the lines of its values; any error is a YAMLError."""
     try:
-        _require_small(text)
-        return _construct(text)
+        _require_small_document(text)
+        return _build_content(text)
     except yaml.YAMLError:
         raise
     except (ValueError, OverflowError, LookupError) as error:  # \U00110000, for instance
         raise yaml.YAMLError(f"a value cannot be read ({error})") from error
 
 
-def _require_small(text: str) -> None:
-    """Reject documents that are too large or use unsupported features, before anything is built."""
-    open_, sizes = [_OpenNode(None, 0)], dict[str, int]()
+def _require_small_document(text: str) -> None:
+    """Reject documents that are too large or use tags or recursive aliases, before any value is built."""
+    open_nodes, sizes = [_OpenNode(None, 0)], dict[str, int]()
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
-            if any(one.anchor == event.anchor for one in open_):
+            if any(node.anchor == event.anchor for node in open_nodes):
                 raise _error_at(event, f"the value of the anchor &{event.anchor} must not contain itself")
-            open_[-1].size += sizes.get(event.anchor, 1)  # an unknown one is an error later
+            open_nodes[-1].size += sizes.get(event.anchor, 1)  # an unknown one is an error later
         elif isinstance(event, yaml.NodeEvent):
             if event.tag is not None:
                 raise _error_at(event, f"the tag {event.tag!r} is not supported; remove it")
-            open_.append(_OpenNode(event.anchor, 1))
-            if len(open_) > MOST_LEVELS:
+            open_nodes.append(_OpenNode(event.anchor, 1))
+            if len(open_nodes) > MOST_LEVELS:
                 raise _error_at(event, f"values are nested more than {MOST_LEVELS - 1} levels deep; use fewer levels")
         if isinstance(event, yaml.ScalarEvent):
             _require_usable_scalar(event)
         if isinstance(event, yaml.ScalarEvent | yaml.CollectionEndEvent):
-            done = open_.pop()
-            open_[-1].size += done.size
-            if done.anchor is not None:
-                sizes[done.anchor] = done.size
-        if open_[-1].size > MOST_VALUES:
+            closed = open_nodes.pop()
+            open_nodes[-1].size += closed.size
+            if closed.anchor is not None:
+                sizes[closed.anchor] = closed.size
+        if open_nodes[-1].size > MOST_VALUES:
             text = f"the file has more than {MOST_VALUES} values, including those of aliases (*); use fewer"
             raise _error_at(event, text)
 
 
 @dataclass
 class _OpenNode:
-    """A value whose end has not been reached."""
+    """A mapping, list or scalar whose end has not been reached: its anchor, and its number of values so far."""
 
     anchor: str | None
     size: int
@@ -194,7 +208,7 @@ class _OpenNode:
 
 def _require_usable_scalar(event: Any) -> None:
     """Reject scalars that YAML accepts but that break later steps: huge integers and lone surrogates."""
-    if event.implicit[0] and len(event.value) > MOST_DIGITS and _WHOLE.match(event.value):
+    if event.implicit[0] and len(event.value) > MOST_DIGITS and _INTEGER.match(event.value):
         raise _error_at(event, f"the number {event.value[:20]}… has more than {MOST_DIGITS} digits")
     if not event.value.isprintable() and any("\ud800" <= sign <= "\udfff" for sign in event.value):
         raise _error_at(event, "the text has half of a surrogate pair, which is not a character")
@@ -205,29 +219,29 @@ def _error_at(event: Any, text: str) -> yaml.YAMLError:
     return yaml.MarkedYAMLError(problem=text, problem_mark=event.start_mark)
 
 
-def _construct(text: str) -> tuple[Any, Origins]:
+def _build_content(text: str) -> tuple[Any, Origins]:
     """Build the content of a document and the line of each of its values."""
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
         if node is None:
             return None, {}
-        origins = {path: f"line {line}" for path, line in _lines(node)}
+        origins = {path: f"line {line}" for path, line in _lines_of_values(node)}
         return loader.construct_document(node), origins
     finally:
         loader.dispose()
 
 
-def _lines(node: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, int]]:
-    """Yield the line of every value below a node; raise an error for a repeated key."""
+def _lines_of_values(node: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, int]]:
+    """Yield path and line of every value below a node; raise an error for a repeated key."""
     if isinstance(node, yaml.SequenceNode):
         for number, item in enumerate(node.value):
             yield (*path, number), item.start_mark.line + 1
-            yield from _lines(item, (*path, number))
+            yield from _lines_of_values(item, (*path, number))
     if isinstance(node, yaml.MappingNode):
         for key, value in _unique_items(node):
             yield (*path, key.value), key.start_mark.line + 1
-            yield from _lines(value, (*path, key.value))
+            yield from _lines_of_values(value, (*path, key.value))
 
 
 def _unique_items(node: Any) -> Iterator[tuple[Any, Any]]:
@@ -258,49 +272,61 @@ def _syntax_error_text(error: Exception) -> str:
 def assign(
     mapping: Mapping[str, Any], assignments: Sequence[str], allowed_keys: AllowedKeys
 ) -> tuple[dict[str, Any], Origins, list[Problem]]:
-    """Return a copy with values assigned, the origins of these, and the problems.
+    """Assign values given as ``key=value`` to a copy of a mapping.
 
-    ``models.0.training.lr=1e-3`` assigns to the first, ``models.*.training.lr=1e-3`` to all.
+    ``models.0.training.lr=1e-3`` assigns to the first model, ``models.*.training.lr=1e-3`` to all.
+
+    Returns
+    -------
+    changed : dict
+        The copy.
+    origins : dict
+        The assignment that each assigned value is from, by path.
+    problems : list of Problem
+        Assignments that are not valid.
     """
     changed, origins, problems = copy.deepcopy(dict(mapping)), Origins(), list[Problem]()
     for text in assignments:
         try:
-            origins.update(dict.fromkeys(_assign(changed, text, allowed_keys), f"--set {text}"))
+            origins.update(dict.fromkeys(_apply_assignment(changed, text, allowed_keys), f"--set {text}"))
         except (ParameterError, yaml.YAMLError) as error:
             message = _syntax_error_text(error) if isinstance(error, yaml.YAMLError) else str(error)
             problems.append(Problem((f"--set {text[:200]}",), message))
     return changed, origins, problems
 
 
-def _assign(mapping: dict[str, Any], text: str, allowed_keys: AllowedKeys) -> list[KeyPath]:
-    """Apply one assignment ``key=value`` to a mapping; return the paths that were assigned."""
+def _apply_assignment(mapping: dict[str, Any], text: str, allowed_keys: AllowedKeys) -> list[KeyPath]:
+    """Apply one assignment ``key=value`` to a mapping in place; return the paths that were assigned."""
     name, equals, value = text.partition("=")
     steps = re.sub(r"\[(\d+)\]", r".\1", name.strip()).split(".")
     if not equals or not all(steps):
         raise ParameterError("the assignment must have the form key=value, e.g. seeds=3 or models.0.training.lr=1e-3.")
     if len(steps) > MOST_LEVELS:
         raise ParameterError(f"the key has {len(steps)} levels; at most {MOST_LEVELS} are allowed.")
-    content, _ = _parse(value)
+    content, _ = _parse_yaml(value)
     return _put(mapping, (), steps, content, allowed_keys)
 
 
 def _put(node: Any, path: KeyPath, steps: Sequence[str], content: Any, allowed_keys: AllowedKeys) -> list[KeyPath]:
-    """Assign a value below a node, creating mappings where needed; return the paths that were assigned."""
+    """Assign a value below a node in place, creating mappings where needed; return the paths that were assigned.
+
+    ``path`` is the path of the node, ``steps`` are the keys from there to the value.
+    """
     if isinstance(node, list) and node and steps[0] == "*":
         numbers = map(str, range(len(node)))
         return [assigned for n in numbers for assigned in _put(node, path, [n, *steps[1:]], content, allowed_keys)]
-    key = _step(node, path, steps[0], allowed_keys)
-    here = (*path, key)
+    key = _resolve_step(node, path, steps[0], allowed_keys)
+    new_path = (*path, key)
     if len(steps) == 1:
         node[key] = copy.deepcopy(content)
-        return [here]
+        return [new_path]
     if isinstance(node, dict) and node.get(steps[0]) is None:
         node[key] = {}
-    return _put(node[key], here, steps[1:], content, allowed_keys)
+    return _put(node[key], new_path, steps[1:], content, allowed_keys)
 
 
-def _step(node: Any, path: KeyPath, step: str, allowed_keys: AllowedKeys) -> str | int:
-    """Return the key or index that a step of a path stands for."""
+def _resolve_step(node: Any, path: KeyPath, step: str, allowed_keys: AllowedKeys) -> str | int:
+    """Return the key of a mapping or the index of a list that a step of an assignment stands for."""
     if isinstance(node, list):
         if step.isdecimal() and len(step) < MOST_DIGITS and int(step) < len(node):
             return int(step)
