@@ -21,11 +21,12 @@ from gbwatt.data._reading import require_file, warn_about
 from gbwatt.data.formats.headers import Channel, microvolts
 from gbwatt.errors import EDFError
 
-FIXED, PER_SIGNAL = 256, 256  # bytes
+FIXED, PER_SIGNAL = 256, 256  # bytes of the header: its fixed part, and the part for each signal
 BLOCK = 1 << 24  # bytes read at once
+#: Labels of signals that contain annotations.
 ANNOTATIONS = ("EDF Annotations", "BDF Annotations")
 
-#: Header fields of a signal: offset and length within its 256 bytes.
+#: Header fields of a signal: offset and length within its 256 bytes, if the file had a single signal.
 _FIELDS = {
     "label": (0, 16),
     "unit": (96, 8),
@@ -36,15 +37,16 @@ _FIELDS = {
     "n_samples": (216, 8),
 }
 
-_WHOLE = re.compile(r"[+-]?[0-9]+")
+# Text of numbers in the header, bytes that are not text, and the time stamp at the beginning of annotations.
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
-_CONTROL = re.compile(rb"[\x01-\x1f\x7f]")
-_ONSET = re.compile(rb"([+-][0-9]+(?:\.[0-9]*)?)\x14")
+_CONTROL_BYTE = re.compile(rb"[\x01-\x1f\x7f]")
+_RECORD_ONSET = re.compile(rb"([+-][0-9]+(?:\.[0-9]*)?)\x14")
 
 
 @dataclass(frozen=True)
 class Signal:
-    """A signal of an EDF file."""
+    """A signal of an EDF or BDF file, as described by the header."""
 
     label: str
     unit: str
@@ -55,7 +57,7 @@ class Signal:
 
     @property
     def gain(self) -> float:
-        """Physical values are gain * digital + offset."""
+        """Factor of the conversion of stored numbers: physical values are gain * digital + offset."""
         (low, high), (bottom, top) = self.digital, self.physical
         return (top - bottom) / (high - low) if high != low else math.nan
 
@@ -66,7 +68,7 @@ class Signal:
 
     @property
     def is_annotations(self) -> bool:
-        """Whether it holds text instead of samples."""
+        """Whether the signal holds annotations, as text, instead of samples."""
         return self.label in ANNOTATIONS
 
     def microvolts(self, digital: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
@@ -99,17 +101,17 @@ class Header:
 
     @property
     def seconds(self) -> float:
-        """Duration of the recording."""
+        """Duration of the recording in seconds."""
         return self.n_records * self.record_seconds
 
     @property
     def digital_limits(self) -> tuple[float, float]:
-        """Range of the stored numbers."""
+        """Range of the numbers that a sample can store."""
         return -(2.0 ** (8 * self.sample_bytes - 1)), 2.0 ** (8 * self.sample_bytes - 1) - 1
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """Signals other than annotations, in the form shared by all formats."""
+        """Signals other than annotations, as the :class:`Channel` that all formats share."""
         return tuple(
             Channel(s.label, s.unit, s.gain, self.rate(place), s.physical, s.digital, self.digital_limits)
             for place, s in enumerate(self.signals)
@@ -117,7 +119,7 @@ class Header:
         )
 
     def rate(self, place: int) -> float:
-        """Sampling rate of a signal in Hz."""
+        """Sampling rate in Hz of the signal with index ``place``."""
         return self.signals[place].n_samples / self.record_seconds
 
 
@@ -132,8 +134,8 @@ def read_header(file: Path) -> Header:
             found = f"{n_bytes} bytes" + (f" that begin with {fixed[:8]!r}" if fixed else "")
             raise EDFError(file, "not-edf", found, f"an EDF or BDF file of at least {FIXED} bytes")
         _expect_text(file, fixed[8:], 8)
-        size, n_records, n_signals = (_whole(file, fixed, *at) for at in ((184, 8), (236, 8), (252, 4)))
-        record_seconds = _decimal(fixed, 244, 8)
+        size, n_records, n_signals = (_field_integer(file, fixed, *at) for at in ((184, 8), (236, 8), (252, 4)))
+        record_seconds = _field_number(fixed, 244, 8)
         if n_signals < 1 or size != FIXED + n_signals * PER_SIGNAL or not 0 < record_seconds < math.inf:
             found = f"{n_bytes} bytes, a header of {size} bytes, {n_signals} signals, records of {record_seconds:g} s"
             expected = f"{FIXED} bytes plus {PER_SIGNAL} for each signal, and records of positive duration"
@@ -142,7 +144,7 @@ def read_header(file: Path) -> Header:
             raise EDFError(file, "truncated", f"{n_bytes} bytes", f"a header of {size} bytes and at least one record")
         rest = stream.read(n_signals * PER_SIGNAL)
     _expect_text(file, rest, FIXED)
-    signals = _signals(file, rest, n_signals)
+    signals = _parse_signals(file, rest, n_signals)
     header = Header(
         n_bytes=size,
         n_records=n_records,
@@ -151,11 +153,14 @@ def read_header(file: Path) -> Header:
         sample_bytes=3 if is_bdf else 2,
         discontinuous=fixed[192:197] in (b"EDF+D", b"BDF+D"),
     )
-    return _complete(file, header, n_bytes)
+    return _expect_complete(file, header, n_bytes)
 
 
-def _complete(file: Path, header: Header, n_bytes: int) -> Header:
-    """Require the number of records in the header, and add the number of surplus bytes to it."""
+def _expect_complete(file: Path, header: Header, n_bytes: int) -> Header:
+    """Require the number of records that the header states, and return the header with the number of surplus bytes.
+
+    ``n_bytes`` is the size of the file.
+    """
     record = header.record_bytes
     expected = header.n_bytes + header.n_records * record
     declared = f"{expected}, {header.n_records} records, as its header says"
@@ -172,41 +177,46 @@ def _complete(file: Path, header: Header, n_bytes: int) -> Header:
 
 
 def _expect_text(file: Path, raw: bytes, start: int) -> None:
-    """Require printable text; fields may be padded with NUL."""
-    if match := _CONTROL.search(raw):
+    """Raise an error unless a part of the header, at the position ``start``, is printable text; NUL is allowed."""
+    if match := _CONTROL_BYTE.search(raw):
         at = start + match.start()
         raise EDFError(file, "damaged-header", f"the byte {match.group()!r} at {at} of its header", "printable text")
 
 
-def _text(raw: bytes, start: int, length: int, fill: str = " \0") -> str:
+def _field_text(raw: bytes, start: int, length: int, fill: str = " \0") -> str:
+    """Return a header field as text, without the padding characters ``fill``."""
     return raw[start : start + length].decode("latin-1").strip(fill)
 
 
-def _whole(file: Path, raw: bytes, start: int, length: int) -> int:
-    text = _text(raw, start, length)
-    if not _WHOLE.fullmatch(text):
+def _field_integer(file: Path, raw: bytes, start: int, length: int) -> int:
+    """Return a header field as an integer; raise an error if it is none."""
+    text = _field_text(raw, start, length)
+    if not _INTEGER.fullmatch(text):
         raise EDFError(file, "damaged-header", f"{file.stat().st_size} bytes, {text!r} at {start}", "a whole number")
     return int(text)
 
 
-def _decimal(raw: bytes, start: int, length: int) -> float:
-    text = _text(raw, start, length)
+def _field_number(raw: bytes, start: int, length: int) -> float:
+    """Return a header field as a number, with a decimal point or comma; NaN if it is none."""
+    text = _field_text(raw, start, length)
     return float(text.replace(",", ".")) if _DECIMAL.fullmatch(text) else math.nan
 
 
-def _signals(file: Path, raw: bytes, n_signals: int) -> tuple[Signal, ...]:
+def _parse_signals(file: Path, raw: bytes, n_signals: int) -> tuple[Signal, ...]:
+    """Return the signals described by ``raw``, the part of the header after its fixed part."""
+
     def at(name: str, place: int) -> tuple[int, int]:
+        """Return start and length of a header field of a signal; fields are stored one after the other."""
         start, length = _FIELDS[name]
         return start * n_signals + place * length, length
 
     signals: list[Signal] = []
     first = 0
     for place in range(n_signals):
-        label, unit = _text(raw, *at("label", place), fill=" "), _text(raw, *at("unit", place))
-        ranges = [
-            _decimal(raw, *at(name, place)) for name in ("physical_min", "physical_max", "digital_min", "digital_max")
-        ]
-        count = _whole(file, raw, *at("n_samples", place))
+        label, unit = _field_text(raw, *at("label", place), fill=" "), _field_text(raw, *at("unit", place))
+        limits = ("physical_min", "physical_max", "digital_min", "digital_max")
+        ranges = [_field_number(raw, *at(name, place)) for name in limits]
+        count = _field_integer(file, raw, *at("n_samples", place))
         if count < 1:
             raise EDFError(file, "damaged-header", f"{count} samples of {label!r} in a record", "at least one")
         signals.append(Signal(label, unit, first, count, (ranges[0], ranges[1]), (ranges[2], ranges[3])))
@@ -235,7 +245,7 @@ def expect_continuous(file: Path, header: Header) -> None:
     with file.open("rb") as stream:
         for number in range(header.n_records):
             stream.seek(header.n_bytes + number * header.record_bytes + start)
-            match = _ONSET.match(stream.read(min(size, 64)))
+            match = _RECORD_ONSET.match(stream.read(min(size, 64)))
             if match is None:
                 found = f"no time stamp in {annotations.label!r} of record {number}"
                 raise EDFError(file, "damaged-header", found, "a time stamp for each record")
@@ -253,7 +263,10 @@ def expect_continuous(file: Path, header: Header) -> None:
 
 
 def check_file(file: Path, header: Header, stacklevel: int = 3) -> None:
-    """Require names of channels; warn about repeated names and bytes after the last record."""
+    """Raise an error for channels without a name; warn about repeated names and bytes after the last record.
+
+    ``stacklevel`` is that of ``warnings.warn`` if the calling function called it directly.
+    """
     labels = [channel.name for channel in header.channels]
     if broken := [label for label in labels if "\0" in label]:
         raise EDFError(file, "damaged-header", f"the label {broken[0]!r}", "printable text")
@@ -273,7 +286,7 @@ def check_file(file: Path, header: Header, stacklevel: int = 3) -> None:
 
 
 def read_samples(file: Path, header: Header, which: Sequence[int]) -> NDArray[np.int16]:
-    """Read the digital samples (n_chans, n) of signals of an EDF file that share a sampling rate."""
+    """Read digital samples (n_chans, n) of an EDF file; ``which`` are indices of signals with the same rate."""
     signals = [header.signals[place] for place in which]
     size = signals[0].n_samples
     digital = np.empty((len(signals), header.n_records, size), dtype=np.int16)

@@ -34,12 +34,12 @@ UNITS: Mapping[str, float] = {
 
 
 def microvolts(unit: str) -> float:
-    """Return the µV of a unit, or NaN if it is not a unit of voltage."""
+    """Return the factor from a unit to µV, or NaN if it is not a unit of voltage."""
     return UNITS.get(unit.casefold(), math.nan)
 
 
 #: Names of channels that are not EEG, whose scale may differ.
-_NO_EEG = re.compile(
+_NOT_EEG = re.compile(
     r"eog|veo|heo|ecg|ekg|emg|resp|gsr|pleth|photic|temp|status|sti|trig|aux|acc|dc[0-9]", re.IGNORECASE
 )
 
@@ -62,12 +62,12 @@ class Channel:
 
     @property
     def step(self) -> float:
-        """Difference between two consecutive stored numbers in µV."""
+        """Difference in µV between two consecutive stored numbers."""
         return self.gain * microvolts(self.unit)
 
 
 def expect_ranges(file: Path, channels: Sequence[Channel]) -> None:
-    """Require physical and digital ranges that define a scale, and digital ranges within the data type."""
+    """Raise an error unless physical and digital ranges define a scale, and digital ranges fit the data type."""
     for channel in channels:
         limits = channel.limits
         if channel.physical is None or channel.digital is None:
@@ -82,7 +82,7 @@ def expect_ranges(file: Path, channels: Sequence[Channel]) -> None:
 
 
 def expect_volts(file: Path, channels: Sequence[Channel]) -> None:
-    """Require units of voltage."""
+    """Raise an error unless all channels have units of voltage."""
     others = [channel for channel in channels if math.isnan(microvolts(channel.unit))]
     if others:
         found = ", ".join(f"{channel.name} in {channel.unit!r}" for channel in others[:4])
@@ -96,7 +96,10 @@ def _remedy(channel: Channel, channels: Sequence[Channel]) -> str:
 
 
 def check_channels(file: Path, channels: Sequence[Channel], stacklevel: int = 3) -> None:
-    """Warn about missing units, deviating sampling rates or scales, and inverted ranges."""
+    """Warn about missing units, deviating sampling rates or scales, and inverted ranges.
+
+    ``stacklevel`` is that of ``warnings.warn`` if the calling function called it directly.
+    """
     problems = []
     without = [channel.name for channel in channels if not channel.unit]
     if without:
@@ -106,7 +109,7 @@ def check_channels(file: Path, channels: Sequence[Channel], stacklevel: int = 3)
     usual = Counter(channel.rate for channel in channels).most_common(1)[0][0] if channels else 0.0
     if other := [f"{c.name} ({c.rate:g} Hz)" for c in channels if c.rate != usual]:
         problems.append(f"{_list_names(other)} with another sampling rate than {usual:g} Hz, interpolated by MNE")
-    odd = odd_scales({c.name: c.step for c in channels if not _NO_EEG.search(c.name)})
+    odd = odd_scales({c.name: c.step for c in channels if not _NOT_EEG.search(c.name)})
     if odd:
         listed = _list_names([f"{name} ({ratio:.3g} times)" for name, ratio in odd.items()])
         problems.append(f"{listed} with another scale than the other channels")
@@ -152,9 +155,10 @@ def _list_names(names: Sequence[str]) -> str:
 
 
 def check_signals(file: Path, signals: Any, header: Sequence[Channel], channels: Sequence[str] | None = None) -> None:
-    """Convert samples to the unit of their header, and warn about implausible scales, units and rates.
+    """Convert samples to volts by the unit in the header, in place, and warn about implausible scales, units and rates.
 
-    ``signals`` is a recording or epochs of MNE.
+    ``signals`` is a recording or epochs of MNE, ``header`` the channels in the header of the file, in the same order
+    and empty for some formats, and ``channels`` the names to check; by default all EEG channels.
     """
     described = dict(zip(signals.ch_names, header, strict=False))
     chosen = _eeg_channels(signals) if channels is None else list(channels)
@@ -167,16 +171,16 @@ def check_signals(file: Path, signals: Any, header: Sequence[Channel], channels:
         expect_volts(file, picked)
         check_channels(file, picked, stacklevel=4)
         for name in chosen:
-            _convert(file, signals, name, described[name])
-            _check_range(file, signals, name, described[name])
-    elif odd := odd_scales({name: _scale(signals.info, name) for name in chosen}):
+            _convert_to_volts(file, signals, name, described[name])
+            _check_sample_range(file, signals, name, described[name])
+    elif odd := odd_scales({name: _stored_scale(signals.info, name) for name in chosen}):
         listed = ", ".join(f"{name} ({ratio:.3g} times)" for name, ratio in list(odd.items())[:6])
         warn_about(file, f"channels with another scale than the others: {listed}. Is that right?", stacklevel=3)
 
 
 def _may_be_eeg(channel: Channel) -> bool:
-    """Whether a channel without a unit of voltage may be EEG by its name."""
-    return math.isnan(microvolts(channel.unit)) and not _NO_EEG.search(channel.name)
+    """Whether a channel may be EEG by its name, although MNE ignores it because its unit is not a voltage."""
+    return math.isnan(microvolts(channel.unit)) and not _NOT_EEG.search(channel.name)
 
 
 def _eeg_channels(signals: Any) -> list[str]:
@@ -186,14 +190,14 @@ def _eeg_channels(signals: Any) -> list[str]:
     return [signals.ch_names[pick] for pick in mne.pick_types(signals.info, eeg=True)]
 
 
-def _scale(info: mne.Info, name: str) -> float:
-    """Return the factor from stored numbers to the unit of a channel."""
+def _stored_scale(info: mne.Info, name: str) -> float:
+    """Return the factor by which MNE multiplies the stored numbers of a channel."""
     channel = info["chs"][info["ch_names"].index(name)]
     return float(channel["cal"] * channel["range"] * 10.0 ** int(channel["unit_mul"]))
 
 
-def _convert(file: Path, raw: mne.io.BaseRaw, name: str, channel: Channel) -> None:
-    """Convert a channel to volts if MNE does not know its unit and assumes volts."""
+def _convert_to_volts(file: Path, raw: mne.io.BaseRaw, name: str, channel: Channel) -> None:
+    """Convert a channel to volts, in place, if MNE does not recognise its unit and has read it as volts."""
     known = {".gdf": ("uV",), ".vhdr": ("V", "mV", "µV", "uV", "nV"), ".ahdr": ("V", "mV", "µV", "uV", "nV")}
     if channel.unit in known.get(file.suffix.lower(), ("uV", "µV", "\u03bcV", "\x83\xcaV", "mV", "V")):
         return
@@ -204,8 +208,8 @@ def _convert(file: Path, raw: mne.io.BaseRaw, name: str, channel: Channel) -> No
         raw.apply_function(lambda x: x * factor, picks=[name], channel_wise=True, verbose="ERROR")
 
 
-def _check_range(file: Path, raw: mne.io.BaseRaw, name: str, channel: Channel) -> None:
-    """Warn about samples outside the range of the header."""
+def _check_sample_range(file: Path, raw: mne.io.BaseRaw, name: str, channel: Channel) -> None:
+    """Warn about samples outside the physical range in the header."""
     if channel.physical is None:
         return
     low, high = sorted(limit * microvolts(channel.unit) * 1e-6 for limit in channel.physical)
@@ -223,7 +227,7 @@ def _check_range(file: Path, raw: mne.io.BaseRaw, name: str, channel: Channel) -
 
 #: Bytes per sample by the name of the format.
 BRAINVISION_SAMPLE_BYTES = {"INT_16": 2, "INT_32": 4, "IEEE_FLOAT_32": 4}
-_MARK = re.compile(r"Mk([0-9]+)=([^,]*),([^,]*),([0-9]+),[0-9]+,-?[0-9]+(,[0-9]*)?")
+_MARKER_LINE = re.compile(r"Mk([0-9]+)=([^,]*),([^,]*),([0-9]+),[0-9]+,-?[0-9]+(,[0-9]*)?")
 
 
 def read_brainvision(file: Path) -> tuple[Channel, ...]:
@@ -238,15 +242,15 @@ def read_brainvision(file: Path) -> tuple[Channel, ...]:
             found = f"{n_chans} channels with a sampling interval of {interval:g} µs"
             raise DataError(file, found, "at least one channel and a positive interval")
         channels = _brainvision_channels(file, params, n_chans, 1e6 / interval)
-        _check_interval(file, comment, interval)
+        _check_recorder_rate(file, comment, interval)
         if common.get("DataFormat", "BINARY").strip() == "BINARY":
-            n_samples = _expect_data(file, params, common["DataFile"], n_chans)
-            _expect_markers(file, common.get("MarkerFile", ""), n_samples)
+            n_samples = _expect_data_file(file, params, common["DataFile"], n_chans)
+            _expect_marker_file(file, common.get("MarkerFile", ""), n_samples)
     return channels
 
 
 def _brainvision_sections(file: Path) -> tuple[configparser.ConfigParser, str]:
-    """Parse a BrainVision header; return its sections and the free text of its comment."""
+    """Parse a BrainVision header; return its sections and the text of its comment section."""
     raw = file.read_bytes()
     if not re.match(rb"Brain ?Vision", raw[:40], re.I) and not raw.startswith(b"\xef\xbb\xbfBrain"):
         raise DataError(file, f"{len(raw)} bytes that MNE cannot read", "a BrainVision header", "Copy it again.")
@@ -264,7 +268,7 @@ def _brainvision_sections(file: Path) -> tuple[configparser.ConfigParser, str]:
 def _brainvision_channels(
     file: Path, params: configparser.ConfigParser, n_chans: int, rate: float
 ) -> tuple[Channel, ...]:
-    """Return the channels of a BrainVision header; require a complete list."""
+    """Return the channels listed in a BrainVision header; raise an error unless there are ``n_chans``."""
     rows = {key.lower(): value for key, value in params["Channel Infos"].items()}
     keys = [f"ch{number}" for number in range(1, len(rows) + 1)]
     if n_chans != len(rows) or sorted(rows) != sorted(keys):
@@ -279,8 +283,11 @@ def _brainvision_channels(
     return tuple(channels)
 
 
-def _check_interval(file: Path, comment: str, interval: float) -> None:
-    """Warn about another rate in the recorder's comment, which programs that resample do not update."""
+def _check_recorder_rate(file: Path, comment: str, interval: float) -> None:
+    """Warn if the comment of the recorder in a BrainVision header states another sampling rate.
+
+    Programs that resample do not update the comment.  ``interval`` is the sampling interval in µs.
+    """
     for pattern, is_rate in (
         (r"Sampling Rate \[Hz\]: *([0-9]+(?:\.[0-9]+)?)", True),
         (r"Sampling Interval \[.S\]: *([0-9]+(?:\.[0-9]+)?)", False),
@@ -294,8 +301,11 @@ def _check_interval(file: Path, comment: str, interval: float) -> None:
             return
 
 
-def _expect_data(file: Path, params: configparser.ConfigParser, name: str, n_chans: int) -> int:
-    """Return the number of samples in the data file; require the same number for each channel."""
+def _expect_data_file(file: Path, params: configparser.ConfigParser, name: str, n_chans: int) -> int:
+    """Return the number of samples in the data file of a BrainVision header, from its size.
+
+    Raises an error unless the file exists and has the same number of samples for each channel.
+    """
     form = params["Binary Infos"]["BinaryFormat"].strip()
     if form not in BRAINVISION_SAMPLE_BYTES:
         raise DataError(file, f"BinaryFormat={form}", f"one of {', '.join(BRAINVISION_SAMPLE_BYTES)}", "Copy it again.")
@@ -311,8 +321,11 @@ def _expect_data(file: Path, params: configparser.ConfigParser, name: str, n_cha
     return n_samples
 
 
-def _expect_markers(file: Path, name: str, n_samples: int) -> None:
-    """Require complete markers within the recording; warn about gaps in their numbers."""
+def _expect_marker_file(file: Path, name: str, n_samples: int) -> None:
+    """Check the marker file of a BrainVision header; an empty name means that there is none.
+
+    Raises an error for damaged lines and markers outside the recording, and warns about gaps in the numbers of markers.
+    """
     markers = file.parent / name.strip()
     if not name.strip():
         return
@@ -327,7 +340,7 @@ def _expect_markers(file: Path, name: str, n_samples: int) -> None:
     for line in (line.strip() for line in rest.partition("\n[")[0].splitlines()):
         if not line or line.startswith(";"):
             continue
-        match = _MARK.fullmatch(line)
+        match = _MARKER_LINE.fullmatch(line)
         if match is None:
             raise DataError(markers, f"{line[:60]!r} as a marker", "Mk1=type,description,position,size,…")
         if not 1 <= int(match.group(4)) <= n_samples + 1:
@@ -341,15 +354,17 @@ def _expect_markers(file: Path, name: str, n_samples: int) -> None:
 
 # ---- FIF
 
-_TAG = struct.Struct(">iiii")  # kind, type, bytes of data, position of the next tag
-_FILE_ID, _START, _END = 100, 104, 105
-_FOLLOWS, _LAST = 0, -1
-_KINDS = 1 << 16  # all defined kinds are below
-_RAW, _SAMPLES, _SMALL = (102, 112, 119), 300, 1024  # blocks of continuous samples, their tags, bytes of other tags
+# A FIF file is a chain of tags: a header of 16 bytes, followed by data.
+_TAG = struct.Struct(">iiii")  # header: kind, type, bytes of data, position of the next tag
+_FILE_ID, _BLOCK_START, _BLOCK_END = 100, 104, 105  # kinds of tags
+_NEXT_FOLLOWS, _NO_NEXT = 0, -1  # special positions of the next tag
+_KIND_LIMIT = 1 << 16  # all defined kinds are below
+# Kinds of blocks that contain continuous samples, kind of the tags with these samples, and maximum size of other tags.
+_RAW_BLOCKS, _RAW_DATA, _MAX_OTHER = (102, 112, 119), 300, 1024
 
 
 def expect_tags(file: Path) -> None:
-    """Require a chain of FIF tags within the file, with properly nested blocks."""
+    """Raise an error unless a FIF file is a chain of tags within the file, with properly nested blocks."""
     end = file.stat().st_size
     with file.open("rb") as stream:
         at, opened, n_tags = 0, list[int](), 0
@@ -357,54 +372,56 @@ def expect_tags(file: Path) -> None:
             stream.seek(at)
             raw = stream.read(_TAG.size)
             if len(raw) < _TAG.size:
-                raise _damaged(file, f"{end} bytes that end within a tag")
+                raise _damaged_fif(file, f"{end} bytes that end within a tag")
             kind, _, size, following = _TAG.unpack(raw)
             if not n_tags and kind != _FILE_ID:
-                raise _damaged(file, f"{end} bytes that MNE cannot read: they begin with {raw[:8]!r}")
+                raise _damaged_fif(file, f"{end} bytes that MNE cannot read: they begin with {raw[:8]!r}")
             if size < 0 or at + _TAG.size + size > end:
-                raise _damaged(file, f"{end} bytes and a tag at {at} of {size} bytes, beyond the end")
-            if not 0 < kind < _KINDS:
-                raise _damaged(file, f"{end} bytes and a tag at {at} of kind {kind}")
-            if kind == _START:
-                opened.append(_big_endian(stream.read(4)))
-                if opened[-1] >= _KINDS:
-                    raise _damaged(file, f"{end} bytes and a block at {at} of kind {opened[-1]}")
-            elif opened and opened[-1] in _RAW and size > _SMALL and kind != _SAMPLES:
-                raise _damaged(file, f"{end} bytes and a tag at {at} of kind {kind} among the samples")
-            elif kind == _END and (not opened or opened.pop() != _big_endian(stream.read(4))):
-                raise _damaged(file, f"{end} bytes, and at {at} the end of a block that did not begin")
+                raise _damaged_fif(file, f"{end} bytes and a tag at {at} of {size} bytes, beyond the end")
+            if not 0 < kind < _KIND_LIMIT:
+                raise _damaged_fif(file, f"{end} bytes and a tag at {at} of kind {kind}")
+            if kind == _BLOCK_START:
+                opened.append(_parse_integer(stream.read(4)))
+                if opened[-1] >= _KIND_LIMIT:
+                    raise _damaged_fif(file, f"{end} bytes and a block at {at} of kind {opened[-1]}")
+            elif opened and opened[-1] in _RAW_BLOCKS and size > _MAX_OTHER and kind != _RAW_DATA:
+                raise _damaged_fif(file, f"{end} bytes and a tag at {at} of kind {kind} among the samples")
+            elif kind == _BLOCK_END and (not opened or opened.pop() != _parse_integer(stream.read(4))):
+                raise _damaged_fif(file, f"{end} bytes, and at {at} the end of a block that did not begin")
             n_tags += 1
-            if following == _LAST:
+            if following == _NO_NEXT:
                 break
-            if following != _FOLLOWS and following <= at:
-                raise _damaged(file, f"{end} bytes and a tag at {at} whose successor is at {following}")
-            at = at + _TAG.size + size if following == _FOLLOWS else following
+            if following != _NEXT_FOLLOWS and following <= at:
+                raise _damaged_fif(file, f"{end} bytes and a tag at {at} whose successor is at {following}")
+            at = at + _TAG.size + size if following == _NEXT_FOLLOWS else following
     if opened or at >= end:
         problem = f"a block of kind {opened[-1]} without an end" if opened else "no last tag"
-        raise _damaged(file, f"{end} bytes and {problem}")
+        raise _damaged_fif(file, f"{end} bytes and {problem}")
 
 
-def _big_endian(raw: bytes) -> int:
-    """Return a big-endian integer, as FIF files contain it."""
+def _parse_integer(raw: bytes) -> int:
+    """Return an integer of a FIF file, which is big-endian."""
     return int.from_bytes(raw, "big")
 
 
-def _damaged(file: Path, found: str) -> DataError:
+def _damaged_fif(file: Path, found: str) -> DataError:
     """Return the error for a damaged FIF file."""
     return DataError(file, found, "a complete FIF file", "It may be truncated. Copy it again.")
 
 
 Array = NDArray[Any]
 
-FIXED = PER_CHANNEL = 256  # bytes
+# ---- GDF
 
-#: Bytes per sample by the number of the data type.
+FIXED = PER_CHANNEL = 256  # bytes of the header: its fixed part, and the part for each channel
+
+#: Bytes per sample by the number of the data type; types that are whole numbers; units by their code in version 2.
 GDF_SAMPLE_BYTES = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 8, 8: 8, 16: 4, 17: 8}
 GDF_WHOLE = range(1, 9)
 _GDF_UNITS = {4256: "V", 4274: "mV", 4275: "uV", 4276: "nV", 0: "", 512: "1"}
 
-#: For files of version 2 whose header is longer than its channels require.
-_ADDITIONAL = (
+#: What to do about files of version 2 whose header is longer than its channels require.
+_ADDITIONAL_HEADER = (
     "The file has an additional header (tag, length, value), which is not supported: export it without one, or as EDF. "
     "If it should not have one, the file is damaged."
 )
@@ -424,7 +441,7 @@ _GDF_LAYOUTS = {1: _GDFLayout((96, "S8"), 104, "<i8", 216), 2: _GDFLayout((102, 
 
 
 def read_gdf(file: Path) -> tuple[Channel, ...]:
-    """Return the channels of a GDF file, whose header must agree with its size and its event table."""
+    """Return the channels of a GDF file; raise an error unless its header agrees with its size and its event table."""
     require_file(file)
     n_bytes = file.stat().st_size
     with file.open("rb") as stream:
@@ -436,7 +453,7 @@ def read_gdf(file: Path) -> tuple[Channel, ...]:
         size = FIXED + n_chans * PER_CHANNEL
         if n_chans < 1 or declared != size or size > n_bytes:
             found = f"{n_bytes} bytes and a header of {declared} bytes for {n_chans} channels"
-            remedy = _ADDITIONAL if version == 2 and n_chans and size < declared <= n_bytes else "Copy it again."
+            remedy = _ADDITIONAL_HEADER if version == 2 and n_chans and size < declared <= n_bytes else "Copy it again."
             raise DataError(file, found, f"{FIXED} bytes plus {PER_CHANNEL} for each channel", remedy)
         rest = stream.read(n_chans * PER_CHANNEL)
     n_records = int(np.frombuffer(fixed, "<i8", 1, 236)[0])
@@ -463,10 +480,15 @@ def _gdf_version(file: Path, fixed: bytes, n_bytes: int) -> int:
 
 
 def _gdf_channels(file: Path, version: int, rest: bytes, n: int, n_records: int, seconds: float) -> tuple[Channel, ...]:
-    """Return the channels of a GDF header; require a file of the size that it states."""
+    """Return the channels of a GDF file; raise an error unless the file has the size that its header states.
+
+    ``rest`` is the part of the header after its fixed part, ``n`` the number of channels, and ``seconds`` the duration
+    of a record.
+    """
     layout = _GDF_LAYOUTS[version]
 
     def column(start: int, dtype: str) -> Array:
+        """Return the values of a header field for all channels; fields are stored one after the other."""
         return np.frombuffer(rest, dtype, n, start * n)
 
     counts, kinds = column(layout.n_samples, "<i4"), column(layout.n_samples + 4, "<i4")
@@ -481,7 +503,7 @@ def _gdf_channels(file: Path, version: int, rest: bytes, n: int, n_records: int,
         found, expected = f"{file.stat().st_size} bytes", f"{end}, {n_records} records, as its header says"
         raise DataError(file, found, expected, "It may be truncated. Copy it again.")
     rates = counts / seconds
-    _check_events(file, version, end, int(counts.max()) * n_records, float(rates.max()))
+    _expect_event_table(file, version, end, int(counts.max()) * n_records, float(rates.max()))
     bottom, top = (column(layout.physical_min + 8 * k, "<f8") for k in (0, 1))
     low, high = (column(layout.physical_min + 16 + 8 * k, layout.digital).astype(float) for k in (0, 1))
     units = [_gdf_unit(raw) for raw in column(*layout.unit).tolist()]
@@ -496,7 +518,7 @@ def _gdf_channels(file: Path, version: int, rest: bytes, n: int, n_records: int,
             rate=float(rates[k]),
             physical=(float(bottom[k]), float(top[k])),
             digital=(float(low[k]), float(high[k])),
-            limits=_limits(int(kinds[k])),
+            limits=_gdf_limits(int(kinds[k])),
         )
         for k in range(n)
     )
@@ -507,16 +529,19 @@ def _gdf_unit(raw: bytes | int) -> str:
     return _GDF_UNITS.get(raw, f"code {raw}") if isinstance(raw, int) else raw.decode("latin-1").strip(" \0")
 
 
-def _limits(kind: int) -> tuple[float, float] | None:
-    """Return the range of a data type, including the number after the maximum; None for floating point."""
+def _gdf_limits(kind: int) -> tuple[float, float] | None:
+    """Return the range of a GDF data type, with a maximum that is larger by one; None for floating point."""
     bits = 8 * GDF_SAMPLE_BYTES[kind]
     if kind not in GDF_WHOLE:
         return None
     return (0.0, 2.0**bits) if kind % 2 == 0 else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1))
 
 
-def _check_events(file: Path, version: int, start: int, n_samples: int, rate: float) -> None:
-    """Require an event table that ends with the file, with events within the recording and its sampling rate."""
+def _expect_event_table(file: Path, version: int, start: int, n_samples: int, rate: float) -> None:
+    """Raise an error unless the bytes of a GDF file from ``start`` are a complete event table, or there are none.
+
+    ``n_samples`` and ``rate`` are those of the recording, within which the events must be.
+    """
     with file.open("rb") as stream:
         stream.seek(start)
         table = stream.read()
@@ -527,14 +552,14 @@ def _check_events(file: Path, version: int, start: int, n_samples: int, rate: fl
         n_events, sfreq = (four, float(three)) if version == 1 else (three, float(np.frombuffer(table, "<f4", 1, 4)[0]))
         size = 8 + n_events * {1: 6, 3: 12}.get(table[0], math.nan)
         if len(table) == size:
-            _expect_events(file, table, n_events, n_samples, sfreq, rate)
+            _expect_events_within(file, table, n_events, n_samples, sfreq, rate)
             return
     found = f"{len(table)} bytes after its records"
     raise DataError(file, found, "an event table that ends with the file", "Copy it again.")
 
 
-def _expect_events(file: Path, table: bytes, n_events: int, n_samples: int, sfreq: float, rate: float) -> None:
-    """Require events within the recording, at the sampling rate of its samples."""
+def _expect_events_within(file: Path, table: bytes, n_events: int, n_samples: int, sfreq: float, rate: float) -> None:
+    """Raise an error unless all events of a table are within the recording and have its sampling rate."""
     places = np.frombuffer(table, "<u4", n_events, 8)
     outside = places[(places < 1) | (places > n_samples + 1)]
     if outside.size:

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-_COLUMNS = ("subject", "session", "run", "group")
+#: Fields of trials that are columns of the metadata of epochs.
+_ORIGIN_FIELDS = ("subject", "session", "run", "group")
 
-#: First step of trials from epochs of other programs, with the filters and the reference in ``info``.
+#: Name of the first step of trials from epochs of other programs, with the filters and the reference in ``info``.
 RECORDED = "recorded"
 
 
@@ -50,12 +51,12 @@ def to_mne(trials: Trials) -> mne.EpochsArray:
     n, n_chans, n_times = trials.shape
     epochs = mne.EpochsArray(
         trials.X.astype(np.float64) * UNITS.get(trials.unit, 1.0),
-        _info(trials),
+        _make_info(trials),
         np.column_stack([np.arange(n) * n_times, np.zeros(n, dtype=int), trials.y + 1]),
-        tmin=_whole_samples(trials.tmin, trials.sfreq),  # with half samples MNE writes files that it cannot read
+        tmin=_round_to_sample(trials.tmin, trials.sfreq),  # with half samples MNE writes files that it cannot read
         event_id={name: code for code, name in enumerate(trials.class_names, start=1)},
         on_missing="ignore",
-        metadata=_metadata(trials, (*_COLUMNS, "label")),
+        metadata=_make_metadata(trials, (*_ORIGIN_FIELDS, "label")),
         proj=False,
         verbose="ERROR",
     )
@@ -101,8 +102,8 @@ def from_mne(
     kept = epochs.copy().drop_bad(verbose="ERROR")
     if not len(kept):
         raise ParameterError(f"all {len(epochs.drop_log)} epochs were rejected; none is left.")
-    picks = _picks(kept, channels)
-    unit, scale = _unit(kept, picks)
+    picks = _channel_picks(kept, channels)
+    unit, scale = _unit_and_scale(kept, picks)
     names = {code: name for name, code in sorted(kept.event_id.items(), key=lambda item: item[1])}
     record = _stored_record(kept.info["description"])
     state = {**_signal_properties(kept, picks), "unit": unit}
@@ -113,14 +114,15 @@ def from_mne(
         class_names=tuple(names.values()),
         ch_names=tuple(kept.ch_names[pick] for pick in picks),
         sfreq=kept.info["sfreq"],
-        tmin=_tmin(kept, record),
+        tmin=_exact_tmin(kept, record),
         unit=unit,
-        **{**origin, **(columns := _columns(kept.metadata))},
-        **{"dataset": dataset, **_provenance(record, state, columns.get("subject", subject))},
+        **{**origin, **(columns := _read_metadata(kept.metadata))},
+        **{"dataset": dataset, **_current_provenance(record, state, columns.get("subject", subject))},
     )
 
 
-def _info(trials: Trials) -> mne.Info:
+def _make_info(trials: Trials) -> mne.Info:
+    """Return the ``info`` of epochs, with positions if the 10-05 montage has all electrodes."""
     import mne
 
     info = mne.create_info(list(trials.ch_names), trials.sfreq, "eeg", verbose="ERROR")
@@ -129,28 +131,32 @@ def _info(trials: Trials) -> mne.Info:
         info.set_montage(montage, verbose="ERROR")
     if trials.unit not in UNITS:
         for channel in info["chs"]:
-            channel["unit"] = _no_unit()
+            channel["unit"] = _fiff_unit_none()
     return info
 
 
-def _no_unit() -> int:
+def _fiff_unit_none() -> int:
+    """Return MNE's code of channels without a unit."""
     from mne.io.constants import FIFF
 
     return int(FIFF.FIFF_UNIT_NONE)
 
 
-def _metadata(trials: Trials, columns: Sequence[str]) -> pd.DataFrame:
+def _make_metadata(trials: Trials, columns: Sequence[str]) -> pd.DataFrame:
+    """Return some columns of the metadata of epochs, with a row for each trial."""
     import pandas as pd
 
-    values = {"label": trials.labels, **{name: getattr(trials, name) for name in _COLUMNS}}
+    values = {"label": trials.labels, **{name: getattr(trials, name) for name in _ORIGIN_FIELDS}}
     return pd.DataFrame({name: values[name].tolist() for name in columns})
 
 
-def _columns(metadata: pd.DataFrame | None) -> dict[str, Array]:
-    return {} if metadata is None else {name: metadata[name].to_numpy() for name in _COLUMNS if name in metadata}
+def _read_metadata(metadata: pd.DataFrame | None) -> dict[str, Array]:
+    """Return the columns of metadata that are fields of :class:`Trials`."""
+    return {} if metadata is None else {name: metadata[name].to_numpy() for name in _ORIGIN_FIELDS if name in metadata}
 
 
-def _picks(epochs: mne.BaseEpochs, channels: Sequence[str] | None) -> list[int]:
+def _channel_picks(epochs: mne.BaseEpochs, channels: Sequence[str] | None) -> list[int]:
+    """Return the indices of the requested channels, by default of all EEG channels that are not marked as bad."""
     import mne
 
     if channels is None:
@@ -164,31 +170,37 @@ def _picks(epochs: mne.BaseEpochs, channels: Sequence[str] | None) -> list[int]:
     return [epochs.ch_names.index(name) for name in channels]
 
 
-def _unit(epochs: mne.BaseEpochs, picks: Sequence[int]) -> tuple[str, float]:
-    without = [int(epochs.info["chs"][pick]["unit"]) == _no_unit() for pick in picks]
+def _unit_and_scale(epochs: mne.BaseEpochs, picks: Sequence[int]) -> tuple[str, float]:
+    """Return the unit of the trials, "µV" or "a.u.", and the factor from the samples of MNE to this unit."""
+    without = [int(epochs.info["chs"][pick]["unit"]) == _fiff_unit_none() for pick in picks]
     if any(without) and not all(without):
         raise MismatchError("some channels are in volts and some have no unit; select channels=[...].")
     return ("a.u.", 1.0) if any(without) else ("µV", 1e6)
 
 
-def _whole_samples(tmin: float, sfreq: float) -> float:
+def _round_to_sample(tmin: float, sfreq: float) -> float:
+    """Return a time in seconds, rounded to a multiple of the sampling interval."""
     return round(tmin * sfreq) / sfreq
 
 
-def _tmin(epochs: mne.BaseEpochs, record: Mapping[str, Any]) -> float:
-    """Return the start of the epochs; the exact one, if it has not changed since :func:`to_mne`."""
+def _exact_tmin(epochs: mne.BaseEpochs, record: Mapping[str, Any]) -> float:
+    """Return the start of epochs in seconds.
+
+    MNE rounds it to whole samples.  If it has not changed since :func:`to_mne`, the exact start in the record is
+    returned.
+    """
     start, sfreq = float(epochs.times[0]), float(epochs.info["sfreq"])
     exact = float(record.get("tmin", start))
-    return exact if abs(_whole_samples(exact, sfreq) - start) < 1e-3 / sfreq else start
+    return exact if abs(_round_to_sample(exact, sfreq) - start) < 1e-3 / sfreq else start
 
 
 def _stored_record(description: str | None) -> dict[str, Any]:
-    """Return the record of :func:`to_mne` in the description of a recording; empty if another program wrote it."""
+    """Return the record that :func:`to_mne` wrote to the description of epochs; empty for other descriptions."""
     text = description or ""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        if _OURS.search(text):
+        if _OUR_KEYS.search(text):
             raise _damaged_record(f"{type(error).__name__}: {error}") from error
         return {}
     record = content.get("gbwatt") if isinstance(content, dict) else None
@@ -199,15 +211,17 @@ def _stored_record(description: str | None) -> dict[str, Any]:
     return record
 
 
-#: Identifies a damaged description of ours.
-_OURS = re.compile(r'"gbwatt"|"truths"|"steps"')
+#: Text by which a damaged description of :func:`to_mne` is recognised.
+_OUR_KEYS = re.compile(r'"gbwatt"|"truths"|"steps"')
 
 
 def _checksum(record: Mapping[str, Any]) -> int:
+    """Return the CRC-32 of a record as JSON."""
     return zlib.crc32(json.dumps(record, sort_keys=True).encode())
 
 
 def _damaged_record(why: str) -> ParameterError:
+    """Return the error for a damaged record of :func:`to_mne`."""
     return ParameterError(
         f"the record of these trials is damaged ({why}); a dict with dataset, steps and truths is needed. Write the "
         "file again."
@@ -234,7 +248,7 @@ def steps_of(epochs: mne.BaseEpochs) -> tuple[Mapping[str, Any], ...] | None:
     if not isinstance(before, Mapping):
         return None
     now = {**_signal_properties(epochs, range(len(epochs.ch_names))), "unit": before.get("unit")}
-    return (*provenance(record).get("steps", ()), *_changes(before, now))
+    return (*provenance(record).get("steps", ()), *_steps_between(before, now))
 
 
 def _signal_properties(epochs: mne.BaseEpochs, picks: Sequence[int]) -> dict[str, Any]:
@@ -252,9 +266,13 @@ def _signal_properties(epochs: mne.BaseEpochs, picks: Sequence[int]) -> dict[str
     }
 
 
-def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return records of the steps between two states: those of MNE, the selection of channels, and the unit."""
-    changed = {name: now[name] for name, value in before.items() if not _same(value, now[name])}
+def _steps_between(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return records of the preprocessing steps that explain the difference between two states.
+
+    ``before`` and ``now`` are results of :func:`_signal_properties`, with the unit.  Selections of channels and
+    conversions of the unit become our steps; all other changes are fields of one step "mne".
+    """
+    changed = {name: now[name] for name, value in before.items() if not _nearly_equal(value, now[name])}
     ours: list[Step] = []
     if "channels" in changed and set(now["channels"]) <= set(before["channels"]):
         ours.append(Pick(tuple(changed.pop("channels"))))
@@ -263,35 +281,42 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[dict[str
     return [*([{"step": "mne", **changed}] if changed else []), *(step.record() for step in ours)]
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two values are equal, up to the digits that MNE does not save."""
-    numbers = isinstance(one, float) and isinstance(other, float)
-    return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-6) if numbers else bool(one == other)
+def _nearly_equal(first: Any, second: Any) -> bool:
+    """Whether two values are equal; numbers, up to the digits that MNE does not save."""
+    numbers = isinstance(first, float) and isinstance(second, float)
+    return math.isclose(first, second, rel_tol=1e-6, abs_tol=1e-6) if numbers else bool(first == second)
 
 
-def _provenance(record: Mapping[str, Any], state: Mapping[str, Any], subject: Any) -> dict[str, Any]:
-    """Return the data set, the history up to now, and the ground truth of the remaining subjects."""
+def _current_provenance(record: Mapping[str, Any], state: Mapping[str, Any], subject: Any) -> dict[str, Any]:
+    """Return the fields ``dataset``, ``steps`` and ``truths`` of trials from a record of :func:`to_mne`.
+
+    An empty record is allowed.  Changes between the stored state and ``state`` are added to the steps, and only
+    subjects in ``subject`` are kept.
+    """
     fields = provenance(record)
     if "state" in record:
-        fields["steps"] = [*fields["steps"], *_changes(record["state"], state)]
+        fields["steps"] = [*fields["steps"], *_steps_between(record["state"], state)]
     elif "steps" not in fields:
         kept = ("highpass", "lowpass", "custom_ref_applied", "projections")
         fields["steps"] = [{"step": RECORDED, **{name: state[name] for name in kept}}]
-    left = np.unique(subject).tolist()
-    return {**fields, "truths": {s: truth for s, truth in fields.get("truths", {}).items() if s in left}}
+    subjects_left = np.unique(subject).tolist()
+    return {**fields, "truths": {s: truth for s, truth in fields.get("truths", {}).items() if s in subjects_left}}
 
 
 # ---- provenance as JSON
 
 
 def to_record(trials: Trials) -> dict[str, Any]:
-    """Return the data set, the preprocessing steps and the ground truth of each subject, in a form for JSON."""
+    """Return data set, preprocessing steps and ground truth of trials as a dict for JSON, see :func:`provenance`."""
     truths = {str(subject): truth.to_dict() for subject, truth in trials.truths.items()}
     return {"dataset": trials.dataset, "steps": list(trials.steps), "truths": truths}
 
 
 def provenance(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields of :class:`Trials` from a record of :func:`to_record`, which may be damaged."""
+    """Return the fields ``dataset``, ``steps`` and ``truths`` of :class:`Trials` from a record of :func:`to_record`.
+
+    Raises :class:`ParameterError` if the record is damaged.
+    """
     try:
         settled = trials.settled(record)
         fields = {name: settled[name] for name in ("dataset", "steps") if name in settled}
@@ -321,7 +346,7 @@ def to_moabb(trials: Trials) -> tuple[Array, Array, pd.DataFrame]:
         Columns subject, session and run, as in MOABB, and group.
     """
     scale = UNITS[trials.unit] / UNITS["µV"] if trials.unit in UNITS else 1.0
-    return trials.X.astype(np.float64) * scale, trials.labels, _metadata(trials, _COLUMNS)
+    return trials.X.astype(np.float64) * scale, trials.labels, _make_metadata(trials, _ORIGIN_FIELDS)
 
 
 def from_moabb(
@@ -364,12 +389,15 @@ def from_moabb(
         raise ParameterError(f"metadata has the columns {list(metadata)}; {missing[0]!r} is missing.")
     names, codes = numbered(y, class_names)
     return Trials(
-        X=X, y=codes, class_names=names, ch_names=tuple(ch_names), sfreq=sfreq, **{**_columns(metadata), **others}
+        X=X, y=codes, class_names=names, ch_names=tuple(ch_names), sfreq=sfreq, **{**_read_metadata(metadata), **others}
     )
 
 
 def numbered(labels: Any, class_names: Sequence[str] | None = None) -> tuple[tuple[str, ...], Array]:
-    """Return the class names, sorted by default, and the class number of each label (n,)."""
+    """Return the class names and the class number of each label (n,).
+
+    ``class_names`` is the order of the classes; by default they are sorted.
+    """
     texts = np.asarray(labels).astype(str)
     names = tuple(np.unique(texts).tolist() if class_names is None else map(str, class_names))
     for name in np.unique(texts).tolist():
