@@ -90,7 +90,7 @@ class BIOT(Backbone):
             raise ParameterError(f"n_times={n_times}: BIOT computes spectra of 200 samples; longer epochs are needed.")
         self.register_buffer("derivation", derivation(ch_names), persistent=False)
         options = {"drop_prob": 0.1, **options}  # as its authors; the default of braindecode is 0.5
-        network = _braindecode("BIOT", n_chans=len(BIPOLAR), n_times=n_times, **options)
+        network = _build_braindecode("BIOT", n_chans=len(BIPOLAR), n_times=n_times, **options)
         self.encoder: Any = network.encoder
         self.register_buffer("window", torch.ones(self.encoder.n_fft), persistent=False)
 
@@ -120,7 +120,7 @@ class BIOT(Backbone):
     def stages(self) -> list[list[nn.Parameter]]:
         """Return the embedding and each layer of the transformer."""
         layers = [list(layer.parameters()) for layer in self.encoder.transformer.layers.layers]
-        return _after_embedding(self, layers)
+        return _with_embedding_stage(self, layers)
 
 
 class LaBraM(Backbone):
@@ -150,8 +150,8 @@ class LaBraM(Backbone):
         if n_times < RATE or n_times % RATE:
             raise ParameterError(f"n_times={n_times}: LaBraM needs a multiple of 200 samples, its patch length.")
         options = {"drop_path_prob": 0.1, "use_mean_pooling": True, **options}
-        network = _braindecode("Labram", n_chans=len(ch_names), n_times=n_times, **options)
-        self.register_buffer("places", _places(ch_names), persistent=False)
+        network = _build_braindecode("Labram", n_chans=len(ch_names), n_times=n_times, **options)
+        self.register_buffer("places", _position_indices(ch_names), persistent=False)
         self.fc_norm: Any = network.fc_norm  # applied to the pooled token only
         network.fc_norm, network.final_layer = nn.Identity(), nn.Identity()
         network.undecayed = ("cls_token", "position_embedding", "temporal_embedding")
@@ -173,7 +173,7 @@ class LaBraM(Backbone):
         """Return the embedding and each block; temporal embeddings and the norm have the learning rate of the head."""
         blocks = [list(block.parameters()) for block in self.network.blocks]
         fast = {id(p) for p in (self.network.temporal_embedding, *self.fc_norm.parameters())}
-        embedding, *rest = _after_embedding(self, blocks)
+        embedding, *rest = _with_embedding_stage(self, blocks)
         return [[p for p in embedding if id(p) not in fast], *rest]
 
 
@@ -181,7 +181,7 @@ class LaBraM(Backbone):
 BACKBONES: Mapping[str, Callable[..., Backbone]] = MappingProxyType({"biot": BIOT, "labram": LaBraM})
 
 
-def _braindecode(name: str, **arguments: Any) -> Any:
+def _build_braindecode(name: str, **arguments: Any) -> Any:
     """Build a network of braindecode for 200 Hz; its classifier is not used."""
     network_class = getattr(braindecode_models(), name)
     with warnings.catch_warnings():
@@ -189,8 +189,8 @@ def _braindecode(name: str, **arguments: Any) -> Any:
         return network_class(n_outputs=2, sfreq=RATE, **arguments)
 
 
-def _after_embedding(module: nn.Module, stages: list[list[nn.Parameter]]) -> list[list[nn.Parameter]]:
-    """Return the stages after a first one with all other parameters of the module: those of its embedding."""
+def _with_embedding_stage(module: nn.Module, stages: list[list[nn.Parameter]]) -> list[list[nn.Parameter]]:
+    """Return the stages after a first one, which has all other parameters of the module: those of its embedding."""
     named = {id(p) for stage in stages for p in stage}
     return [[p for p in module.parameters() if id(p) not in named], *stages]
 
@@ -220,7 +220,7 @@ def derivation(ch_names: Sequence[str]) -> Tensor:
     return matrix
 
 
-def _places(ch_names: Sequence[str]) -> Tensor:
+def _position_indices(ch_names: Sequence[str]) -> Tensor:
     """Return the indices (1 + n_chans,) of position embeddings of LaBraM, that of the class token first."""
     order = [name.upper() for name in import_module("braindecode.models.labram").LABRAM_CHANNEL_ORDER]
     names = [plain_name(name) for name in ch_names]

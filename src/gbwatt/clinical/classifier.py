@@ -175,7 +175,7 @@ class FoundationClassifier(nn.Module):
         super().__init__()
         self.n_chans, self.n_times, self.frozen = n_chans, n_times, frozen
         self.backbone: Backbone = backbone if isinstance(backbone, Backbone) else AnyBackbone(backbone)
-        channels, width = self._probe()
+        channels, width = self._token_shape()
         self.head = make_head(head, channels, width, **options)
         self.final_layer = nn.Linear(width + self.head.size, n_outputs)
         if self.backbone.final_scale is not None:
@@ -185,12 +185,12 @@ class FoundationClassifier(nn.Module):
             self.backbone.requires_grad_(False)
 
     @torch.no_grad()
-    def _probe(self) -> tuple[int, int]:
+    def _token_shape(self) -> tuple[int, int]:
         """Return the number of channels and the width of tokens, from a forward pass."""
-        was = self.backbone.training
-        some = next((p.dtype for p in self.backbone.parameters() if p.is_floating_point()), torch.get_default_dtype())
-        tokens = self.backbone.eval()(torch.zeros(1, self.n_chans, self.n_times, dtype=some))
-        self.backbone.train(was)
+        was_training = self.backbone.training
+        dtype = next((p.dtype for p in self.backbone.parameters() if p.is_floating_point()), torch.get_default_dtype())
+        tokens = self.backbone.eval()(torch.zeros(1, self.n_chans, self.n_times, dtype=dtype))
+        self.backbone.train(was_training)
         if not isinstance(tokens, Tensor) or tokens.ndim != 4 or len(tokens) != 1:
             got = tuple(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
             raise ShapeError(
@@ -266,7 +266,7 @@ class PretrainedClassifier(FoundationClassifier):
                 f"{name} needs pretrained weights: give weights=, a file of its authors, or weights='random' to train "
                 "from scratch."
             )
-        names = _names(name, signal, ch_names)
+        names = _channel_names(name, signal, ch_names)
         if signal.sfreq is not None and signal.sfreq != RATE:
             raise ParameterError(f"sfreq={signal.sfreq:g}: {name} needs {RATE:g} Hz; resample the recordings.")
         backbone = BACKBONES[name](names, signal.n_times)
@@ -274,8 +274,8 @@ class PretrainedClassifier(FoundationClassifier):
         shape = (signal.n_chans, signal.n_outputs, signal.n_times)
         super().__init__(backbone, *shape, head=head, frozen=frozen, **options)
         self.name, self.report, self.weights = name, report, str(weights)
-        given = {"ch_names": list(names), "head": head, "frozen": frozen, "weights": "later"}
-        self.config: dict[str, Any] = {**asdict(signal), **given, **options}
+        arguments = {"ch_names": list(names), "head": head, "frozen": frozen, "weights": "later"}
+        self.config: dict[str, Any] = {**asdict(signal), **arguments, **options}
 
     @property
     def initialisation(self) -> str:
@@ -285,7 +285,7 @@ class PretrainedClassifier(FoundationClassifier):
         return f"{Path(self.report.source).name}, SHA-256 {self.report.sha256[:16]}"
 
 
-def _names(backbone: str, signal: Signal, ch_names: Sequence[str] | None) -> tuple[str, ...]:
+def _channel_names(backbone: str, signal: Signal, ch_names: Sequence[str] | None) -> tuple[str, ...]:
     """Return the given channel names, or by default those of a corpus with as many channels."""
     if ch_names is None:
         usual = {len(REFERENTIAL): REFERENTIAL, len(BIPOLAR): BIPOLAR}.get(signal.n_chans)
@@ -305,7 +305,9 @@ BIOT_TRAINING = {"own": Training(1e-3, 512, 100, 1e-5)}
 LABRAM_TRAINING = {"own": Training(5e-4, 512, 50, 5e-2)}
 
 
-def _registered(name: str) -> Callable[..., nn.Module]:
+def _make_builder(name: str) -> Callable[..., nn.Module]:
+    """Return the function by which the registry builds a classifier on the backbone ``name``."""
+
     def build(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
         return PretrainedClassifier(name, signal, **options)
 
@@ -316,4 +318,4 @@ def _registered(name: str) -> Callable[..., nn.Module]:
 OPTIONS = ("weights", "head", "frozen", *HEAD_OPTIONS)
 for _name, _title, _training in (("biot", "BIOT", BIOT_TRAINING), ("labram", "LaBraM", LABRAM_TRAINING)):
     _summary = f"{_title} with a head of SPD attention, for clinical corpora"
-    register(_name, _summary, training=_training, extra="foundation", options=OPTIONS)(_registered(_name))
+    register(_name, _summary, training=_training, extra="foundation", options=OPTIONS)(_make_builder(_name))

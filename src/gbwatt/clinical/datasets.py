@@ -16,7 +16,8 @@ from gbwatt.errors import ParameterError
 WHERE = "https://isip.piconepress.com/projects/tuh_eeg, on request; then: gbwatt corpus build"
 
 
-def _too_large(files: Sequence[Path], _subject: int, *, name: str) -> Trials:
+def _refuse_to_load(files: Sequence[Path], _subject: int, *, name: str) -> Trials:
+    """Reader of a data set that raises an error: a corpus does not fit into memory."""
     raise ParameterError(
         f"{name} does not fit into memory; open it with "
         f"gbwatt.clinical.corpora.Corpus.open({str(files[0].parent)!r}), describe it with `gbwatt corpus describe`, or "
@@ -31,11 +32,13 @@ class OfficialEvaluation(Splitter):
     valid_fraction: float = 0.2
 
     def _splits(self, trials: Trials) -> Iterator[Split]:  # noqa: ARG002
+        """Raise an error: corpora are split as windows on disk."""
         raise ParameterError("a corpus is split by gbwatt.clinical.corpora.Corpus.part, not as trials.")
 
 
-def _dataset(name: str, title: str) -> Dataset:
-    source = Source("cache", partial(_too_large, name=name), lambda _subject: (MANIFEST,))
+def _corpus_dataset(name: str, title: str) -> Dataset:
+    """The entry of a corpus in the catalogue of data sets."""
+    source = Source("cache", partial(_refuse_to_load, name=name), lambda _subject: (MANIFEST,))
     return Dataset(
         name=name,
         title=title,
@@ -51,6 +54,6 @@ def _dataset(name: str, title: str) -> Dataset:
 
 
 DATASETS = (
-    _dataset("tuab", "TUH Abnormal EEG Corpus: normal or abnormal, 10 s at 200 Hz"),
-    _dataset("tuev", "TUH EEG Events: six kinds of events, 5 s at 200 Hz"),
+    _corpus_dataset("tuab", "TUH Abnormal EEG Corpus: normal or abnormal, 10 s at 200 Hz"),
+    _corpus_dataset("tuev", "TUH EEG Events: six kinds of events, 5 s at 200 Hz"),
 )
