@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from gbwatt.clinical import FoundationClassifier
 
 Precision = Literal["float32", "bfloat16", "float16"]
-_PRECISIONS: dict[str, Any] = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
-_SMALLEST_RATE = 1e-2  # at the end of the schedule, relative to the highest
+_PRECISIONS: dict[str, Any] = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}  # names in accelerate
+_SMALLEST_RATE = 1e-2  # learning rate at the end of the schedule, relative to the highest
 
 
 #: Defaults for each backbone, as in the code of its authors.  Learning rate, batch size, epochs and weight decay are
@@ -157,27 +157,30 @@ StepWatch = Callable[[int, int, int, float], None]
 EpochWatch = Callable[[Mapping[str, Any]], None]
 
 
-class _Steps(Callback):
-    """Calls ``on_step``, and adds the losses of the steps to the history."""
+class _StepCallback(Callback):
+    """Callback that calls ``on_step`` after each training step, and adds the losses of the steps to the history."""
 
     def __init__(self, on_step: StepWatch | None) -> None:
         self.on_step = on_step
 
     def on_batch_end(self, net: Trainer, training: bool = True, **_: Any) -> None:
+        """Call ``on_step`` with epoch, step, number of steps and loss."""
         if training and self.on_step is not None:
             self.on_step(len(net.history), net.step, net.n_steps, net.losses[-1])
 
     def on_epoch_end(self, net: Trainer, **_: Any) -> None:
+        """Add the losses of all steps to the row of the epoch."""
         net.history.record("step_losses", net.losses)
 
 
-class _Epochs(Callback):
-    """Calls ``on_epoch``."""
+class _EpochCallback(Callback):
+    """Callback that calls ``on_epoch`` with the row of each epoch."""
 
     def __init__(self, on_epoch: EpochWatch | None) -> None:
         self.on_epoch = on_epoch
 
     def on_epoch_end(self, net: Trainer, **_: Any) -> None:
+        """Call ``on_epoch`` with the row of the epoch."""
         if self.on_epoch is not None:
             self.on_epoch(net.history[-1])
 
@@ -245,11 +248,11 @@ def finetune(
     accelerator = make_accelerator(settings.precision) if accelerator is None else accelerator
     _require_classes(model, train, valid)
     batches = ShardedBatches(train, settings.batch_size, settings.shards, accelerator, workers)
-    identity = {**asdict(settings), **_identity(model, train, valid), **(fingerprint or {})}
+    identity = {**asdict(settings), **_training_identity(model, train, valid), **(fingerprint or {})}
     saving = None if checkpoint is None else Checkpoint(checkpoint, identity, save_every)
-    callbacks = [_Steps(on_step), saving, _Epochs(on_epoch)]
+    callbacks = [_StepCallback(on_step), saving, _EpochCallback(on_epoch)]
     with isolated(accelerator.device):
-        net = _trainer(model, settings, [callback for callback in callbacks if callback is not None], accelerator)
+        net = _make_trainer(model, settings, [callback for callback in callbacks if callback is not None], accelerator)
         if saving is not None:
             saving.restore(net, len(batches.sizes))
         try:
@@ -262,7 +265,10 @@ def finetune(
     return Course(list(net.history), {name: x.detach().cpu().clone() for name, x in model.state_dict().items()})
 
 
-def _trainer(model: FoundationClassifier, settings: FineTuning, callbacks: list[Callback], accelerator: Any) -> Trainer:
+def _make_trainer(
+    model: FoundationClassifier, settings: FineTuning, callbacks: list[Callback], accelerator: Any
+) -> Trainer:
+    """Make the trainer of a classifier from the settings."""
     return Trainer(
         model,
         lr=settings.lr,
@@ -287,6 +293,7 @@ def group_options(model: FoundationClassifier, settings: FineTuning) -> dict[str
 
 
 def _require_classes(model: FoundationClassifier, train: Windows, valid: Windows) -> None:
+    """Raise ParameterError if a part has no windows, or labels beyond the outputs of the model."""
     n_outputs = model.final_layer.out_features
     for name, part in (("train", train), ("valid", valid)):
         if not len(part):
@@ -299,8 +306,8 @@ def _require_classes(model: FoundationClassifier, train: Windows, valid: Windows
             )
 
 
-def _identity(model: nn.Module, train: Windows, valid: Windows) -> dict[str, str]:
-    """Facts that tell trainings with the same settings apart."""
+def _training_identity(model: nn.Module, train: Windows, valid: Windows) -> dict[str, str]:
+    """Hashes of parameter shapes and labels, which tell trainings with the same settings apart in a checkpoint."""
     parameters = [(name, tuple(p.shape), p.requires_grad) for name, p in model.named_parameters()]
     labels = [hashlib.sha256(np.asarray(part.labels).tobytes()).hexdigest()[:16] for part in (train, valid)]
     return {
@@ -331,7 +338,7 @@ TIMED_WINDOWS = 16  # batch size of the steps that are timed
 
 
 class CorpusExecutor:
-    """Does the runs of experiments on corpora; see :class:`gbwatt.experiments.runs.Executor`."""
+    """Executes runs of experiments on corpora; see :class:`gbwatt.experiments.runs.Executor`."""
 
     def fingerprint(self, dataset: str, root: str | Path | None = None) -> str:
         """Return the hash of the windows of a corpus."""
@@ -398,7 +405,7 @@ EXECUTOR = CorpusExecutor()
 
 
 class _FirstWindows:
-    """The first windows of a part."""
+    """The first ``n`` windows of a part, to estimate the duration of an epoch."""
 
     def __init__(self, part: Part, n: int) -> None:
         self.part, self.labels = part, part.labels[:n]

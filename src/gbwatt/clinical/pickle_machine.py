@@ -57,7 +57,7 @@ class _Name:
         self.path = f"{_BUILTINS.get(module, module)}.{name}"
 
 
-_BUILTINS = {"__builtin__": "builtins"}  # as Python 2 names the module, and protocols before 3
+_BUILTINS = {"__builtin__": "builtins"}  # name of the module in Python 2 and in protocols before 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,7 @@ _HOSTILE_BUILTINS = (
 
 
 def _refuse_hostile(path: str) -> None:
+    """Raise RefusedError if the name of a function belongs to a module or builtin that only malicious files call."""
     builtin = path.removeprefix("builtins.") in _HOSTILE_BUILTINS
     if builtin or any(path.startswith(f"{module}.") for module in _HOSTILE_MODULES):
         raise RefusedError(f"its pickle calls {shown(path)}, which weights never need", ASK_AUTHORS)
@@ -162,7 +163,7 @@ def interpret(stream: BinaryIO, n_bytes: int, budget: int = MAX_INSTRUCTIONS) ->
 
 
 class _Machine:
-    """Interprets one pickle."""
+    """Stack machine that interprets one pickle; its methods are the effects of instructions and of known calls."""
 
     def __init__(self, n_bytes: int, budget: int = MAX_INSTRUCTIONS) -> None:
         self.n_bytes, self.budget = n_bytes, budget
@@ -194,41 +195,50 @@ class _Machine:
     # ---- stack and memo
 
     def push(self, value: Any) -> None:
+        """Push a value on the stack."""
         self.stack.append(value)
 
     def mark(self, _: Any) -> None:
+        """Instruction MARK: begin a new stack, and keep the current one."""
         self.marked.append(self.stack)
         self.stack = []
 
     def since_mark(self) -> list[Any]:
+        """Return the values since the last mark, and continue with the stack before it."""
         items, self.stack = self.stack, self.marked.pop()
         return items
 
     def put(self, index: Any) -> None:
+        """Instruction PUT: store the top of the stack in the memo."""
         if not isinstance(index, int) or not 0 <= index < 2**32:
             raise RefusedError(f"its pickle has the memo index {shown(index)}")
         self.memo[index] = self.stack[-1]
 
     def get(self, index: Any) -> None:
+        """Instruction GET: push an object of the memo."""
         self.push(self.memo[index])
 
     def pop(self, _: Any) -> None:
+        """Instruction POP: discard the top of the stack, or the mark if there is nothing above it."""
         if self.stack:
             self.stack.pop()
         else:
             self.since_mark()
 
     def pop_mark(self, _: Any) -> None:
+        """Instruction POP_MARK: discard the values since the last mark."""
         self.since_mark()
 
     # ---- containers
 
     def tuple_of(self, n: int) -> None:
+        """Replace the top ``n`` values of the stack by a tuple of them."""
         if len(self.stack) < n:
             raise IndexError
         self.stack[-n:] = [tuple(self.stack[-n:])]
 
     def append(self, values: list[Any]) -> None:
+        """Append values to the list on top of the stack; ignore them for a placeholder."""
         target = self.stack[-1]
         if type(target) is list:
             target.extend(values)
@@ -236,31 +246,37 @@ class _Machine:
             raise RefusedError(f"its pickle appends to {kind_of(target)}", ASK_AUTHORS)
 
     def append_one(self, _: Any) -> None:
+        """Instruction APPEND: append the top of the stack to the list below it."""
         value = self.stack.pop()
         self.append([value])
 
     def append_all(self, _: Any) -> None:
+        """Instruction APPENDS: append the values since the last mark to the list below it."""
         values = self.since_mark()
         self.append(values)
 
     def set_items(self, items: list[Any]) -> None:
+        """Set alternating keys and values in the dict on top of the stack; ignore them for a placeholder."""
         target = self.stack[-1]
         if len(items) % 2:
             raise IndexError
         if type(target) is dict:
-            target.update((_key(key), value) for key, value in zip(items[::2], items[1::2], strict=True))
+            target.update((_safe_key(key), value) for key, value in zip(items[::2], items[1::2], strict=True))
         elif not isinstance(target, Placeholder):
             raise RefusedError(f"its pickle sets items of {kind_of(target)}", ASK_AUTHORS)
 
     def set_item(self, _: Any) -> None:
+        """Instruction SETITEM: set one item of the dict below key and value."""
         value, key = self.stack.pop(), self.stack.pop()
         self.set_items([key, value])
 
     def set_all(self, _: Any) -> None:
+        """Instruction SETITEMS: set the items since the last mark in the dict below it."""
         items = self.since_mark()
         self.set_items(items)
 
     def make_dict(self, _: Any) -> None:
+        """Instruction DICT: make a dict of the keys and values since the last mark."""
         items = self.since_mark()
         self.push({})
         self.set_items(items)
@@ -268,16 +284,19 @@ class _Machine:
     # ---- objects
 
     def name(self, argument: str) -> None:
+        """Instruction GLOBAL: push the name of a function or class, given as "module name"."""
         module, _, name = argument.partition(" ")
         self.push(_Name(module, name))
 
     def stacked_name(self, _: Any) -> None:
+        """Instruction STACK_GLOBAL: push the name of a function or class, with module and name from the stack."""
         name, module = self.stack.pop(), self.stack.pop()
         if not isinstance(name, str) or not isinstance(module, str):
             raise RefusedError(f"its pickle looks up {kind_of(name)} in {kind_of(module)}", ASK_AUTHORS)
         self.push(_Name(module, name))
 
     def instance(self, argument: str) -> None:
+        """Instruction INST: push a placeholder for an instance of the class "module name"."""
         module, _, name = argument.partition(" ")
         self.since_mark()
         self.push(self.made(_Name(module, name)))
@@ -290,14 +309,17 @@ class _Machine:
         return Placeholder(name.path)
 
     def marked_object(self, _: Any) -> None:
+        """Instruction OBJ: push a placeholder for an instance of the class after the last mark."""
         items = self.since_mark()
         self.push(self.made(items[0]))
 
     def new_object(self, _: Any) -> None:
+        """Instruction NEWOBJ: push a placeholder for an instance, without its arguments."""
         _arguments, name = self.stack.pop(), self.stack.pop()
         self.push(self.made(name))
 
     def new_object_with_keywords(self, _: Any) -> None:
+        """Instruction NEWOBJ_EX: push a placeholder for an instance, without its arguments and keywords."""
         _keywords, _arguments, name = self.stack.pop(), self.stack.pop(), self.stack.pop()
         self.push(self.made(name))
 
@@ -308,6 +330,7 @@ class _Machine:
             raise RefusedError(f"its pickle changes {kind_of(target)}", ASK_AUTHORS)
 
     def reduce(self, _: Any) -> None:
+        """Instruction REDUCE: push the result of a call, see :meth:`called`."""
         arguments, function = self.stack.pop(), self.stack.pop()
         if not isinstance(arguments, tuple):
             raise RefusedError(f"its pickle calls with {kind_of(arguments)} for arguments")
@@ -328,6 +351,7 @@ class _Machine:
     # ---- tensors
 
     def storage(self, identity: Any) -> None:
+        """Push the record of a storage, which a pickle of torch names by a tuple."""
         if isinstance(identity, list | tuple):
             self.spend(len(identity))
         match identity:
@@ -348,12 +372,15 @@ class _Machine:
         self.push(StorageRecord(key, _STORAGES[name], numel))
 
     def text_storage(self, identity: str) -> None:
+        """Instruction PERSID: raise an error, because torch does not name storages by texts."""
         raise RefusedError(f"its pickle refers to {shown(identity)} where a storage is expected")
 
     def storage_from_stack(self, _: Any) -> None:
+        """Instruction BINPERSID: push the record of the storage whose tuple is on the stack."""
         self.storage(self.stack.pop())
 
     def tensor(self, storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> TensorRecord:
+        """Record of a tensor that torch rebuilds with the dtype of its storage."""
         if not isinstance(storage, StorageRecord):
             raise RefusedError(f"it has a tensor on {kind_of(storage)} where a storage is expected")
         if storage.dtype is None:
@@ -363,6 +390,7 @@ class _Machine:
     def tensor_with_dtype(
         self, storage: Any, offset: Any, size: Any, stride: Any, _grad: Any, _hooks: Any, dtype: Any, *_: Any
     ) -> TensorRecord:
+        """Record of a tensor that torch rebuilds with a dtype of its own."""
         if not isinstance(storage, StorageRecord):
             raise RefusedError(f"it has a tensor on {kind_of(storage)} where a storage is expected")
         if not isinstance(dtype, _Name) or dtype.path not in _DTYPES:
@@ -383,27 +411,32 @@ class _Machine:
     # ---- other calls
 
     def parameter(self, data: Any, *_: Any) -> Any:
+        """Return the tensor of a parameter."""
         return data
 
     def from_type(self, function: Any, _type: Any, arguments: Any, _state: Any) -> Any:
+        """Return the tensor inside a subclass of Tensor; a subclass in a subclass is rejected."""
         if isinstance(function, _Name) and _CALLS.get(function.path) is _Machine.from_type:
             raise RefusedError("it has a tensor of a type in a type", SAVE_AGAIN)
         return self.called(function, arguments if isinstance(arguments, tuple) else ())
 
     def ordered_dict(self, items: Any = ()) -> dict[Any, Any]:
+        """Return a dict for the items of an OrderedDict."""
         if not isinstance(items, list | tuple):
             raise TypeError
         self.spend(len(items))
         if any(not isinstance(item, list | tuple) or len(item) != 2 for item in items):
             raise TypeError
-        return {_key(key): value for key, value in items}
+        return {_safe_key(key): value for key, value in items}
 
     def size(self, sizes: Any = ()) -> tuple[Any, ...]:
+        """Return a ``torch.Size`` as a tuple."""
         if not isinstance(sizes, tuple):
             raise TypeError
         return sizes
 
     def raw_bytes(self, *arguments: Any) -> Placeholder:
+        """Return a placeholder for bytes; reject sizes above that of the file."""
         for value in arguments:
             if isinstance(value, int) and value > self.n_bytes:
                 raise RefusedError(f"its pickle asks for {shown(value)} bytes of memory", ASK_AUTHORS)
@@ -419,6 +452,7 @@ _VALUES = (
 
 
 def _protocol(_: _Machine, number: Any) -> None:
+    """Instruction PROTO: raise RefusedError for protocols that are unknown."""
     if number > 5:
         raise RefusedError(f"its pickle has protocol {number}, but protocols up to 5 are known")
 
@@ -500,6 +534,7 @@ def _stride_fault(
 
 
 def _instructions(stream: BinaryIO) -> Iterator[tuple[str, Any, int | None]]:
+    """Yield name, argument and position of each instruction; raise RefusedError if the pickle is broken."""
     try:
         for opcode, argument, position in pickletools.genops(stream):
             yield opcode.name, argument, position
@@ -507,8 +542,8 @@ def _instructions(stream: BinaryIO) -> Iterator[tuple[str, Any, int | None]]:
         raise RefusedError(f"its pickle is broken ({shown(str(error))})") from None
 
 
-def _key(value: Any) -> Any:
-    """Return a key with a cheap hash that cannot be made to collide; a unique placeholder for any other."""
+def _safe_key(value: Any) -> Any:
+    """Return a dict key whose hash is cheap and cannot be made to collide; a unique placeholder for any other."""
     if type(value) is int:
         return value if abs(value) < 2**61 - 1 else Placeholder("int")
     return value if value is None or type(value) in (str, bytes, float, bool) else Placeholder("key")
