@@ -35,7 +35,7 @@ from gbwatt.clinical.corpora.layout import (
 )
 from gbwatt.clinical.corpora.windows import Job, process_recordings, remove_temporaries
 
-PROBE = 1 << 16  # bytes
+PROBE = 1 << 16  # bytes read at the beginning, middle and end of a file to find possible duplicates
 
 # ----------------------------------------------------------------------------------------------------------- duplicates
 
@@ -49,13 +49,13 @@ def duplicates(folder: Path, recordings: Iterable[Recording], before: Mapping[st
     comes first, is kept.
     """
     repeated: dict[Recording, str] = {}
-    for similar in _groups(recordings, lambda recording: _probe(folder / recording.path)):
-        for same in _groups(similar, lambda recording: _content(folder, recording, before)):
-            repeated |= _repeated(folder, sorted(same))
+    for similar in _groups_by(recordings, lambda recording: _quick_fingerprint(folder / recording.path)):
+        for same in _groups_by(similar, lambda recording: _content_hash(folder, recording, before)):
+            repeated |= _find_repeated(folder, sorted(same))
     return repeated
 
 
-def _groups(recordings: Iterable[Recording], key: Callable[[Recording], Hashable | None]) -> list[list[Recording]]:
+def _groups_by(recordings: Iterable[Recording], key: Callable[[Recording], Hashable | None]) -> list[list[Recording]]:
     """Return groups of two or more recordings with the same key; None is not a key."""
     groups: dict[Hashable, list[Recording]] = {}
     for recording in recordings:
@@ -65,7 +65,7 @@ def _groups(recordings: Iterable[Recording], key: Callable[[Recording], Hashable
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _probe(file: Path) -> Hashable | None:
+def _quick_fingerprint(file: Path) -> Hashable | None:
     """Return the size and a hash of three small parts; None for a file that is empty or cannot be read."""
     try:
         size = file.stat().st_size
@@ -79,7 +79,7 @@ def _probe(file: Path) -> Hashable | None:
     return (size, parts.digest()) if size else None
 
 
-def _content(folder: Path, recording: Recording, before: Mapping[str, Entry]) -> str | None:
+def _content_hash(folder: Path, recording: Recording, before: Mapping[str, Entry]) -> str | None:
     """Return the hash of a file, from the manifest if the file has not changed since."""
     file, old = folder / recording.path, before.get(recording.path)
     try:
@@ -91,8 +91,8 @@ def _content(folder: Path, recording: Recording, before: Mapping[str, Entry]) ->
         return None
 
 
-def _repeated(folder: Path, same: list[Recording]) -> dict[Recording, str]:
-    """Return the recordings that are not kept, of several with the same content in the order of paths."""
+def _find_repeated(folder: Path, same: list[Recording]) -> dict[Recording, str]:
+    """Return the recordings to drop, with a description, among some with the same content, sorted by path."""
     repeated: dict[Recording, str] = {}
     kept: dict[str, Recording] = {}  # by the hash of their annotations
     for recording in same:
@@ -108,6 +108,7 @@ def _repeated(folder: Path, same: list[Recording]) -> dict[Recording, str]:
 
 
 def _annotation_hash(folder: Path, recording: Recording) -> str:
+    """Hash of the annotation file of a recording; empty if there is none, or the whole recording has one label."""
     file = annotation_file(folder / recording.path) if recording.label is None else None
     return "" if file is None else sha256(file)
 
@@ -135,25 +136,25 @@ def plan(
     before: Mapping[str, Entry],
 ) -> BuildPlan:
     """Compare the recordings of a corpus with the entries of a manifest."""
-    usable, excluded = _excluded(folder, recordings, before)
+    usable, excluded = _apply_protocol(folder, recordings, before)
     excluded += misplaced
     todo: list[Recording] = []
     changed: list[Entry] = [entry for entry in excluded if before.get(entry.path) != entry]
     for recording in usable:
         old = before.get(recording.path)
-        now = None if old is None or not _is_valid(cache, old) else _unchanged(folder, recording, old)
+        now = None if old is None or not _is_valid(cache, old) else _refreshed_entry(folder, recording, old)
         if now is None:
             todo.append(recording)
         elif now != old:
             changed.append(now)
     present = {entry.path for entry in excluded} | {recording.path for recording in usable}
     vanished = [old for path, old in before.items() if path not in present]
-    changed += [_gone(old) for old in vanished if isinstance(old, CachedRecording)]
+    changed += [_gone_entry(old) for old in vanished if isinstance(old, CachedRecording)]
     forgotten = [old.path for old in vanished if isinstance(old, SkippedRecording) and old.kind != "gone"]
     return BuildPlan(todo, changed, forgotten)
 
 
-def _excluded(
+def _apply_protocol(
     folder: Path, recordings: list[Recording], before: Mapping[str, Entry]
 ) -> tuple[list[Recording], list[SkippedRecording]]:
     """Divide recordings into those that may be used and those that the protocol excludes."""
@@ -164,36 +165,38 @@ def _excluded(
     for recording in recordings:
         if recording in both:
             reason = f"subject {recording.subject} is also in eval"
-            excluded.append(_skipped(recording, "subject-in-both", reason))
+            excluded.append(_skipped_entry(recording, "subject-in-both", reason))
         elif recording in repeated:
-            excluded.append(_skipped(recording, "duplicate", repeated[recording]))
+            excluded.append(_skipped_entry(recording, "duplicate", repeated[recording]))
     return [r for r in recordings if r not in both and r not in repeated], excluded
 
 
-def _skipped(recording: Recording, kind: str, reason: str) -> SkippedRecording:
+def _skipped_entry(recording: Recording, kind: str, reason: str) -> SkippedRecording:
+    """The entry of a recording that is skipped without being read."""
     return SkippedRecording(recording.path, recording.split, recording.subject, kind, reason)
 
 
-def _gone(old: CachedRecording) -> SkippedRecording:
+def _gone_entry(old: CachedRecording) -> SkippedRecording:
+    """The entry of a cached recording that is no longer in the corpus."""
     return SkippedRecording(old.path, old.split, old.subject, "gone", "the file is no longer in the corpus folder")
 
 
 def _is_valid(cache: Path, old: Entry) -> bool:
-    """Return whether an entry still holds, as far as the cache shows."""
+    """Return whether an entry can be kept: its cached file is complete, or it was skipped for a lasting reason."""
     if isinstance(old, SkippedRecording):
         return old.source is not None and old.kind not in TRANSIENT
     file = cache / old.file
     return file.is_file() and file.stat().st_size == old.n_bytes
 
 
-def _unchanged(folder: Path, recording: Recording, old: Entry) -> Entry | None:
+def _refreshed_entry(folder: Path, recording: Recording, old: Entry) -> Entry | None:
     """Return the entry, with new times if only these have changed; None if the content has changed."""
     file = folder / recording.path
     annotations = annotation_file(file) if recording.label is None else None
     if (annotations is None) != (old.annotation is None):
         return None
     try:
-        source, annotation = _same(file, old.source), _same(annotations, old.annotation)
+        source, annotation = _state_if_unchanged(file, old.source), _state_if_unchanged(annotations, old.annotation)
     except OSError:
         return None
     if source is None or (annotations is not None and annotation is None):
@@ -201,7 +204,7 @@ def _unchanged(folder: Path, recording: Recording, old: Entry) -> Entry | None:
     return replace(old, source=source, annotation=annotation)
 
 
-def _same(file: Path | None, old: FileState | None) -> FileState | None:
+def _state_if_unchanged(file: Path | None, old: FileState | None) -> FileState | None:
     """Return the state of a file now; None if its content has changed."""
     if file is None or old is None:
         return None
@@ -319,9 +322,9 @@ def build(
         if work or not writer.manifest.finished:
             writer.mark(caches.BEGIN)
             _update_entries(writer, target, work)
-            new = _process(writer, target, tasks, jobs, on_progress)
+            new = _process_and_write(writer, target, tasks, jobs, on_progress)
             writer.mark(caches.END)
-        return _summary(target, new, writer.manifest.entries.values())
+        return _summarise(target, new, writer.manifest.entries.values())
 
 
 def settings(layout: Layout, montage: Montage, notch: float) -> dict[str, Any]:
@@ -345,13 +348,14 @@ def settings(layout: Layout, montage: Montage, notch: float) -> dict[str, Any]:
 
 
 def _update_entries(writer: ManifestWriter, cache: Path, work: BuildPlan) -> None:
+    """Write the changes of a plan that need no recording to be read."""
     for entry in work.changed:
         _write_entry(writer, cache, entry)
     for path in work.forgotten:
         writer.forget(path)
 
 
-def _process(
+def _process_and_write(
     writer: ManifestWriter, cache: Path, tasks: list[Job], jobs: int, on_progress: Callable[[Progress], None] | None
 ) -> int:
     """Process recordings and write their entries; return how many were cached."""
@@ -376,7 +380,8 @@ def _write_entry(writer: ManifestWriter, cache: Path, entry: Entry) -> None:
         (cache / old.file).unlink(missing_ok=True)
 
 
-def _summary(cache: Path, new: int, entries: Iterable[Entry]) -> BuildSummary:
+def _summarise(cache: Path, new: int, entries: Iterable[Entry]) -> BuildSummary:
+    """Count the entries of a manifest."""
     entries = sorted(entries, key=lambda entry: entry.path)
     cached = [entry for entry in entries if isinstance(entry, CachedRecording)]
     skipped = tuple(entry for entry in entries if isinstance(entry, SkippedRecording))

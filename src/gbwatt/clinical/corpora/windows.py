@@ -62,7 +62,7 @@ def n_times(layout: Layout) -> int:
 
 
 def rule(layout: Layout) -> str:
-    """Return a description of where windows are cut."""
+    """Return a description of where windows are cut, for the manifest."""
     if layout.folders:
         return f"{layout.window_seconds:g} s, one after the other"
     return f"{layout.window_seconds:g} s about each annotated event"
@@ -76,7 +76,7 @@ def read_continuous(file: Path, header: edf.Header, montage: Montage, steps: Pre
     where = places(montage, [signal.label for signal in header.signals])
     _require_volts(header, where)
     _require_digital_ranges(header, where)
-    rate = _rate(header, where)
+    rate = _common_rate(header, where)
     digital = dict(zip(where, edf.read_samples(file, header, list(where.values())), strict=True))
     out = np.empty((len(montage.ch_names), 0), dtype=np.float32)
     for place, (name, pair) in enumerate(zip(montage.ch_names, montage.pairs, strict=True)):
@@ -109,7 +109,7 @@ def _require_digital_ranges(header: edf.Header, where: dict[str, int]) -> None:
             raise UnusableRecording("damaged-header", reason)
 
 
-def _rate(header: edf.Header, where: dict[str, int]) -> float:
+def _common_rate(header: edf.Header, where: dict[str, int]) -> float:
     """Return the sampling rate, which must be the same for all electrodes and high enough for the band."""
     rates = {name: header.rate(at) for name, at in where.items()}
     (first, rate), *others = rates.items()
@@ -157,7 +157,7 @@ def read_windows(
     header = _read_header(file)
     if header.seconds < layout.window_seconds:
         raise UnusableRecording("too-short", f"{header.seconds:g} s; a window has {layout.window_seconds:g} s")
-    events = None if label is not None else _events(annotations, layout, header.seconds)
+    events = None if label is not None else _annotated_events(annotations, layout, header.seconds)
     x = read_continuous(file, header, montage, steps)
     starts = window_starts(x.shape[1], n_times(layout), events)
     labels = [label] * len(starts) if events is None else [event.label for event in events]
@@ -177,7 +177,7 @@ def _read_header(file: Path) -> edf.Header:
     return header
 
 
-def _events(file: Path | None, layout: Layout, seconds: float) -> list[Event]:
+def _annotated_events(file: Path | None, layout: Layout, seconds: float) -> list[Event]:
     """Read the annotated events of a recording."""
     if file is None:
         raise UnusableRecording("missing-annotations", "neither a .rec nor a .csv file exists beside it")
@@ -210,8 +210,8 @@ def cut(x: NDArray[np.float32], starts: NDArray[np.int64], size: int) -> Iterato
         yield x[:, start : start + size]
 
 
-FOLDER = "windows"
-TEMPORARY = ".tmp"
+FOLDER = "windows"  # in the cache
+TEMPORARY = ".tmp"  # suffix of files that are not complete
 
 
 @dataclass(frozen=True)
@@ -232,15 +232,15 @@ def cache_recording(job: Job) -> Entry:
     states: dict[str, FileState | None] = {"source": None, "annotation": None}
     try:
         annotations = annotation_file(file) if recording.label is None else None
-        states = {"source": _state(file), "annotation": None if annotations is None else _state(annotations)}
+        states = {"source": _file_state(file), "annotation": None if annotations is None else _file_state(annotations)}
         layout, montage = LAYOUTS[job.corpus], MONTAGES[job.montage]
         x, starts, labels = read_windows(file, annotations, recording.label, layout, montage, preprocessing(job.notch))
     except UnusableRecording as error:
-        return _skipped(recording, error.kind, error.reason, states)
+        return _skipped_entry(recording, error.kind, error.reason, states)
     except OSError as error:
-        return _skipped(recording, "unreadable", f"{error.strerror or error}", states)
+        return _skipped_entry(recording, "unreadable", f"{error.strerror or error}", states)
     except Exception as error:  # the other recordings are still processed, and the next call retries this one
-        return _skipped(recording, "failed", f"{type(error).__name__}: {error}", states)
+        return _skipped_entry(recording, "failed", f"{type(error).__name__}: {error}", states)
     name = str(PurePosixPath(FOLDER, recording.path).with_suffix(".npy"))
     n_bytes, digest = write_windows(job.cache / name, x, starts, n_times(layout))
     return CachedRecording(
@@ -252,17 +252,19 @@ def cache_recording(job: Job) -> Entry:
         name,
         n_bytes,
         digest,
-        states["source"] or _state(file),
+        states["source"] or _file_state(file),
         states["annotation"],
     )
 
 
-def _state(file: Path) -> FileState:
+def _file_state(file: Path) -> FileState:
     """Return size, modification time and hash of a file."""
     return state(file, sha256(file))
 
 
-def _skipped(recording: Recording, kind: str, reason: str, states: dict[str, FileState | None]) -> SkippedRecording:
+def _skipped_entry(
+    recording: Recording, kind: str, reason: str, states: dict[str, FileState | None]
+) -> SkippedRecording:
     """Return the entry of the manifest for a recording that is skipped."""
     return SkippedRecording(recording.path, recording.split, recording.subject, kind, reason, **states)
 
@@ -317,7 +319,7 @@ def process_recordings(jobs: Sequence[Job], workers: int) -> Generator[Entry]:
         return
     with closing(run_in_processes(cache_recording, jobs, workers, initializer=_ignore_interrupts)) as done:
         for job, entry in done:
-            died = _skipped(job.recording, "failed", "its process died twice: out of memory, or killed", {})
+            died = _skipped_entry(job.recording, "failed", "its process died twice: out of memory, or killed", {})
             yield died if entry is None else entry
 
 
