@@ -76,7 +76,7 @@ def read_manifest(cache: Path) -> Manifest:
             f"{cache} has no {MANIFEST}, so it is not the cache of a corpus. Build one: gbwatt corpus build ROOT "
             f"{cache} --corpus …"
         )
-    manifest = _parse(file, file.read_bytes())[0]
+    manifest = _parse_manifest(file, file.read_bytes())[0]
     if manifest is None:
         raise CacheError(
             f"{file} has no header, because its build was interrupted at the start. Run the same command again."
@@ -84,7 +84,7 @@ def read_manifest(cache: Path) -> Manifest:
     return manifest
 
 
-def _parse(file: Path, content: bytes) -> tuple[Manifest | None, int]:
+def _parse_manifest(file: Path, content: bytes) -> tuple[Manifest | None, int]:
     """Return the manifest, and the number of bytes in its complete lines."""
     manifest: Manifest | None = None
     lines = content.splitlines(keepends=True)
@@ -93,7 +93,7 @@ def _parse(file: Path, content: bytes) -> tuple[Manifest | None, int]:
         try:
             if not line.endswith(b"\n"):
                 raise ValueError("the line is not complete")
-            manifest = _apply(manifest, json.loads(line))
+            manifest = _apply_record(manifest, json.loads(line))
         except (ValueError, KeyError, TypeError) as error:
             if number == len(lines):  # a process was killed while it wrote
                 break
@@ -106,7 +106,8 @@ def _parse(file: Path, content: bytes) -> tuple[Manifest | None, int]:
     return manifest, complete
 
 
-def _apply(manifest: Manifest | None, record: Any) -> Manifest:
+def _apply_record(manifest: Manifest | None, record: Any) -> Manifest:
+    """Apply one line of a manifest: the header, a mark, the removal of an entry, or an entry."""
     if manifest is None:
         missing = [name for name in SETTINGS if name not in record]
         if missing:
@@ -166,9 +167,9 @@ def writing(cache: Path, header: dict[str, Any]) -> Iterator[ManifestWriter]:
         raise write_error(cache, error) from error
     with stream, _locked(stream, cache):
         content = file.read_bytes()
-        manifest, complete = _parse(file, content)
+        manifest, complete = _parse_manifest(file, content)
         if manifest is not None:
-            _require_same(cache, manifest.header, header)
+            _require_same_settings(cache, manifest.header, header)
         if complete < len(content):
             stream.truncate(complete)
         writer = ManifestWriter(stream, manifest or Manifest(header))
@@ -198,14 +199,15 @@ def _locked(stream: IO[bytes], cache: Path) -> Iterator[None]:
         fcntl.flock(stream, fcntl.LOCK_UN)
 
 
-def _require_same(cache: Path, present: Mapping[str, Any], header: Mapping[str, Any]) -> None:
+def _require_same_settings(cache: Path, present: Mapping[str, Any], header: Mapping[str, Any]) -> None:
+    """Raise CacheError, with the differences, if a cache was built with other settings than ``header``."""
     wanted = json.loads(json.dumps(header))  # in the types that JSON returns
     different = [name for name in SETTINGS if present[name] != wanted[name]]
     shown = [name for name in different if _DEPENDS_ON.get(name) not in different]
     if shown:
         differences = [
-            f"{name} is {_not_in(present[name], wanted[name])!r} there and "
-            f"{_not_in(wanted[name], present[name])!r} here"
+            f"{name} is {_items_not_in(present[name], wanted[name])!r} there and "
+            f"{_items_not_in(wanted[name], present[name])!r} here"
             for name in shown
         ]
         raise CacheError(
@@ -213,7 +215,7 @@ def _require_same(cache: Path, present: Mapping[str, Any], header: Mapping[str, 
         )
 
 
-def _not_in(value: Any, other: Any) -> Any:
+def _items_not_in(value: Any, other: Any) -> Any:
     """Return a value; of a list, only the items that are not in the other list."""
     return [item for item in value if item not in other] if isinstance(value, list) else value
 
@@ -351,7 +353,7 @@ class Corpus:
             raise ParameterError(f"valid_fraction={valid_fraction} must be at least 0 and below 1.")
         chosen = [r for r in self.recordings if r.split == ("eval" if name == "eval" else "train")]
         if name != "eval":
-            valid = _validation_subjects(chosen, valid_fraction, seed)
+            valid = _draw_validation_subjects(chosen, valid_fraction, seed)
             chosen = [r for r in chosen if (r.subject in valid) == (name == "valid")]
         if not chosen:
             reason = f" with valid_fraction={valid_fraction}" if name == "valid" else ""
@@ -366,7 +368,7 @@ class Corpus:
         CacheError
             If files are missing or differ.  The message names them.
         """
-        damaged = [problem for recording in self.recordings if (problem := self._difference(recording))]
+        damaged = [problem for recording in self.recordings if (problem := self._describe_difference(recording))]
         if damaged:
             shown = "; ".join(damaged[:5]) + ("; …" if len(damaged) > 5 else "")
             raise CacheError(
@@ -374,7 +376,8 @@ class Corpus:
                 f"{shown}. Delete these files and build the cache again."
             )
 
-    def _difference(self, recording: CachedRecording) -> str:
+    def _describe_difference(self, recording: CachedRecording) -> str:
+        """Describe how the file of a recording differs from the manifest; empty if it does not."""
         file = self.cache / recording.file
         if not file.is_file():
             return f"{recording.file} does not exist"
@@ -390,8 +393,9 @@ class Corpus:
         )
 
 
-def _validation_subjects(recordings: Sequence[CachedRecording], fraction: float, seed: int) -> set[str]:
-    person = _same_person(recordings)
+def _draw_validation_subjects(recordings: Sequence[CachedRecording], fraction: float, seed: int) -> set[str]:
+    """Draw the subjects for validation, as in :meth:`Corpus.part`."""
+    person = _merge_same_persons(recordings)
     classes: dict[str, set[int]] = {}
     for recording in recordings:
         classes.setdefault(person[recording.subject], set()).update(label for label, _ in recording.labels)
@@ -411,8 +415,8 @@ def _validation_subjects(recordings: Sequence[CachedRecording], fraction: float,
     return {subject for subject, name in person.items() if name in chosen}
 
 
-def _same_person(recordings: Sequence[CachedRecording]) -> dict[str, str]:
-    """Map the subjects that share a recording to one name."""
+def _merge_same_persons(recordings: Sequence[CachedRecording]) -> dict[str, str]:
+    """Map each subject to a name of the person; subjects that share a recording are the same person."""
     name = {recording.subject: recording.subject for recording in recordings}
     holder: dict[str, str] = {}
     for recording in (r for r in recordings if r.source.sha256):
@@ -474,17 +478,18 @@ class Part:
         labels : array (k,) of int64
             Their labels.
         """
-        wanted = self._indices(indices)
+        wanted = self._check_indices(indices)
         windows = np.empty((len(wanted), *self.shape), dtype=np.float32)
         files = np.searchsorted(self._ends, wanted, side="right")
         order = np.argsort(files, kind="stable")
         numbers, begins = np.unique(files[order], return_index=True)
         for number, where in zip(numbers.tolist(), np.split(order, begins[1:]), strict=False):
             first = self._ends[number - 1] if number else 0
-            windows[where] = _mapped(self.cache, self.recordings[number], self.shape)[wanted[where] - first]
+            windows[where] = _map_windows(self.cache, self.recordings[number], self.shape)[wanted[where] - first]
         return windows, self.labels[wanted]
 
-    def _indices(self, indices: ArrayLike) -> NDArray[np.int64]:
+    def _check_indices(self, indices: ArrayLike) -> NDArray[np.int64]:
+        """Return indices as non-negative integers (k,); raise an error if one does not exist."""
         given = np.asarray(indices)
         if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
             raise ShapeError(f"indices {given.shape} of {given.dtype}: a list of integers is needed.")
@@ -499,7 +504,8 @@ class Part:
         return f"<Part {self.name}: {len(self)} windows of {len(set(self.subjects.tolist()))} subjects>"
 
 
-def _mapped(cache: Path, recording: CachedRecording, shape: tuple[int, int]) -> NDArray[np.float32]:
+def _map_windows(cache: Path, recording: CachedRecording, shape: tuple[int, int]) -> NDArray[np.float32]:
+    """Map the file of a recording into memory: windows (n_windows, n_chans, n_times), checked against the manifest."""
     file = cache / recording.file
     expected = (recording.n_windows, *shape)
     with opening(file, "NumPy", f"windows {expected}", REBUILD):

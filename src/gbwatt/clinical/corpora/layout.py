@@ -180,6 +180,7 @@ def state(file: Path, content: str = "") -> FileState:
     return FileState(status.st_size, status.st_mtime_ns, content)
 
 
+# an electrode, perhaps with its reference, in a label of an EDF file
 _LABEL = re.compile(rf"(?:EEG[\s_]+)?(?P<electrode>[A-Z]+\d*)(?:\s*-\s*(?P<reference>{'|'.join(REFERENCES)}))?")
 
 
@@ -275,7 +276,7 @@ def read_events(file: Path, class_names: Sequence[str], seconds: float) -> list[
         _require_header(file, *lines.pop(0))
     if not lines:
         raise UnusableRecording("empty-annotations", f"{file.name} has no events")
-    events = [_event(file, number, line, class_names) for number, line in lines]
+    events = [_parse_event(file, number, line, class_names) for number, line in lines]
     late = [event for event in events if event.stop > seconds]
     if late:
         raise UnusableRecording(
@@ -290,10 +291,10 @@ def _require_header(file: Path, number: int, line: str) -> None:
     """Require the column names in the first line of a ``.csv`` file."""
     names = tuple(name.strip() for name in line.split(","))
     if names[:4] != HEADER[:4]:
-        raise _malformed(file, number, line, ",".join(HEADER))
+        raise _malformed_error(file, number, line, ",".join(HEADER))
 
 
-def _event(file: Path, number: int, line: str, class_names: Sequence[str]) -> Event:
+def _parse_event(file: Path, number: int, line: str, class_names: Sequence[str]) -> Event:
     """Parse one line of an annotation file."""
     fields = [field.strip() for field in line.split(",")]
     allowed = (4,) if file.suffix == ".rec" else (4, 5)
@@ -304,17 +305,17 @@ def _event(file: Path, number: int, line: str, class_names: Sequence[str]) -> Ev
         if not (math.isfinite(stop) and 0 <= start < stop):
             raise ValueError
     except ValueError:
-        raise _malformed(file, number, line, "channel,start,stop,label with 0 <= start < stop") from None
-    return Event(start, stop, _label(file, number, fields[3], class_names), number)
+        raise _malformed_error(file, number, line, "channel,start,stop,label with 0 <= start < stop") from None
+    return Event(start, stop, _parse_label(file, number, fields[3], class_names), number)
 
 
 def _is_channel(text: str) -> bool:
     """Whether a text is the number or name of a channel of the montage."""
-    number = _whole(text)
+    number = _parse_integer(text)
     return text.upper() in (*TCP, ALL_CHANNELS) if number is None else 0 <= number < len(TCP)
 
 
-def _whole(text: str) -> int | None:
+def _parse_integer(text: str) -> int | None:
     """Return the integer in a text such as ``6`` or ``6.0``, or None."""
     try:
         number = float(text)
@@ -323,11 +324,11 @@ def _whole(text: str) -> int | None:
     return int(number) if number.is_integer() else None
 
 
-def _label(file: Path, number: int, text: str, class_names: Sequence[str]) -> int:
+def _parse_label(file: Path, number: int, text: str, class_names: Sequence[str]) -> int:
     """Return the index of the class that a label in line ``number`` of a file denotes: by name, or counted from 1."""
     if text.casefold() in class_names:
         return class_names.index(text.casefold())
-    value = _whole(text)
+    value = _parse_integer(text)
     if value is not None and 1 <= value <= len(class_names):
         return value - 1
     raise UnusableRecording(
@@ -336,7 +337,7 @@ def _label(file: Path, number: int, text: str, class_names: Sequence[str]) -> in
     )
 
 
-def _malformed(file: Path, number: int, line: str, needed: str) -> UnusableRecording:
+def _malformed_error(file: Path, number: int, line: str, needed: str) -> UnusableRecording:
     """Return the error for a line that cannot be parsed."""
     return UnusableRecording(
         "malformed-annotation", f"{file.name}, line {number}: found {line[:80]!r}; {needed} is needed"
@@ -450,7 +451,7 @@ def find_recordings(folder: Path, layout: Layout) -> tuple[list[Recording], list
     recordings: list[Recording] = []
     misplaced: list[SkippedRecording] = []
     for path in sorted(path for split in SPLITS for path in _edf_files(folder, split)):
-        recording = _recording(path, layout)
+        recording = _parse_path(path, layout)
         if isinstance(recording, Recording):
             recordings.append(recording)
         else:
@@ -463,20 +464,20 @@ def find_recordings(folder: Path, layout: Layout) -> tuple[list[Recording], list
 
 def _edf_files(folder: Path, split: str) -> Iterator[str]:
     """Yield the paths of the EDF files of a split, relative to ``folder``; hidden files are ignored."""
-    for place, folders, files in os.walk(folder / split, followlinks=True, onerror=_not_listed):
+    for place, folders, files in os.walk(folder / split, followlinks=True, onerror=_raise_not_listed):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
             if name.lower().endswith(".edf") and not name.startswith("."):
                 yield (Path(place) / name).relative_to(folder).as_posix()
 
 
-def _not_listed(error: OSError) -> None:
+def _raise_not_listed(error: OSError) -> None:
     """Stop at a folder that cannot be listed: it may contain any number of recordings."""
     raise DataError(error.filename, f"a folder that cannot be listed ({error.strerror})", "one that can be read")
 
 
-def _recording(path: str, layout: Layout) -> Recording | SkippedRecording:
-    """Return the recording at a path; a skipped one if the path does not follow the layout."""
+def _parse_path(path: str, layout: Layout) -> Recording | SkippedRecording:
+    """Derive split, subject and label of a recording from its path; a skipped one if it does not follow the layout."""
     split, *between, file = path.split("/")
     named = layout.names.fullmatch(file[: -len(".edf")])
     place = between[0] if between else ""
