@@ -116,7 +116,7 @@ def _build(name: str, signal: Signal, presets: Mapping[str, Any], options: Mappi
     return BraindecodeModel(network, signal, options)
 
 
-def _sfreq(signal: Signal, name: str) -> float:
+def _require_sfreq(signal: Signal, name: str) -> float:
     """Return the sampling rate; raise an error if it is unknown."""
     if signal.sfreq is None:
         raise ParameterError(f"{name} has filters defined in seconds or Hz: give sfreq, the sampling rate in Hz.")
@@ -133,11 +133,13 @@ _SHALLOW = {**CONVOLUTIONAL, "ssvep": replace(CONVOLUTIONAL["ssvep"], weight_dec
 
 @register("eegnet", "EEGNet-8,2 (Lawhern et al. 2018)", training=_EEGNET, extra="braindecode")
 def _eegnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
+    """Build EEGNet of braindecode for the registry."""
     return _build("EEGNet", signal, {"final_layer_with_constraint": True}, options)
 
 
 @register("shallowconvnet", "ShallowConvNet (Schirrmeister et al. 2017)", training=_SHALLOW, extra="braindecode")
 def _shallow(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
+    """Build ShallowConvNet of braindecode for the registry."""
     # half the original lengths, which are for 250 Hz: the data are sampled at 125 Hz
     lengths = {"filter_time_length": 13, "pool_time_length": 35, "pool_time_stride": 7}
     return _build("ShallowFBCSPNet", signal, lengths, options)
@@ -150,7 +152,8 @@ def _shallow(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
     extra="braindecode",
 )
 def _sccnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
-    _sfreq(signal, "sccnet")
+    """Build SCCNet of braindecode for the registry."""
+    _require_sfreq(signal, "sccnet")
     return _build("SCCNet", signal, {}, options)
 
 
@@ -161,7 +164,8 @@ def _sccnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
     extra="braindecode",
 )
 def _fbcnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
-    model = _build("FBCNet", signal, {"n_bands": filter_bands(_sfreq(signal, "fbcnet"))}, options)
+    """Build FBCNet of braindecode for the registry."""
+    model = _build("FBCNet", signal, {"n_bands": filter_bands(_require_sfreq(signal, "fbcnet"))}, options)
     if signal.n_times <= _LONGEST_AS_MATRIX:  # otherwise the Fourier transforms of all bands take half of every step
         filters = model.network.get_submodule("spectral_filtering")
         model.network.spectral_filtering = FilterMatrix(filters, signal.n_chans, signal.n_times)

@@ -24,7 +24,7 @@ _NORM_EPS = 1e-3  # of batch normalisation in the framework of the original netw
 # ---------------------------------------------------------------------------------------------------------- max-norm
 
 
-def _capped(weight: Tensor, max_norm: float) -> Tensor:
+def _limit_norms(weight: Tensor, max_norm: float) -> Tensor:
     """Scale filters ``weight[i]`` whose norm exceeds ``max_norm`` down to it."""
     norm: Tensor = torch.linalg.vector_norm(weight, dim=tuple(range(1, weight.ndim)), keepdim=True)
     return weight * (max_norm / norm.clamp_min(max_norm))
@@ -39,11 +39,11 @@ class MaxNormLinear(nn.Linear):
 
     def __init__(self, in_features: int, out_features: int, max_norm: float) -> None:
         super().__init__(in_features, out_features)
-        self.max_norm = _positive("max_norm", max_norm)
+        self.max_norm = _check_positive("max_norm", max_norm)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., in_features) to (..., out_features)."""
-        return nn.functional.linear(x, _capped(self.weight, self.max_norm), self.bias)
+        return nn.functional.linear(x, _limit_norms(self.weight, self.max_norm), self.bias)
 
 
 class MaxNormSpatial(nn.Conv2d):
@@ -54,14 +54,14 @@ class MaxNormSpatial(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Filter (batch, f, n_chans, t)."""
-        out: Tensor = self._conv_forward(x, _capped(self.weight, _SPATIAL_MAX_NORM), None)
+        out: Tensor = self._conv_forward(x, _limit_norms(self.weight, _SPATIAL_MAX_NORM), None)
         return out
 
 
 # ------------------------------------------------------------------------------------------------------------- blocks
 
 
-def _temporal(n_in: int, n_out: int, kernel: int, groups: int = 1) -> nn.Sequential:
+def _temporal_filters(n_in: int, n_out: int, kernel: int, groups: int = 1) -> nn.Sequential:
     """Temporal filters without bias that preserve the number of samples."""
     same = nn.ZeroPad2d(((kernel - 1) // 2, kernel // 2, 0, 0))
     return nn.Sequential(same, nn.Conv2d(n_in, n_out, (1, kernel), groups=groups, bias=False))
@@ -90,14 +90,14 @@ class EEGNetBlock(nn.Sequential):
     def __init__(self, n_chans: int, n_filters: int, kernel: int, pool: int, dropout: float) -> None:
         width = _DEPTH * n_filters
         super().__init__(
-            _temporal(1, n_filters, kernel),
+            _temporal_filters(1, n_filters, kernel),
             nn.BatchNorm2d(n_filters, _NORM_EPS),
             MaxNormSpatial(n_filters, n_chans),
             nn.BatchNorm2d(width, _NORM_EPS),
             nn.ELU(),
             nn.AvgPool2d((1, pool)),
             nn.Dropout(dropout),
-            _temporal(width, width, _SEPARABLE, groups=width),
+            _temporal_filters(width, width, _SEPARABLE, groups=width),
             nn.Conv2d(width, width, 1, bias=False),
             nn.BatchNorm2d(width, _NORM_EPS),
             nn.ELU(),
@@ -138,6 +138,7 @@ class CausalBlock(nn.Module):
 
     @staticmethod
     def _half(n_in: int, n_out: int, kernel: int, dilation: int, dropout: float) -> list[nn.Module]:
+        """Layers of one causal convolution: padding, convolution, normalisation, activation and dropout."""
         return [
             nn.ZeroPad1d(((kernel - 1) * dilation, 0)),
             nn.Conv1d(n_in, n_out, kernel, dilation=dilation),
@@ -217,10 +218,10 @@ class TCNetFusion(nn.Module):
             "dropout": dropout,
             "max_norm": max_norm,
         }
-        times = _pooled(n_times, pool)
+        times = _pooled_length(n_times, pool)
         for name in ("n_filters", "kernel", "n_causal", "causal_kernel", "causal_blocks"):
             check_at_least(name, self.config[name], 1)
-        width, dropout = _DEPTH * n_filters, _probability(dropout)
+        width, dropout = _DEPTH * n_filters, _check_dropout(dropout)
         self.block = EEGNetBlock(n_chans, n_filters, kernel, pool, dropout)
         sizes = [width] + [n_causal] * causal_blocks
         self.causal = nn.Sequential(
@@ -289,7 +290,7 @@ class MBEEGSE(nn.Module):
         max_norm: float = 0.25,
     ) -> None:
         super().__init__()
-        parts = [_branch(i, part) for i, part in enumerate(branches)]
+        parts = [_check_branch(i, part) for i, part in enumerate(branches)]
         self.config: dict[str, Any] = {
             "n_chans": n_chans,
             "n_outputs": n_outputs,
@@ -298,7 +299,7 @@ class MBEEGSE(nn.Module):
             "pool": pool,
             "max_norm": max_norm,
         }
-        times = _pooled(n_times, pool)
+        times = _pooled_length(n_times, pool)
         self.branches = nn.ModuleList(
             nn.Sequential(
                 EEGNetBlock(n_chans, part.n_filters, part.kernel, pool, part.dropout),
@@ -319,7 +320,7 @@ class MBEEGSE(nn.Module):
 # ------------------------------------------------------------------------------------------------------------- checks
 
 
-def _branch(index: int, values: Sequence[float]) -> Branch:
+def _check_branch(index: int, values: Sequence[float]) -> Branch:
     """Check the values of ``branches[index]``, and convert them to a branch."""
     if len(values) != len(Branch._fields):
         raise ParameterError(
@@ -328,11 +329,11 @@ def _branch(index: int, values: Sequence[float]) -> Branch:
     n_filters, kernel, dropout, ratio = values
     for name, value in (("n_filters", n_filters), ("kernel", kernel), ("ratio", ratio)):
         check_at_least(f"branches[{index}].{name}", value, 1)
-    return Branch(int(n_filters), int(kernel), _probability(dropout), int(ratio))
+    return Branch(int(n_filters), int(kernel), _check_dropout(dropout), int(ratio))
 
 
-def _pooled(n_times: int, pool: int) -> int:
-    """Number of samples after both pools."""
+def _pooled_length(n_times: int, pool: int) -> int:
+    """Number of samples after both pools; raise ParameterError if none is left."""
     check_at_least("pool", pool, 1)
     left = n_times // pool // pool
     if left < 1:
@@ -343,13 +344,15 @@ def _pooled(n_times: int, pool: int) -> int:
     return left
 
 
-def _positive(name: str, value: float) -> float:
+def _check_positive(name: str, value: float) -> float:
+    """Return the value; raise ParameterError unless it is positive and finite."""
     if not 0 < value < math.inf:
         raise ParameterError(f"{name}={value} must be a positive number.")
     return value
 
 
-def _probability(dropout: float) -> float:
+def _check_dropout(dropout: float) -> float:
+    """Return the dropout probability; raise ParameterError unless it is in [0, 1)."""
     if not 0 <= dropout < 1:
         raise ParameterError(f"dropout={dropout} must be in [0, 1).")
     return dropout
@@ -364,6 +367,7 @@ def _probability(dropout: float) -> float:
     training=CONVOLUTIONAL,
 )
 def _tcnet_fusion(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
+    """Build TCNet-Fusion for the registry."""
     return TCNetFusion(signal.n_chans, signal.n_outputs, signal.n_times, **options)
 
 
@@ -373,4 +377,5 @@ def _tcnet_fusion(signal: Signal, _task: Task | None, **options: Any) -> nn.Modu
     training=CONVOLUTIONAL,
 )
 def _mbeegse(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
+    """Build MBEEGSE for the registry."""
     return MBEEGSE(signal.n_chans, signal.n_outputs, signal.n_times, **options)
