@@ -158,7 +158,7 @@ class GDLNet(nn.Module):
             "kernel": kernel or rule.kernel,
         }
         n = sizes["n_temporal"]
-        n_out, p = _dimensions(n, n_out, p)
+        n_out, p = _check_dimensions(n, n_out, p)
         self.config: dict[str, Any] = {
             "n_chans": n_chans,
             "n_outputs": n_outputs,
@@ -196,12 +196,13 @@ class GDLNet(nn.Module):
 
     @full_precision
     def _classify(self, x: Tensor) -> Tensor:
+        """Logits of mean projectors (batch, m, n_out, n_out), never in half precision."""
         logits: Tensor = self.final_layer(self.embedding(x))
         return logits
 
 
-def _dimensions(n: int, n_out: int | None, p: int | None) -> tuple[int, int]:
-    """Dimensions after the map and of the subspaces: 1 ≤ p < n_out ≤ n."""
+def _check_dimensions(n: int, n_out: int | None, p: int | None) -> tuple[int, int]:
+    """Return the dimension after the map and that of the subspaces, with defaults; require 1 ≤ p < n_out ≤ n."""
     if n < 2:
         raise ParameterError(f"n_temporal={n} must be at least 2: in one dimension all subspaces are the same.")
     n_out = max(2, n - 2) if n_out is None else n_out
@@ -232,6 +233,7 @@ def _require_samples(n_times: int, kernel: int) -> None:
     added_options={"variant": ("linear", "original")},
 )
 def _gdlnet(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
+    """Build GDLNet for the registry, with the filters of a task if one is given."""
     sizes = {} if task is None else asdict(ARCHITECTURES[task.name])
     if sizes:
         sizes["n_out"] = sizes.pop("k")

@@ -69,17 +69,17 @@ class Task:
     signal: Signal
     architecture: Architecture
     training: Training
-    raw_k: int  # for covariances of raw channels
+    raw_k: int  # matrix size k for covariances of raw channels
     variants: Mapping[str, int] = field(default_factory=dict)  # n_spatial for other splits
 
     def architecture_for(self, split: Split | None, features: bool = True) -> Architecture:
         """Architecture for a given split, or for raw channels if ``features`` is False."""
-        own = self.architecture
+        default = self.architecture
         if not features:
-            return replace(own, split="time" if split is None else split, k=self.raw_k)
-        if split is None or split == own.split:
-            return own
-        return replace(own, split=split, n_spatial=self.variants.get(split, own.n_spatial))
+            return replace(default, split="time" if split is None else split, k=self.raw_k)
+        if split is None or split == default.split:
+            return default
+        return replace(default, split=split, n_spatial=self.variants.get(split, default.n_spatial))
 
 
 TASKS = MappingProxyType(

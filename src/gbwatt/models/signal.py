@@ -40,9 +40,9 @@ class Signal:
         """
         if sfreq is None and n_times is not None and input_window_seconds:
             sfreq = n_times / input_window_seconds
-        n_chans = _agree("n_chans", n_chans, "len(chs_info)", None if chs_info is None else len(chs_info))
+        n_chans = _agreed_value("n_chans", n_chans, "len(chs_info)", None if chs_info is None else len(chs_info))
         samples = None if sfreq is None or input_window_seconds is None else round(sfreq * input_window_seconds)
-        n_times = _agree("n_times", n_times, "sfreq * input_window_seconds", samples)
+        n_times = _agreed_value("n_times", n_times, "sfreq * input_window_seconds", samples)
         missing = [
             name
             for name, value in (("n_chans", n_chans), ("n_outputs", n_outputs), ("n_times", n_times))
@@ -61,8 +61,11 @@ class Signal:
         return cls(int(n_chans), int(n_outputs), int(n_times), None if sfreq is None else float(sfreq))
 
 
-def _agree(name: str, given: int | None, source: str, inferred: int | None) -> int | None:
-    """The known value of the two; raise ParameterError if both are known and differ."""
+def _agreed_value(name: str, given: int | None, source: str, inferred: int | None) -> int | None:
+    """The given or the inferred value of ``name``; raise ParameterError if both are known and differ.
+
+    ``source`` is the origin of the inferred value, for the message.
+    """
     if given is not None and inferred is not None and given != inferred:
         raise ParameterError(f"{name}={given} contradicts {source}={inferred}; leave one of them out.")
     return inferred if given is None else given
@@ -107,7 +110,7 @@ def as_epochs(x: Tensor, n_chans: int, n_times: int, model: nn.Module | None = N
             + ("use the real part or the magnitude, x.abs()." if x.is_complex() else "x.float().")
         )
     if model is not None:
-        x = _of_one_kind(x, model)
+        x = _in_model_dtype(x, model)
     if x.ndim == 4 and x.shape[1] == 1:
         x = x[:, 0]
     if x.ndim != 3 or x.shape[1:] != (n_chans, n_times):
@@ -118,8 +121,11 @@ def as_epochs(x: Tensor, n_chans: int, n_times: int, model: nn.Module | None = N
     return x
 
 
-def _of_one_kind(x: Tensor, model: nn.Module) -> Tensor:
-    """Epochs in the dtype of a model's parameters, converted from half precision under autocast."""
+def _in_model_dtype(x: Tensor, model: nn.Module) -> Tensor:
+    """Return epochs in the dtype of the model, converted from half precision under autocast.
+
+    Raises MismatchError for another dtype or device.
+    """
     weight = next((p for p in model.parameters() if p.is_floating_point()), None)
     if weight is None:
         return x

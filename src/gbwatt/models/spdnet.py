@@ -100,15 +100,17 @@ class SPDNet(nn.Module):
 
     @full_precision
     def _classify(self, x: Tensor) -> Tensor:
+        """Logits of matrices (batch, 1, k, k), never in half precision."""
         logits: Tensor = self.final_layer(self.embedding(x))
         return logits
 
 
 @register("spdnet", "one covariance and its logarithm (Huang and Van Gool 2017)")
 def _spdnet(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
+    """Build SPDNet for the registry, with the filters of a task if one is given."""
     sizes = {} if task is None else asdict(task.architecture_for("time"))
-    own = {name: value for name, value in sizes.items() if name not in ("split", "n_segments")}
-    return SPDNet(**{**asdict(signal), **own, **options})
+    filters = {name: value for name, value in sizes.items() if name not in ("split", "n_segments")}
+    return SPDNet(**{**asdict(signal), **filters, **options})
 
 
 @register(
@@ -117,4 +119,5 @@ def _spdnet(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
     "one Karcher step)",
 )
 def _spdnetbn(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
+    """Build SPDNet with batch normalisation for the registry."""
     return _spdnet(signal, task, **{"batchnorm": True, **options})
