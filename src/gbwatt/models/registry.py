@@ -222,14 +222,15 @@ def known_options(name: str) -> tuple[str, ...] | None:
         return None
     network = getattr(built, "network", None)  # of another library: its constructor has more than our config
     names = getattr(built, "config", None) if network is None else None
-    names = _parameters(type(network or built)) if names is None else names
+    names = _constructor_arguments(type(network or built)) if names is None else names
     signal = {field.name for field in fields(Signal)} | {"chs_info", "input_window_seconds"}
     return tuple(option for option in names if option not in signal)
 
 
-def _parameters(network: type) -> list[str]:
+def _constructor_arguments(network: type) -> list[str]:
+    """Names of the arguments of a class, without ``*args`` and ``**kwargs``."""
     parameters = inspect.signature(network).parameters.values()
-    return [one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    return [item.name for item in parameters if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)]
 
 
 def create(
@@ -293,9 +294,9 @@ def create(
     try:
         signal = Signal.infer(n_chans, n_outputs, n_times, sfreq, chs_info, input_window_seconds)
     except ParameterError:
-        mistaken = [option for option in options if _closest(option, ()) is not None]
+        mistaken = [option for option in options if _closest_argument(option, ()) is not None]
         if mistaken:
-            raise _unknown(name, mistaken[0], ()) from None
+            raise _unknown_argument_error(name, mistaken[0], ()) from None
         raise
     try:
         return model.build(signal, preset, **options)
@@ -304,7 +305,7 @@ def create(
         if not mistaken:
             raise
         allowed = tuple(getattr(model.build(signal, preset), "config", ()))
-        raise _unknown(name, mistaken[0], allowed) from error
+        raise _unknown_argument_error(name, mistaken[0], allowed) from error
 
 
 #: Arguments for the input, and what others call them.
@@ -319,7 +320,7 @@ _OTHER_NAMES = {
 }
 
 
-def _closest(name: str, options: Sequence[str]) -> str | None:
+def _closest_argument(name: str, options: Sequence[str]) -> str | None:
     """The argument that was meant, if there is one with a similar name."""
     if name in _OTHER_NAMES:
         return _OTHER_NAMES[name]
@@ -327,8 +328,9 @@ def _closest(name: str, options: Sequence[str]) -> str | None:
     return close[0] if close else None
 
 
-def _unknown(model: str, name: str, options: Sequence[str]) -> UnknownArgumentError:
-    meant = _closest(name, options)
+def _unknown_argument_error(model: str, name: str, options: Sequence[str]) -> UnknownArgumentError:
+    """The error for an argument that a model does not have, with a suggestion."""
+    meant = _closest_argument(name, options)
     hint = "" if meant is None else f" Did you mean {meant!r}?"
     allowed = ", ".join(dict.fromkeys((*_INPUT, *options))) + ("" if options else " and options of the model")
     return UnknownArgumentError(f"{name}: the model {model!r} has no such argument; it has {allowed}.{hint}")

@@ -75,13 +75,14 @@ class MemoryLimit(TorchDispatchMode):
 def _size_of_result(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
     """Bytes of the result of an operation, determined on the meta device; 0 if that is not possible."""
     try:
-        result = func(*tree_map(_without_memory, args), **tree_map(_without_memory, dict(kwargs)))
+        result = func(*tree_map(_on_meta_device, args), **tree_map(_on_meta_device, dict(kwargs)))
     except Exception:  # these operations fail themselves or have small results
         return 0
     return sum(x.untyped_storage().nbytes() for x in tree_flatten(result)[0] if isinstance(x, Tensor))
 
 
-def _without_memory(x: Any) -> Any:
+def _on_meta_device(x: Any) -> Any:
+    """A tensor of the same shape and dtype without memory; anything else is returned unchanged."""
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") if isinstance(x, Tensor) else x
 
 
@@ -91,6 +92,7 @@ CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 _PENDING = CONFIG + ".new"  # a configuration whose weights may already be in place
 #: Dtypes from which a floating-point parameter or buffer can be loaded.
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+#: Keys that every ``config.json`` must have.
 _KEYS = ("format", "model", "arguments", "class_names", "preprocessing", "extra", "weights_sha256")
 
 
@@ -192,10 +194,11 @@ def save_pretrained(
         "versions": {"gbwatt": gbwatt.__version__, "torch": torch.__version__, "python": platform.python_version()},
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
     }
-    _write(Path(folder), config, weights)
+    _write_files(Path(folder), config, weights)
 
 
-def _write(folder: Path, config: dict[str, Any], weights: bytes) -> None:
+def _write_files(folder: Path, config: dict[str, Any], weights: bytes) -> None:
+    """Write configuration, weights and model card so that an interruption leaves a model that can be loaded."""
     text = to_json(_io.sealed(to_json(config))).encode()
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / _PENDING, text)  # used with the new weights if the next lines are not reached
@@ -205,6 +208,7 @@ def _write(folder: Path, config: dict[str, Any], weights: bytes) -> None:
 
 
 def _registered_name(model: nn.Module) -> str:
+    """Name of a model in the registry, from the name of its class; raise ModelFileError if there is none."""
     name = type(model).__name__.lower()
     if name not in registry.list_models():
         raise ModelFileError(f"{type(model).__name__} is not the name of a registered model; give name='...'.")
@@ -240,7 +244,7 @@ def load_pretrained(folder: str | Path) -> Pretrained:
         If a file is missing, damaged, changed or inconsistent, or was written by a newer version.
     """
     folder = Path(folder)
-    content = _read(folder / WEIGHTS)
+    content = _read_bytes(folder / WEIGHTS)
     tensors = parse_safetensors(folder / WEIGHTS, content)
     config, match = _matching_config(folder, hashlib.sha256(content).hexdigest())
     # weights in half precision are loaded into a larger model; initial values need additional memory
@@ -265,7 +269,8 @@ def load_pretrained(folder: str | Path) -> Pretrained:
     )
 
 
-def _read(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
+    """Read a file of a model; raise ModelFileError if it does not exist or cannot be read."""
     if path.exists() and not path.is_file():
         raise ModelFileError(f"{path} is not a regular file; save the model again.")
     try:
@@ -310,7 +315,7 @@ def _matching_config(folder: Path, digest: str) -> tuple[dict[str, Any], bool]:
 def read_config(path: Path) -> dict[str, Any]:
     """Read a ``config.json``, and check its version and completeness."""
     try:
-        config = json.loads(_read(path))
+        config = json.loads(_read_bytes(path))
     except ModelFileError:
         raise
     except (ValueError, RecursionError) as error:  # also for bytes that are not text
@@ -396,19 +401,19 @@ def _copy_into(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 def model_card(config: Mapping[str, Any]) -> str:
-    """A README for the folder of a model."""
+    """Text of the README in the folder of a model: its input, classes, metadata, and code that loads it."""
     arguments = config["arguments"]
     shape = f"(batch, {arguments.get('n_chans', 'n_chans')}, {arguments.get('n_times', 'n_times')})"
     rate = f" at {arguments['sfreq']:g} Hz" if arguments.get("sfreq") else ""
     lines = [
         f"# {config['model']}",
         "",
-        f"{_summary(config['model'])}, {config['n_parameters']} parameters.",
+        f"{_model_summary(config['model'])}, {config['n_parameters']} parameters.",
         "",
         f"- **Input:** EEG epochs {shape}{rate}.",
-        f"- **Classes:** {_classes(config)}.",
-        *([f"- **Preprocessing:** `{_line(config['preprocessing'])}`"] if config["preprocessing"] is not None else []),
-        *(f"- **{key.capitalize()}:** `{_line(value)}`" for key, value in config["extra"].items() if _short(value)),
+        f"- **Classes:** {_describe_classes(config)}.",
+        *([f"- **Preprocessing:** `{_json(config['preprocessing'])}`"] if config["preprocessing"] is not None else []),
+        *(f"- **{key.capitalize()}:** `{_json(value)}`" for key, value in config["extra"].items() if _is_short(value)),
         f"- **Written by:** {', '.join(f'{what} {version}' for what, version in config['versions'].items())}.",
         "",
         *_estimator_code(config["extra"].get("estimator")),
@@ -416,7 +421,7 @@ def model_card(config: Mapping[str, Any]) -> str:
         "from gbwatt.models.serialization import load_pretrained",
         "",
         'loaded = load_pretrained("path/to/this/folder")',
-        f"logits = loaded.model({_input(config)})",
+        f"logits = loaded.model({_input_code(config)})",
         "```",
     ]
     return "\n".join(lines) + "\n"
@@ -440,25 +445,29 @@ def _estimator_code(estimator: Any) -> list[str]:
     ]
 
 
-def _input(config: Mapping[str, Any]) -> str:
+def _input_code(config: Mapping[str, Any]) -> str:
     """Argument of the model in the example, with the factor by which training multiplied the epochs."""
     scale = config["extra"].get("multiply epochs by")
     return "epochs" if scale is None else f"{scale!r} * epochs"
 
 
-def _summary(name: str) -> str:
+def _model_summary(name: str) -> str:
+    """Summary of a registered model, as the beginning of a sentence."""
     text = registry.entry(name).summary
     return text[:1].upper() + text[1:]
 
 
-def _classes(config: Mapping[str, Any]) -> str:
+def _describe_classes(config: Mapping[str, Any]) -> str:
+    """Names of the classes, or their number if they have no names."""
     names = config["class_names"]
     return f"{config['arguments'].get('n_outputs', '?')}, not named" if names is None else ", ".join(map(str, names))
 
 
-def _line(value: Any) -> str:
+def _json(value: Any) -> str:
+    """JSON text of a value in one line."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def _short(value: Any) -> bool:
-    return len(_line(value)) < 300
+def _is_short(value: Any) -> bool:
+    """Whether a value is short enough for the model card."""
+    return len(_json(value)) < 300
