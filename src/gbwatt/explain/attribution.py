@@ -130,7 +130,7 @@ def gradient(model: Model, trials: Any, target: Target = "true") -> Attribution:
     """
     inputs = prepare(model, trials)
     labels = inputs.labels(target)
-    return _attribution(inputs, labels, inputs.gradients(labels), "gradient")
+    return _make_attribution(inputs, labels, inputs.gradients(labels), "gradient")
 
 
 def gradient_times_input(model: Model, trials: Any, target: Target = "true") -> Attribution:
@@ -158,7 +158,7 @@ def gradient_times_input(model: Model, trials: Any, target: Target = "true") -> 
     """
     inputs = prepare(model, trials)
     labels = inputs.labels(target)
-    return _attribution(inputs, labels, inputs.x * inputs.gradients(labels), "gradient-times-input")
+    return _make_attribution(inputs, labels, inputs.x * inputs.gradients(labels), "gradient-times-input")
 
 
 def integrated_gradients(model: Model, trials: Any, target: Target = "true", *, steps: int = 32) -> Attribution:
@@ -205,7 +205,7 @@ def integrated_gradients(model: Model, trials: Any, target: Target = "true", *, 
     total = np.zeros(inputs.x.shape)
     for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
         total += weight * inputs.gradients(labels, partial(torch.mul, other=float(node)))
-    return _attribution(inputs, labels, inputs.x * total, "integrated-gradients")
+    return _make_attribution(inputs, labels, inputs.x * total, "integrated-gradients")
 
 
 def smooth_gradient(
@@ -247,16 +247,18 @@ def smooth_gradient(
     check_at_least("seed", seed, 0)
     inputs, rng = prepare(model, trials), np.random.default_rng(seed)
     labels = inputs.labels(target)
-    total = sum(inputs.gradients(labels, lambda x: _noisy(x, noise, rng)) for _ in range(samples))
-    return _attribution(inputs, labels, np.asarray(total) / samples, "smooth-gradient")
+    total = sum(inputs.gradients(labels, lambda x: _add_noise(x, noise, rng)) for _ in range(samples))
+    return _make_attribution(inputs, labels, np.asarray(total) / samples, "smooth-gradient")
 
 
-def _noisy(x: Tensor, noise: float, rng: np.random.Generator) -> Tensor:
+def _add_noise(x: Tensor, noise: float, rng: np.random.Generator) -> Tensor:
+    """Add white noise to epochs; ``noise`` is its standard deviation relative to that of each epoch."""
     drawn = torch.from_numpy(rng.standard_normal(x.shape)).to(x.device, x.dtype)
     return x + noise * x.std((1, 2), keepdim=True) * drawn
 
 
-def _attribution(inputs: ModelInputs, labels: Array, values: Array, method: str) -> Attribution:
+def _make_attribution(inputs: ModelInputs, labels: Array, values: Array, method: str) -> Attribution:
+    """Make an Attribution from values and the metadata of the inputs."""
     return Attribution(values, labels, inputs.class_names, inputs.ch_names, inputs.sfreq, inputs.tmin, method)
 
 

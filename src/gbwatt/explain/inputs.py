@@ -87,7 +87,7 @@ class ModelInputs(ShortRepr):
     def batches(self, x: Array | None = None) -> Iterator[tuple[slice, Tensor]]:
         """Iterate over batches of ``x`` (default: the epochs): rows, and scaled tensors (batch, n_chans, n_times)."""
         x = self.x if x is None else x
-        like = _parameter(self.module)
+        like = _example_parameter(self.module)
         for start in range(0, len(x), BATCH):
             rows = slice(start, start + BATCH)
             yield rows, (torch.from_numpy(np.array(x[rows], order="C")) * self.scale).to(like.device, like.dtype)
@@ -131,7 +131,7 @@ class ModelInputs(ShortRepr):
         valid = target.dtype.kind in "iu" and target.shape in ((), (len(self),))
         if not valid or not np.isin(target, list(index.values())).all():
             raise ParameterError(
-                f"target={_shortened(target)} must be 'true', 'predicted', a class "
+                f"target={_shorten_target(target)} must be 'true', 'predicted', a class "
                 f"({', '.join(map(repr, self.class_names))}), or numbers from 0 to {len(index) - 1}: one, or one for "
                 f"each of {len(self)} trials."
             )
@@ -162,7 +162,7 @@ class ModelInputs(ShortRepr):
         return gradient
 
 
-def _shortened(target: Array) -> str:
+def _shorten_target(target: Array) -> str:
     """Return a target as text for an error message."""
     text = repr(target.tolist())
     return text if len(text) < 80 else f"{text[:60]}… {target.shape}"
@@ -229,7 +229,7 @@ def _from_decoder(decoder: EEGDecoder, trials: Any) -> ModelInputs:
         scale *= decoder.recorded_.scale_of(metadata, "trials")
         axes = metadata or decoder.recorded_
     inputs.same_signal(x, (decoder.signal_.n_chans, decoder.signal_.n_times), "trials")
-    ch_names, sfreq = _axes(axes, x.shape[1], decoder.signal_.sfreq)
+    ch_names, sfreq = _channels_and_rate(axes, x.shape[1], decoder.signal_.sfreq)
     y = _true_classes(decoder, trials, len(x))
     names, source = decoder.class_names_, _type_with_article(trials)
     return ModelInputs(module, x, scale, y, names, ch_names, sfreq, _tmin(trials), source)
@@ -249,7 +249,7 @@ def _true_classes(decoder: EEGDecoder, trials: Any, n: int) -> Array | None:
 def _from_module(module: nn.Module, trials: Any) -> ModelInputs:
     """Prepare trials for a plain network, which has no class names or units of its own."""
     x, metadata = inputs.read_epochs(trials, "trials"), Recorded.of(trials)
-    ch_names, sfreq = _axes(metadata, x.shape[1], None)
+    ch_names, sfreq = _channels_and_rate(metadata, x.shape[1], None)
     y, names = (trials.y, trials.class_names) if isinstance(trials, Trials) else (None, ())
     prepared = ModelInputs(module, x, 1.0, y, names, ch_names, sfreq, _tmin(trials), _type_with_article(trials))
     n_outputs = _count_outputs(prepared)
@@ -264,27 +264,27 @@ def _from_module(module: nn.Module, trials: Any) -> ModelInputs:
 
 def _count_outputs(prepared: ModelInputs) -> int:
     """Number of classes of a network, from its output for one epoch."""
-    module, (_, one) = prepared.module, next(prepared.batches(prepared.x[:1]))
+    module, (_, epoch) = prepared.module, next(prepared.batches(prepared.x[:1]))
     try:
         with evaluating(module), torch.no_grad():
-            out = module(one)
+            out = module(epoch)
     except InputError:
         raise
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         raise MismatchError(
-            f"'trials' {prepared.x.shape} do not fit 'model', a {type(module).__name__}: an epoch {tuple(one.shape)} "
+            f"'trials' {prepared.x.shape} do not fit 'model', a {type(module).__name__}: an epoch {tuple(epoch.shape)} "
             f"raises {error}. Pass the channels and samples that it was trained on."
         ) from error
     if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != 1:
         got = tuple(out.shape) if isinstance(out, Tensor) else f"a {type(out).__name__}"
         raise ShapeError(
-            f"'model', a {type(module).__name__}, gives {got} for an epoch {tuple(one.shape)}; logits (batch, "
+            f"'model', a {type(module).__name__}, gives {got} for an epoch {tuple(epoch.shape)}; logits (batch, "
             "n_classes) are needed: wrap it in a module that returns them."
         )
     return out.shape[1]
 
 
-def _axes(metadata: Recorded | None, n_chans: int, sfreq: float | None) -> tuple[tuple[str, ...], float]:
+def _channels_and_rate(metadata: Recorded | None, n_chans: int, sfreq: float | None) -> tuple[tuple[str, ...], float]:
     """Names of channels, and the sampling rate; 1 Hz if it is unknown, so that times are sample numbers."""
     if metadata is not None:
         return metadata.ch_names, metadata.sfreq
@@ -304,8 +304,8 @@ def _type_with_article(trials: Any) -> str:
     return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
 
-def _parameter(module: nn.Module) -> Tensor:
-    """A parameter, for the dtype and device of the input."""
+def _example_parameter(module: nn.Module) -> Tensor:
+    """A parameter of a network, whose dtype and device the input must have; a scalar if there is none."""
     return next((p for p in module.parameters() if p.is_floating_point()), torch.zeros(()))
 
 
