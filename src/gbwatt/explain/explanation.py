@@ -32,8 +32,8 @@ from gbwatt.explain.quality import (
 if TYPE_CHECKING:
     from gbwatt.decoding import EEGDecoder
 
-SEEDS = (0, 1, 2)  # of the random weights that the attribution is compared with
-_MAX_CURVE_TRIALS = 100  # for deletion and insertion, each of which takes about 100 forward passes
+SEEDS = (0, 1, 2)  # seeds of the random weights with which the attribution is compared
+_MAX_CURVE_TRIALS = 100  # number of trials for deletion and insertion, each of which takes about 100 forward passes
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ class Explanation:
         labels = self.full_attribution.labels
         networks = (randomised(self.decoder, seed) for seed in SEEDS)
         random = (METHODS[self.method](network, self.trials, labels).present for network in networks)
-        return np.stack([rank_correlations(self.attribution, one, self.trials.X) for one in random])
+        return np.stack([rank_correlations(self.attribution, other, self.trials.X) for other in random])
 
     @cached_property
     def curves(self) -> tuple[Curve, Curve] | None:
@@ -315,7 +315,7 @@ def _localisation_numbers(result: LocalisationResult) -> dict[str, Any]:
 
 Numbers = dict[str, Any]
 
-_NAMED_CHANNELS = 3
+_NAMED_CHANNELS = 3  # number of channels that a sentence names
 _ALPHA = 0.05  # level of the test against chance
 _UNRELATED, _SIMILAR = 0.3, 0.7  # rank correlations below and above which two maps count as unrelated or similar
 
@@ -335,17 +335,17 @@ def sentences(numbers: Numbers) -> list[str]:
         level means nothing.
     """
     return [
-        _accuracy(numbers),
-        *(_strongest_channels(name, channels) for name, channels in numbers["magnitude"].items()),
-        _random_weights(numbers),
+        _accuracy_sentence(numbers),
+        *(_strongest_channels_sentence(name, channels) for name, channels in numbers["magnitude"].items()),
+        _random_weights_sentence(numbers),
         *curve_sentences(numbers),
-        *_attention_and_metric(numbers),
-        *(_planted_effects(result, numbers["method"]) for result in numbers["localisation"] or ()),
+        *_attention_and_metric_sentences(numbers),
+        *(_planted_effects_sentence(result, numbers["method"]) for result in numbers["localisation"] or ()),
         *numbers["left_out"],
     ]
 
 
-def _accuracy(numbers: Numbers) -> str:
+def _accuracy_sentence(numbers: Numbers) -> str:
     """Sentence on the accuracy; a warning if it is not above chance."""
     accuracy = numbers["accuracy"]
     correct = f"{100 * accuracy['value']:.1f} % of {accuracy['trials']} trials"
@@ -360,13 +360,13 @@ def _accuracy(numbers: Numbers) -> str:
     )
 
 
-def _strongest_channels(name: str, channels: dict[str, float]) -> str:
+def _strongest_channels_sentence(name: str, channels: dict[str, float]) -> str:
     """Sentence on the channels with the largest magnitude for a class."""
     strongest = sorted(channels, key=lambda channel: -channels[channel])[:_NAMED_CHANNELS]
     return f"{name}: strongest at {', '.join(strongest)}."
 
 
-def _random_weights(numbers: Numbers) -> str:
+def _random_weights_sentence(numbers: Numbers) -> str:
     """Sentence on the similarity to maps of networks with random weights."""
     test = numbers["random_weights"]
     correlations = [r for of_class in test["rank_correlation"].values() for r in of_class]
@@ -405,7 +405,7 @@ def curve_sentences(numbers: Numbers) -> list[str]:
     ]
 
 
-def _attention_and_metric(numbers: Numbers) -> list[str]:
+def _attention_and_metric_sentences(numbers: Numbers) -> list[str]:
     """Sentences on attention weights and on the matrix M, for networks that have them."""
     texts, attention, metric = [], numbers["attention"], numbers["metric"]
     if attention is not None:
@@ -421,7 +421,7 @@ def _attention_and_metric(numbers: Numbers) -> list[str]:
     return texts
 
 
-def _planted_effects(result: Numbers, method: str) -> str:
+def _planted_effects_sentence(result: Numbers, method: str) -> str:
     """Sentence on how well the planted effect of a class is found."""
     ranks = ", ".join(map(str, result["ranks"]))
     text = (
@@ -429,12 +429,12 @@ def _planted_effects(result: Numbers, method: str) -> str:
         f"{result['n_channels']} channels, which {'stands' if result['found'] else 'does not stand'} out"
     )
     if method not in CONTRIBUTIONS and result["band"] is not None:  # products contain other frequencies
-        text += f"; {_share('power is in the planted band', result['band'])}"
+        text += f"; {_share_clause('power is in the planted band', result['band'])}"
     if result["window"] is not None:
-        text += f"; {_share('magnitude is in the planted window', result['window'])}"
+        text += f"; {_share_clause('magnitude is in the planted window', result['window'])}"
     return f"{text}."
 
 
-def _share(where: str, share: Numbers) -> str:
+def _share_clause(where: str, share: Numbers) -> str:
     """Clause on the share of a map in a band or window, and that of a flat map."""
     return f"{100 * share['found']:.0f} % of the {where} ({100 * share['expected']:.0f} % for a flat map)"

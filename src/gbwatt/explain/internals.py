@@ -89,18 +89,20 @@ def look_inside(model: Model, trials: Any, target: Target = "true") -> Internals
     inputs = prepare(model, trials)
     labels = inputs.labels(target)
     with evaluating(module), torch.no_grad():
-        parts = [_forward(module, batch) for _, batch in inputs.batches()]
+        parts = [_batch_internals(module, batch) for _, batch in inputs.batches()]
     attention, before, after, features = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Internals(attention, before, after, features, labels, inputs.class_names)
 
 
-def _forward(module: GBWAtt, x: Tensor) -> tuple[Array, ...]:
+def _batch_internals(module: GBWAtt, x: Tensor) -> tuple[Array, ...]:
+    """Attention weights, eigenvalues before and after attention, and features of a batch."""
     details = module(x, details=True)
     before, after = (to_numpy(torch.linalg.eigvalsh(s.double())) for s in (details.covariances, details.attended))
     return to_numpy(details.attention), before, after, to_numpy(module.embedding(details.attended))
 
 
 def _require_attention(module: nn.Module) -> GBWAtt:
+    """Return the network; raise ParameterError unless it is a GBWAtt with attention of SPD matrices."""
     if isinstance(module, GBWAtt) and isinstance(module.attention, SPDSelfAttention):
         return module
     raise ParameterError(
@@ -236,6 +238,7 @@ def embed(features: Array, method: str = "pca", *, seed: int = 0) -> Array:
 
 
 def _pca(x: Array, seed: int) -> Array:  # noqa: ARG001, deterministic
+    """The first two principal components (n, 2)."""
     centred = x - x.mean(axis=0)
     _, _, axes = np.linalg.svd(centred, full_matrices=False)
     largest = np.take_along_axis(axes[:2], abs(axes[:2]).argmax(axis=1)[:, None], axis=1)
@@ -243,12 +246,14 @@ def _pca(x: Array, seed: int) -> Array:  # noqa: ARG001, deterministic
 
 
 def _tsne(x: Array, seed: int) -> Array:
+    """Embedding (n, 2) by t-SNE of scikit-learn."""
     from sklearn.manifold import TSNE
 
     return np.asarray(TSNE(perplexity=_neighbours(x), random_state=seed, init="pca").fit_transform(x))
 
 
 def _umap(x: Array, seed: int) -> Array:
+    """Embedding (n, 2) by UMAP; raise ImportError if umap-learn is not installed."""
     try:
         umap = import_module("umap")
     except ImportError:
