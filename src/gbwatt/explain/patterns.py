@@ -97,9 +97,9 @@ def spatial_patterns(model: Model, trials: Any) -> Patterns:
     (16, 4)
     """
     inputs = prepare(model, trials)
-    layer = _filters(inputs.module)
+    layer = _require_filters(inputs.module)
     covariance = _covariance(inputs.x)
-    weights = _spatial(layer) * inputs.scale
+    weights = _spatial_filters(layer) * inputs.scale
     groups = np.split(weights, layer.temporal.groups)
     patterns = [covariance @ w.T @ np.linalg.pinv(w @ covariance @ w.T, rcond=1e-10, hermitian=True) for w in groups]
     return Patterns(weights, np.concatenate([pattern.T for pattern in patterns]), inputs.ch_names)
@@ -136,8 +136,10 @@ def feature_patterns(model: Model, trials: Any) -> Patterns:
     (15, 4)
     """
     inputs = prepare(model, trials)
-    layer = _filters(inputs.module)
-    response = _response(_kernel(layer), inputs.x.shape[2]) * inputs.scale  # (n, n_chans, n_frequencies)
+    layer = _require_filters(inputs.module)
+    response = (
+        _transfer_functions(_combined_kernel(layer), inputs.x.shape[2]) * inputs.scale
+    )  # (n, n_chans, n_frequencies)
     spectra = _cross_spectra(inputs.x)
     cross = np.einsum("fcd,odf->ocf", spectra, response.conj())
     power = np.einsum("ocf,ocf->o", response, cross).real
@@ -175,31 +177,33 @@ def temporal_spectra(model: Model, sfreq: float | None = None) -> Spectra:
     >>> spectra.amplitudes.shape, spectra.frequencies.shape
     ((20, 129), (129,))
     """
-    weights = to_numpy(_filters(network(model)).temporal.weight)
-    sfreq = _sampling_rate(model, sfreq)
+    weights = to_numpy(_require_filters(network(model)).temporal.weight)
+    sfreq = _resolve_sfreq(model, sfreq)
     size = max(_N_FFT, weights.shape[2])
     amplitudes = np.sqrt((abs(np.fft.rfft(weights, size)) ** 2).sum(axis=1))
     return Spectra(np.fft.rfftfreq(size, 1 / sfreq), amplitudes)
 
 
-def _sampling_rate(model: Model, sfreq: float | None) -> float:
-    own = model.signal_.sfreq if isinstance(model, EEGDecoder) else None
-    if sfreq is None and own is None:
+def _resolve_sfreq(model: Model, sfreq: float | None) -> float:
+    """The sampling rate in Hz: the argument, or that of the estimator; raise an error if both differ or are unknown."""
+    trained = model.signal_.sfreq if isinstance(model, EEGDecoder) else None
+    if sfreq is None and trained is None:
         raise ParameterError("sfreq=None, but 'model' does not know its sampling rate; pass it in Hz.")
-    rate = own if sfreq is None else sfreq
+    rate = trained if sfreq is None else sfreq
     check_number("sfreq", rate)
     assert rate is not None  # checked above; for the type checker
     if rate <= 0:
         raise ParameterError(f"sfreq={rate} must be positive, in Hz.")
-    if own is not None and abs(rate - own) > 1e-6 * own:
-        raise MismatchError(f"sfreq={rate:g}, but 'model' was trained at {own:g} Hz; leave it out.")
+    if trained is not None and abs(rate - trained) > 1e-6 * trained:
+        raise MismatchError(f"sfreq={rate:g}, but 'model' was trained at {trained:g} Hz; leave it out.")
     return float(rate)
 
 
 # ---- weights
 
 
-def _filters(module: nn.Module) -> SpatioTemporalFeatures:
+def _require_filters(module: nn.Module) -> SpatioTemporalFeatures:
+    """Return the layer of spatial and temporal filters of a network; raise ParameterError if it has none."""
     layer = getattr(module, "features", None)
     if not isinstance(layer, SpatioTemporalFeatures):
         raise ParameterError(
@@ -209,7 +213,7 @@ def _filters(module: nn.Module) -> SpatioTemporalFeatures:
     return layer
 
 
-def _spatial(layer: SpatioTemporalFeatures) -> Array:
+def _spatial_filters(layer: SpatioTemporalFeatures) -> Array:
     """Spatial filters (groups * n_spatial, n_chans), including their normalisation."""
     norm = layer.spatial_norm
     assert norm.running_var is not None  # by construction; for the type checker
@@ -217,12 +221,12 @@ def _spatial(layer: SpatioTemporalFeatures) -> Array:
     return np.asarray(scale[:, None] * to_numpy(layer.spatial.weight)[..., 0])
 
 
-def _kernel(layer: SpatioTemporalFeatures) -> Array:
+def _combined_kernel(layer: SpatioTemporalFeatures) -> Array:
     """Filters and their normalisations as one kernel (outputs, n_chans, length), without offsets."""
     groups, norm = layer.temporal.groups, layer.temporal_norm
     assert norm.running_var is not None  # by construction; for the type checker
     temporal = np.stack(np.split(to_numpy(layer.temporal.weight), groups))  # (groups, n, n_spatial, length)
-    spatial = np.stack(np.split(_spatial(layer), groups))  # (groups, n_spatial, n_chans)
+    spatial = np.stack(np.split(_spatial_filters(layer), groups))  # (groups, n_spatial, n_chans)
     kernel = np.einsum("gosl,gsc->gocl", temporal, spatial).reshape(-1, spatial.shape[2], temporal.shape[3])
     scale = to_numpy(norm.weight) / np.sqrt(to_numpy(norm.running_var) + norm.eps)
     return np.asarray(scale[:, None, None] * kernel)
@@ -244,7 +248,7 @@ def _cross_spectra(x: Array) -> Array:
     return np.asarray(rows @ rows.conj().swapaxes(1, 2) / (x.shape[0] * x.shape[2]))
 
 
-def _response(kernel: Array, n_times: int) -> Array:
+def _transfer_functions(kernel: Array, n_times: int) -> Array:
     """Transfer functions (outputs, n_chans, n_frequencies) of kernels, which the layer correlates with epochs."""
     whole = np.pad(kernel, ((0, 0), (0, 0), (0, -kernel.shape[2] % n_times)))
     folded = whole.reshape(*kernel.shape[:2], -1, n_times).sum(axis=2)  # aliases a kernel longer than the epoch

@@ -64,12 +64,12 @@ class Curve(ShortRepr):
     @property
     def areas(self) -> Array:
         """Area under the curve of each trial (n,)."""
-        return _area(self.probability, self.fraction)
+        return _area_under(self.probability, self.fraction)
 
     @property
     def random_areas(self) -> Array:
         """Area under the curve of each trial (n,), with cells in random order."""
-        return _area(self.random, self.fraction)
+        return _area_under(self.random, self.fraction)
 
     @property
     def gain(self) -> float:
@@ -165,15 +165,16 @@ class _Perturbation:
     def curve(self, inputs: ModelInputs, attribution: Attribution) -> Curve:
         """Change cells in the order of the attribution, and, for comparison, in random orders, whose mean is taken."""
         _require_same_trials(inputs, attribution, self.windows)
-        rng, cell = np.random.default_rng(self.seed), _cells(attribution.values.shape[1:], self.windows)
+        rng, cell = np.random.default_rng(self.seed), _cell_indices(attribution.values.shape[1:], self.windows)
         others = self._replacements(inputs.x, rng)
         importance = _cell_means(abs(attribution.values), cell)
         follow = partial(self._probabilities, inputs, attribution.labels, others, cell)
         random = [follow(_ranks(rng.random(importance.shape))) for _ in range(self.orders)]
-        return Curve(self.kind, self._fraction, follow(_ranks(-importance)), np.mean(random, axis=0))
+        return Curve(self.kind, self._fractions, follow(_ranks(-importance)), np.mean(random, axis=0))
 
     @property
-    def _fraction(self) -> Array:
+    def _fractions(self) -> Array:
+        """Fractions (steps + 1,) of changed cells at the points of the curve."""
         return np.linspace(0, 1, self.steps + 1)
 
     def _replacements(self, x: Array, rng: np.random.Generator) -> Array:
@@ -189,7 +190,7 @@ class _Perturbation:
         """Probability (n, steps + 1) of each trial's class while cells are changed in the order of their ranks."""
         before, after = (inputs.x, others) if self.kind == "deletion" else (others, inputs.x)
         columns = []
-        for fraction in self._fraction:
+        for fraction in self._fractions:
             changed = (ranks < round(fraction * ranks.shape[1]))[:, cell]  # (n, n_chans, n_times)
             probabilities = softmax(inputs.logits(np.where(changed, after, before)), axis=1)
             columns.append(probabilities[np.arange(len(labels)), labels])
@@ -197,6 +198,7 @@ class _Perturbation:
 
 
 def _require_same_trials(inputs: ModelInputs, attribution: Attribution, windows: int) -> None:
+    """Raise an error unless the attribution belongs to these trials, and there are enough samples for the windows."""
     require_attribution(attribution)
     if attribution.values.shape != inputs.x.shape:
         raise ShapeError(
@@ -207,7 +209,7 @@ def _require_same_trials(inputs: ModelInputs, attribution: Attribution, windows:
         raise ParameterError(f"windows={windows} must not exceed the {inputs.x.shape[2]} samples of an epoch.")
 
 
-def _cells(shape: tuple[int, ...], windows: int) -> Array:
+def _cell_indices(shape: tuple[int, ...], windows: int) -> Array:
     """Index of the cell of each sample (n_chans, n_times)."""
     n_chans, n_times = shape
     return np.arange(n_chans)[:, None] * windows + np.arange(n_times) * windows // n_times
@@ -216,7 +218,7 @@ def _cells(shape: tuple[int, ...], windows: int) -> Array:
 def _cell_means(importance: Array, cell: Array) -> Array:
     """Mean importance (n, cells) in each cell."""
     size = np.bincount(cell.ravel())
-    return np.stack([np.bincount(cell.ravel(), one.ravel()) for one in importance]) / size
+    return np.stack([np.bincount(cell.ravel(), trial.ravel()) for trial in importance]) / size
 
 
 def _ranks(keys: Array) -> Array:
@@ -224,7 +226,7 @@ def _ranks(keys: Array) -> Array:
     return np.asarray(keys.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable"))
 
 
-def _area(curves: Array, fraction: Array) -> Array:
+def _area_under(curves: Array, fraction: Array) -> Array:
     """Integral (n,) by the trapezoidal rule."""
     return np.asarray(((curves[:, 1:] + curves[:, :-1]) / 2 * np.diff(fraction)).sum(axis=1))
 
@@ -301,6 +303,7 @@ def _magnitudes(attribution: Attribution, x: Array) -> Array:
 
 
 def _rank_correlation(a: Array, b: Array) -> float:
+    """Spearman's rank correlation of two maps; NaN for a class without trials."""
     if np.isnan(a).any():  # no trials of this class
         return float("nan")
     return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
@@ -345,7 +348,7 @@ def randomised(model: Model, seed: int = 0) -> Model:
     like = next(module.parameters())
     with training.isolated(like.device):
         training.start_epoch(seed, 0, like.device)
-        fresh = _rebuild(model) if isinstance(model, EEGDecoder) else _reinitialise(module)
+        fresh = _rebuild_network(model) if isinstance(model, EEGDecoder) else _reinitialise(module)
         fresh = fresh.to(like.device, like.dtype)
     if isinstance(model, nn.Module):
         return fresh
@@ -354,11 +357,13 @@ def randomised(model: Model, seed: int = 0) -> Model:
     return twin
 
 
-def _rebuild(decoder: EEGDecoder) -> nn.Module:
+def _rebuild_network(decoder: EEGDecoder) -> nn.Module:
+    """Build the network of an estimator again, with new initial weights."""
     return create(decoder.model, **decoder._arguments(decoder.signal_))
 
 
 def _reinitialise(module: nn.Module) -> nn.Module:
+    """Copy a network with new initial weights: from its ``config``, or by ``reset_parameters`` of each layer."""
     config = getattr(module, "config", None)
     if isinstance(config, dict):
         return type(module)(**config)
@@ -490,13 +495,14 @@ def localisation(attribution: Attribution, truth: Truth) -> tuple[LocalisationRe
             "simulated trials with all channels in their order."
         )
     results = [
-        _compare(attribution, number, _effects(truth, name)) for number, name in enumerate(attribution.class_names)
+        _compare_class(attribution, number, _class_effects(truth, name))
+        for number, name in enumerate(attribution.class_names)
     ]
     return tuple(result for result in results if result is not None)
 
 
-def _effects(truth: Truth, name: str) -> tuple[Effect, ...]:
-    """Effects that distinguish the class from the others."""
+def _class_effects(truth: Truth, name: str) -> tuple[Effect, ...]:
+    """Effects that distinguish a class from the others: its own or, for one of two classes without any, the other's."""
     if name not in truth.effects:
         raise MismatchError(f"'truth' has no class {name!r}; it has {', '.join(map(repr, truth.effects))}.")
     own = truth.effects[name]
@@ -505,7 +511,8 @@ def _effects(truth: Truth, name: str) -> tuple[Effect, ...]:
     return tuple(effect for effects in truth.effects.values() for effect in effects)
 
 
-def _compare(attribution: Attribution, number: int, effects: tuple[Effect, ...]) -> LocalisationResult | None:
+def _compare_class(attribution: Attribution, number: int, effects: tuple[Effect, ...]) -> LocalisationResult | None:
+    """Compare the attribution for class ``number`` with planted effects; None without effects or trials."""
     values = attribution.values[attribution.labels == number]
     if not effects or not len(values):
         return None
@@ -520,28 +527,31 @@ def _compare(attribution: Attribution, number: int, effects: tuple[Effect, ...])
         n_channels=len(channels),
         level=float(channels[indices].mean() / np.percentile(channels, 100 * (1 - TOP))),
         roc_auc=_roc_auc(channels, effects),
-        window=_in_window(values, attribution.times, effects),
-        band=_in_band(values, attribution.sfreq, effects),
+        window=_share_in_windows(values, attribution.times, effects),
+        band=_share_in_bands(values, attribution.sfreq, effects),
     )
 
 
 def _roc_auc(channels: Array, effects: Sequence[Effect]) -> float:
+    """Area under the ROC curve of the magnitude of channels as a score for those with strong effects."""
     strong = np.max([np.abs(effect.topography) for effect in effects], axis=0) >= 0.5
     return float("nan") if strong.all() or not strong.any() else float(roc_auc_score(strong, channels))
 
 
-def _in_window(values: Array, times: Array, effects: Sequence[Effect]) -> Share | None:
+def _share_in_windows(values: Array, times: Array, effects: Sequence[Effect]) -> Share | None:
+    """Share of the magnitude in the time windows of deflections; None if there are none."""
     windows = [effect.window for effect in effects if effect.kind == "deflection"]
-    return _share(abs(values).mean(axis=(0, 1)), times, windows)
+    return _share_inside(abs(values).mean(axis=(0, 1)), times, windows)
 
 
-def _in_band(values: Array, sfreq: float, effects: Sequence[Effect]) -> Share | None:
+def _share_in_bands(values: Array, sfreq: float, effects: Sequence[Effect]) -> Share | None:
+    """Share of the power in the frequency bands of effects; None if there are none."""
     bands = [effect.band for effect in effects if effect.band is not None]
     power = (abs(np.fft.rfft(values)) ** 2).mean(axis=(0, 1))
-    return _share(power, np.fft.rfftfreq(values.shape[2], 1 / sfreq), bands)
+    return _share_inside(power, np.fft.rfftfreq(values.shape[2], 1 / sfreq), bands)
 
 
-def _share(amount: Array, axis: Array, intervals: Sequence[tuple[float, float]]) -> Share | None:
+def _share_inside(amount: Array, axis: Array, intervals: Sequence[tuple[float, float]]) -> Share | None:
     """Share of an amount along an axis that lies in any of the intervals."""
     if not intervals:
         return None
