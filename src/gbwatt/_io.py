@@ -29,7 +29,7 @@ def digest(record: Mapping[str, Any]) -> str:
 
 
 def sealed(text: str) -> dict[str, Any]:
-    """The record of a JSON text, with its checksum.
+    """Parse the JSON text of a record, and add its checksum.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def is_intact(record: Mapping[str, Any]) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """A NumPy scalar or string as Python's own."""
+    """Convert a NumPy scalar to a Python number or string; return any other value unchanged."""
     return value.item() if hasattr(value, "item") else value
 
 
@@ -79,12 +79,13 @@ def without_nan(value: Any) -> Any:
 def to_json(value: Any, indent: int | None = 2) -> str:
     """JSON text of a value; values that JSON cannot represent raise an error."""
     try:
-        return json.dumps(value, indent=indent, ensure_ascii=False, default=_no_json)
+        return json.dumps(value, indent=indent, ensure_ascii=False, default=_convert_for_json)
     except (TypeError, ValueError, RecursionError) as error:  # a key that is no text, a circular reference
         raise ModelFileError(f"this cannot be written as JSON: {error}.") from None
 
 
-def _no_json(value: Any) -> Any:
+def _convert_for_json(value: Any) -> Any:
+    """Convert a NumPy scalar for :func:`to_json`; raise ModelFileError for anything else."""
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
         return value.item()
     raise ModelFileError(
@@ -93,7 +94,7 @@ def _no_json(value: Any) -> Any:
 
 
 def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
-    """Write a file so that whoever reads it, at any moment, sees the old content or the new, complete."""
+    """Write a file through a temporary one: readers see either the old content or the complete new content."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:

@@ -61,24 +61,26 @@ class PluginMapping(MutableMapping[str, Named]):
 
     def __init__(self, group: str, kind: type[Named], first: Sequence[Named], last: Sequence[Named]) -> None:
         self.group, self.kind = group, kind
-        self._objects: dict[str, Named] = {_name(item): item for item in (*first, *last)}
-        self._after = [_name(item) for item in last]
+        self._objects: dict[str, Named] = {_name_of(item): item for item in (*first, *last)}
+        self._after = [_name_of(item) for item in last]
         self._complete = False
 
-    def _load(self) -> None:
+    def _load_plugins(self) -> None:
+        """Import all plugins once, and add their objects between the built-in ones."""
         if self._complete:
             return
         added: dict[str, Named] = {}
         for plugin in find_plugins(self.group):
-            for item in self._checked(plugin):
-                if _name(item) in self._objects or _name(item) in added:
-                    raise plugin_error(plugin, f"has {_name(item)!r}, a name that is already in use")
-                added[_name(item)] = item
+            for item in self._checked_objects(plugin):
+                if _name_of(item) in self._objects or _name_of(item) in added:
+                    raise plugin_error(plugin, f"has {_name_of(item)!r}, a name that is already in use")
+                added[_name_of(item)] = item
         last = {name: self._objects.pop(name) for name in self._after if name in self._objects}
         self._objects |= {**added, **last}
         self._complete = True
 
-    def _checked(self, plugin: EntryPoint) -> tuple[Named, ...]:
+    def _checked_objects(self, plugin: EntryPoint) -> tuple[Named, ...]:
+        """Return the objects of a plugin; raise PluginError unless they are a tuple of the right class."""
         items = load_plugin(plugin)
         if not isinstance(items, tuple) or not all(isinstance(item, self.kind) for item in items):
             problem = f"is a {type(items).__name__}, but a tuple of {self.kind.__name__} objects is needed"
@@ -87,7 +89,7 @@ class PluginMapping(MutableMapping[str, Named]):
 
     def __getitem__(self, name: str) -> Named:
         if name not in self._objects:
-            self._load()
+            self._load_plugins()
         return self._objects[name]
 
     def __setitem__(self, name: str, item: Named) -> None:
@@ -97,13 +99,14 @@ class PluginMapping(MutableMapping[str, Named]):
         del self._objects[name]
 
     def __iter__(self) -> Iterator[str]:
-        self._load()
+        self._load_plugins()
         return iter(self._objects)
 
     def __len__(self) -> int:
-        self._load()
+        self._load_plugins()
         return len(self._objects)
 
 
-def _name(item: Any) -> str:
+def _name_of(item: Any) -> str:
+    """The attribute ``name`` of an object, under which it is registered."""
     return str(item.name)

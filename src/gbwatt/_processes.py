@@ -16,10 +16,10 @@ from typing import TypeVar
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-#: Limit the threads of libraries that would use all cores in every process.
+#: Environment variables that limit the threads of libraries, which would use all cores in every process.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _POLLING_INTERVAL = 0.5  # seconds between two checks of a worker whether its parent is alive
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1  # option of prctl: the signal that a process gets when its parent ends
 
 
 def cores() -> int:
@@ -135,11 +135,13 @@ def end_with_parent(parent: int, by_signal: bool = True) -> None:
 
 
 def _exit_after(parent: int) -> None:
+    """Wait until the parent has ended, and end this process."""
     _wait_for_end(parent)
     os._exit(1)  # immediately: no process is left to read a result
 
 
 def _wait_for_end(parent: int) -> None:
+    """Return when the process with this id, the parent, has ended."""
     if sys.platform == "win32":
         import _winapi
 

@@ -216,11 +216,11 @@ def check_weights(points: Tensor, weights: Tensor) -> None:
         ) from None
     if torch.compiler.is_compiling():
         return
-    _proportions(weights.detach())
+    _require_proportions(weights.detach())
 
 
-def _proportions(weights: Tensor) -> None:
-    """Require non-negative weights that sum to one."""
+def _require_proportions(weights: Tensor) -> None:
+    """Raise an error unless weights are finite, non-negative and sum to one over the last axis."""
     import torch
 
     if weights.numel() == 0:

@@ -100,6 +100,7 @@ class NonFiniteLossError(RuntimeError):
 
 
 def _rebuild(epoch: int, batch: int, culprit: str, message: str) -> NonFiniteLossError:
+    """Rebuild a NonFiniteLossError from a pickle, with its complete message."""
     error = NonFiniteLossError(epoch, batch, culprit, "")
     error.args = (message,)
     return error
