@@ -332,4 +332,4 @@ def test_a_folder_in_the_place_of_a_checkpoint_is_named(decoder, trials, tmp_pat
 
 def test_the_memory_layout_of_the_optimiser_state_is_that_of_its_parameter():
     parameter = torch.zeros(4, 3).mT
-    assert checkpoints._laid_out(torch.ones(3, 4), parameter).stride() == parameter.stride()
+    assert checkpoints._in_layout_of(torch.ones(3, 4), parameter).stride() == parameter.stride()

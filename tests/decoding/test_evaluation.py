@@ -20,7 +20,7 @@ from gbwatt.decoding import (
     load_decoder,
     train_and_evaluate,
 )
-from gbwatt.decoding.evaluation import _completed
+from gbwatt.decoding.evaluation import _complete_selection
 from gbwatt.errors import MismatchError, ModelFileError, ParameterError, ShapeError, UnknownLabelError
 from gbwatt.models import create
 from gbwatt.models.serialization import load_pretrained, save_pretrained
@@ -260,5 +260,5 @@ RECORD = TrainingRecord(
     ],
 )
 def test_what_is_not_given_is_as_in_training(given, expected):
-    dataset, *others = _completed(RECORD, *given)
+    dataset, *others = _complete_selection(RECORD, *given)
     assert (dataset.name, *others) == expected

@@ -116,7 +116,7 @@ def test_a_flat_or_a_noisy_channel_does_not_matter():
 
 
 def test_signs_are_the_same_on_every_machine():
-    assert fingerprints._signs(2, 3)[:, :8].astype(int).tolist() == [
+    assert fingerprints._random_signs(2, 3)[:, :8].astype(int).tolist() == [
         [1, -1, -1, -1, -1, -1, -1, 1],
         [1, -1, 1, -1, -1, -1, 1, 1],
         [1, 1, -1, 1, 1, 1, 1, 1],

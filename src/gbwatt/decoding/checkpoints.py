@@ -251,15 +251,14 @@ def _restore_progress(net: Trainer, progress: Mapping[str, Any], n_steps: int) -
 
 def _require_like(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Raise ValueError unless tensors have the names, shapes and dtypes of the state of a module."""
-    current = module.state_dict()
-    wrong = sorted(current.keys() ^ tensors.keys())
-    shared = current.keys() & tensors.keys()
-    wrong += [name for name in shared if _shape_and_dtype(current[name]) != _shape_and_dtype(tensors[name])]
+    own = module.state_dict()
+    wrong = sorted(own.keys() ^ tensors.keys())
+    wrong += [name for name in own.keys() & tensors.keys() if _shape_dtype(own[name]) != _shape_dtype(tensors[name])]
     if wrong:
         raise ValueError(f"{', '.join(map(repr, wrong[:5]))} differ")
 
 
-def _shape_and_dtype(x: Tensor) -> tuple[torch.Size, torch.dtype]:
+def _shape_dtype(x: Tensor) -> tuple[torch.Size, torch.dtype]:
     """Shape and dtype of a tensor, for comparisons."""
     return x.shape, x.dtype
 
@@ -286,7 +285,7 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, state: State) -> None:
 def _can_be_state_of(value: Any, parameter: Tensor) -> bool:
     """Whether a value can be optimiser state of a parameter: a number, or a tensor of its shape and dtype."""
     if isinstance(value, Tensor):
-        return value.ndim == 0 or _shape_and_dtype(value) == _shape_and_dtype(parameter)
+        return value.ndim == 0 or _shape_dtype(value) == _shape_dtype(parameter)
     return type(value) in (int, float)
 
 

@@ -21,6 +21,7 @@ from gbwatt.data.splits import Split
 from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
 from gbwatt.decoding.metrics import Accuracy, score
 from gbwatt.decoding.signal_metadata import Recorded
+from gbwatt.decoding.training import best_row
 from gbwatt.decoding.training_record import FILE, USES, TrainingRecord, versions
 from gbwatt.errors import MismatchError, ModelFileError, ParameterError
 from gbwatt.models.registry import create, entry, known_options
@@ -353,13 +354,11 @@ def _train_and_test(setup: TrainingSetup, decoder: EEGDecoder, folder: Path | No
         if not hasattr(decoder, "net_") or not decoder.history_:
             return TrainingResult(decoder, record)
         record = replace(record, **_result_fields(decoder), seconds=time.perf_counter() - started)
-        return TrainingResult(
-            decoder, record, None if setup.checkpoint else _save_model_and_record(decoder, record, folder)
-        )
+        return TrainingResult(decoder, record, None if setup.checkpoint else _save_model(decoder, record, folder))
     seconds = time.perf_counter() - started
     evaluation = _evaluate_trials(decoder, setup.trials[setup.split.test])
     record = replace(record, status="done", **_result_fields(decoder), seconds=seconds, test=evaluation.to_dict())
-    return TrainingResult(decoder, record, _save_model_and_record(decoder, record, folder), evaluation)
+    return TrainingResult(decoder, record, _save_model(decoder, record, folder), evaluation)
 
 
 def _result_fields(decoder: EEGDecoder) -> dict[str, Any]:
@@ -371,7 +370,7 @@ def _result_fields(decoder: EEGDecoder) -> dict[str, Any]:
         "early_stopping": decoder.early_stopping,
         "epochs": len(decoder.history_),
         "best_epoch": decoder.best_epoch_,
-        "at_best_epoch": decoder.history_[max(decoder.best_epoch_, 1) - 1],
+        "at_best_epoch": best_row(decoder.history_),
         "parameters": _count_parameters(net.module_),
     }
 
@@ -381,7 +380,7 @@ def _count_parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters() if p.requires_grad)
 
 
-def _save_model_and_record(decoder: EEGDecoder, record: TrainingRecord, folder: Path | None) -> Path | None:
+def _save_model(decoder: EEGDecoder, record: TrainingRecord, folder: Path | None) -> Path | None:
     """Save the classifier and its record in a folder, and return the folder; do nothing if it is None."""
     if folder is not None:
         (folder / FILE).unlink(missing_ok=True)  # the record of a model that is replaced

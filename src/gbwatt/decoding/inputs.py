@@ -447,7 +447,7 @@ def split(
     if validation is None:
         return Sets(_to_examples(x, codes), None)
     if isinstance(validation, tuple):
-        return Sets(_to_examples(x, codes), _separate_validation(validation, classes, names, x))
+        return Sets(_to_examples(x, codes), _validation_set(validation, classes, names, x))
     held_out = _validation_mask(codes, classes, validation, seed, np.arange(len(x)) if groups is None else groups)
     missing = np.setdiff1d(np.arange(len(classes)), codes[~held_out])
     if missing.size:
@@ -460,9 +460,7 @@ def _to_examples(x: Array, codes: Array) -> Examples:
     return Examples(torch.from_numpy(np.array(x, order="C")), torch.from_numpy(codes.astype(np.int64)))
 
 
-def _separate_validation(
-    validation: tuple[Any, ...], classes: Array, names: Sequence[str] | None, train: Array
-) -> Examples:
+def _validation_set(validation: tuple[Any, ...], classes: Array, names: Sequence[str] | None, train: Array) -> Examples:
     """Check the validation data ``(X_valid, y_valid)`` against the training epochs, and convert them."""
     if len(validation) != 2:
         raise ParameterError(

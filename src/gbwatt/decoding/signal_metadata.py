@@ -99,7 +99,7 @@ class Recorded:
             values["unit"],
             steps,
             None if names is None else tuple(names),
-            **{name: _number(name, values.get(name)) for name in _FILTERS_AND_REFERENCE},
+            **{name: _to_number(name, values.get(name)) for name in _FILTERS_AND_REFERENCE},
         )
 
     def require(self, other: Recorded | None, name: str) -> None:
@@ -110,7 +110,7 @@ class Recorded:
             got, want = getattr(other, field), getattr(self, field)
             if got != want:
                 raise MismatchError(
-                    f"'{name}' has {field}={_short(got)}, but the model was trained on {_short(want)}; "
+                    f"'{name}' has {field}={_shorten(got)}, but the model was trained on {_shorten(want)}; "
                     f"prepare '{name}' as the training data, or give the plain array to skip this check."
                 )
         self.scale_of(other, name)
@@ -127,7 +127,7 @@ class Recorded:
         """Whether other epochs have the same preprocessing, including added noise; unknown values are not compared."""
         if other is None:
             return True
-        noise = [[_plain(step) for step in one.steps or () if step["step"] == "noise"] for one in (self, other)]
+        noise = [[_with_lists(step) for step in x.steps or () if step["step"] == "noise"] for x in (self, other)]
         try:
             self.require(other, "X")
         except MismatchError:
@@ -135,7 +135,7 @@ class Recorded:
         return None in (self.steps, other.steps) or noise[0] == noise[1]
 
     def same_filters_are_known(self, other: Recorded | None) -> bool:
-        """Whether all edges of both are known, so that :meth:`require` has compared them."""
+        """Whether the filter edges of both are known, so that :meth:`require` has compared them."""
         return other is not None and None not in (self.highpass, self.lowpass, other.highpass, other.lowpass)
 
     @property
@@ -147,7 +147,7 @@ class Recorded:
         """Text of a warning if the training data were filtered and the filters of other epochs are unknown."""
         if other is None or other.highpass is not None or other.lowpass is not None:
             return None
-        if not self._filtered:
+        if not self._is_filtered:
             return None
         return (
             f"The filters of '{name}' are unknown, but the model was trained on data filtered {_band(self)}. Make sure "
@@ -156,9 +156,11 @@ class Recorded:
 
     @property
     def _hardware_lowpass(self) -> float:
+        """Lowest low-pass edge in Hz that counts as an amplifier setting at this sampling rate."""
         return min(HARDWARE_LOWPASS, 0.9 * self.sfreq / 2)
 
     def _require_filters(self, other: Recorded, name: str) -> None:
+        """Raise MismatchError if a filter edge differs and is not an amplifier setting."""
         limit = self._hardware_lowpass
         for field in ("highpass", "lowpass"):
             got, want = getattr(other, field), getattr(self, field)
@@ -174,22 +176,24 @@ class Recorded:
 
     def _filter_remedy(self, name: str) -> str:
         """Remedy in the error for data with other filters."""
-        if not self._filtered:
+        if not self._is_filtered:
             return (
                 f"unfiltered data are needed: cut '{name}' from the unfiltered recording, or "
                 "train on data that were filtered in the same way."
             )
-        edges = f"{_edge(self.highpass, 0.0)}, {_edge(self.lowpass, self.sfreq / 2)}"
+        edges = f"{_filter_argument(self.highpass, 0.0)}, {_filter_argument(self.lowpass, self.sfreq / 2)}"
         return (
             f"filter the recording of '{name}' as that of the training data, for instance by raw.filter({edges}) "
             "before cutting epochs."
         )
 
     @property
-    def _filtered(self) -> bool:
+    def _is_filtered(self) -> bool:
+        """Whether a filter edge is stricter than amplifier settings."""
         return (self.highpass or 0) > HARDWARE_HIGHPASS or (self.lowpass or math.inf) < self._hardware_lowpass
 
     def _require_reference(self, other: Recorded, name: str) -> None:
+        """Raise MismatchError if the reference or the number of active projections differs."""
         for field in ("custom_ref_applied", "projections"):
             got, want = getattr(other, field), getattr(self, field)
             if None not in (got, want) and got != want:
@@ -219,7 +223,7 @@ def _compared_steps(recorded: Recorded) -> list[dict[str, Any]]:
     Added noise may differ, since robustness is tested with other noise than in training.  Filters from the header of a
     file are compared separately, by their edges.
     """
-    return [_plain(step) for step in recorded.steps or () if step["step"] not in ("noise", RECORDED)]
+    return [_with_lists(step) for step in recorded.steps or () if step["step"] not in ("noise", RECORDED)]
 
 
 #: Meaning of entries of ``info`` that are zero, and of those that are not.
@@ -235,7 +239,7 @@ def _filters_and_reference(steps: Iterable[Mapping[str, Any]]) -> dict[str, Any]
     state: dict[str, Any] = dict.fromkeys(_FILTERS_AND_REFERENCE)
     for step in steps:
         if step["step"] in (RECORDED, "mne"):
-            state |= {name: _number(name, step[name]) for name in _REFERENCE if name in step}
+            state |= {name: _to_number(name, step[name]) for name in _REFERENCE if name in step}
             _narrow_band(state, step.get("highpass"), step.get("lowpass"))
         elif step["step"] == "band_pass":
             _narrow_band(state, step.get("low"), step.get("high"))
@@ -248,14 +252,17 @@ def _filters_and_reference(steps: Iterable[Mapping[str, Any]]) -> dict[str, Any]
 
 def _narrow_band(state: dict[str, Any], highpass: Any, lowpass: Any) -> None:
     """Update the pass band in place for one more filter: of two edges on one side, the stricter one counts."""
-    for name, edge in (("highpass", _number("highpass", highpass)), ("lowpass", _number("lowpass", lowpass))):
+    for name, edge in (
+        ("highpass", _to_number("highpass", highpass)),
+        ("lowpass", _to_number("lowpass", lowpass)),
+    ):
         if edge is not None:
             stronger = max if name == "highpass" else min
             state[name] = edge if state[name] is None else stronger(state[name], edge)
 
 
-def _number(name: str, value: Any) -> Any:
-    """Check an entry of the filters and reference; None if it is unknown."""
+def _to_number(name: str, value: Any) -> Any:
+    """Check and convert the number ``name`` of filters or reference; None if it is unknown or not finite."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -263,22 +270,24 @@ def _number(name: str, value: Any) -> Any:
     return float(value) if name.endswith("pass") else int(value)
 
 
-def _edge(value: float | None, default: float) -> str:
-    """Text of an argument of ``raw.filter``; "None" if there is no filter on this side."""
+def _filter_argument(value: float | None, default: float) -> str:
+    """Text of a filter edge as argument of ``raw.filter``; "None" if there is no filter on this side."""
     return "None" if value is None or value == default else f"{value:g}"
 
 
 def _band(recorded: Recorded) -> str:
+    """Text of the pass band, such as "from 8 to 30 Hz"."""
     low, high = ("unknown" if edge is None else f"{edge:g}" for edge in (recorded.highpass, recorded.lowpass))
     return f"from {low} to {high} Hz"
 
 
-def _plain(step: Mapping[str, Any]) -> dict[str, Any]:
+def _with_lists(step: Mapping[str, Any]) -> dict[str, Any]:
     """The record of a step with lists instead of tuples, as read from JSON."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in step.items()}
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
+    """Text of a value for messages, cut to 120 characters."""
     text = repr(list(value) if isinstance(value, tuple) else value)
     return text if len(text) < 120 else text[:117] + "..."
 
@@ -308,7 +317,7 @@ class Samples:
     @classmethod
     def of(cls, x: Array, sfreq: float | None) -> Samples:
         """Estimate reference and spectrum of epochs (n, n_chans, n_times)."""
-        return cls(_is_average_reference(x), sfreq, None if sfreq is None else _spectrum(x, sfreq))
+        return cls(_is_average_reference(x), sfreq, None if sfreq is None else _octave_spectrum(x, sfreq))
 
     @classmethod
     def from_dict(cls, values: Any) -> Samples | None:
@@ -321,7 +330,7 @@ class Samples:
         if spectrum is not None:
             spectrum = tuple(math.nan if level is None else float(level) for level in spectrum)
         if (sfreq is None) != (spectrum is None) or (
-            spectrum is not None and len(_edges(float(sfreq))) != len(spectrum) + 1
+            spectrum is not None and len(_octave_edges(float(sfreq))) != len(spectrum) + 1
         ):
             raise ValueError(f"a spectrum that does not fit sfreq={sfreq!r}")
         return cls(reference, None if sfreq is None else float(sfreq), spectrum)
@@ -336,10 +345,11 @@ class Samples:
         """Texts of warnings for epochs with another reference and, if ``spectra``, another spectrum; else None."""
         spectra = spectra and self.spectrum is not None and sfreq is not None
         spectra = spectra and math.isclose(sfreq or 0.0, self.sfreq or 0.0, rel_tol=1e-6)
-        reference = None if self.average_reference is None else self._describe_other_reference(x, name)
-        return reference, self._describe_other_filters(x, name) if spectra else None
+        reference = None if self.average_reference is None else self._reference_warning(x, name)
+        return reference, self._spectrum_warning(x, name) if spectra else None
 
-    def _describe_other_reference(self, x: Array, name: str) -> str | None:
+    def _reference_warning(self, x: Array, name: str) -> str | None:
+        """Text of a warning if epochs have another reference than the training data; None if not, or if unknown."""
         averaged = _is_average_reference(x)
         if averaged is None or averaged == self.average_reference:
             return None
@@ -352,9 +362,10 @@ class Samples:
             f"{'were not' if averaged else 'were'}; {remedy}."
         )
 
-    def _describe_other_filters(self, x: Array, name: str) -> str | None:
+    def _spectrum_warning(self, x: Array, name: str) -> str | None:
+        """Text of a warning if an octave of the spectrum differs so much that filters must differ; else None."""
         sfreq, trained = self.sfreq or 0.0, self.spectrum or ()
-        spectrum, edges = _spectrum(x, sfreq), _edges(sfreq)
+        spectrum, edges = _octave_spectrum(x, sfreq), _octave_edges(sfreq)
         # both spectra are relative to the power in the same octaves, because the epochs have the same length
         gap, low, high = max(
             ((one - other, *octave) for one, other, octave in zip(spectrum, trained, pairwise(edges), strict=True)),
@@ -374,25 +385,26 @@ class Samples:
 
 
 def _is_average_reference(x: Array) -> bool | None:
+    """Whether the mean over channels is zero, estimated from a subset; None for few channels or flat data."""
     n, n_chans, n_times = x.shape
     if n_chans < FEWEST_CHANNELS:
         return None
-    some = x[:: -(-n // _REFERENCE_TRIALS), :, :: -(-n_times // _REFERENCE_SAMPLES)].astype(np.float64)
-    some -= some.mean(axis=2, keepdims=True)
-    mean = some.mean(axis=1)
-    usual = _median(np.einsum("ijk,ijk->ij", some, some).reshape(-1, 1))[0]
-    return _median(np.einsum("ik,ik->i", mean, mean)[:, None])[0] < AVERAGE_REFERENCE**2 * usual if usual else None
+    subset = x[:: -(-n // _REFERENCE_TRIALS), :, :: -(-n_times // _REFERENCE_SAMPLES)].astype(np.float64)
+    subset -= subset.mean(axis=2, keepdims=True)
+    mean = subset.mean(axis=1)
+    usual = _fast_median(np.einsum("ijk,ijk->ij", subset, subset).reshape(-1, 1))[0]
+    return _fast_median(np.einsum("ik,ik->i", mean, mean)[:, None])[0] < AVERAGE_REFERENCE**2 * usual if usual else None
 
 
-def _median(values: Array) -> list[float]:
+def _fast_median(values: Array) -> list[float]:
     """Medians of columns; ``np.median`` would take longer than all other checks of a prediction."""
     medians: list[float] = np.sort(values, axis=0)[len(values) // 2].tolist()
     return medians
 
 
 @lru_cache(maxsize=64)
-def _edges(sfreq: float) -> tuple[float, ...]:
-    """Edges in Hz of the octaves; the last octave may be narrower, or up to a quarter wider."""
+def _octave_edges(sfreq: float) -> tuple[float, ...]:
+    """Edges in Hz of the octaves of a spectrum; the last octave may be narrower, or up to a quarter wider."""
     top = min(HIGHEST, 0.9 * sfreq / 2)
     edges = [LOWEST]
     while 2 * edges[-1] <= top:
@@ -402,7 +414,7 @@ def _edges(sfreq: float) -> tuple[float, ...]:
     return (*edges, top) if top > edges[-1] else tuple(edges)
 
 
-class _Octaves(NamedTuple):
+class _OctaveLayout(NamedTuple):
     """Window, length and frequency bins of the Fourier transform for the power in octaves."""
 
     window: Array  # (n_times,), Hann
@@ -417,11 +429,12 @@ class _Octaves(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _octaves(sfreq: float, n_times: int) -> _Octaves:
-    length, edges = next_fast_len(n_times, real=True), _edges(sfreq)
+def _octave_layout(sfreq: float, n_times: int) -> _OctaveLayout:
+    """Parameters of the Fourier transform of epochs with ``n_times`` samples for the power in octaves."""
+    length, edges = next_fast_len(n_times, real=True), _octave_edges(sfreq)
     at = np.searchsorted(np.fft.rfftfreq(length, 1 / sfreq), edges).tolist()
     present = tuple(octave for octave, (low, high) in enumerate(pairwise(at)) if low < high)
-    return _Octaves(
+    return _OctaveLayout(
         np.hanning(n_times + 2)[1:-1],
         length,
         present,
@@ -434,21 +447,21 @@ def _octaves(sfreq: float, n_times: int) -> _Octaves:
     )
 
 
-def _spectrum(x: Array, sfreq: float) -> tuple[float, ...]:
+def _octave_spectrum(x: Array, sfreq: float) -> tuple[float, ...]:
     """Power density of epochs in each octave, in dB relative to the total power; the median of trials and channels.
 
     Octaves without a frequency bin are NaN; so are all octaves of flat epochs.
     """
-    octaves = _octaves(sfreq, x.shape[2])
+    octaves = _octave_layout(sfreq, x.shape[2])
     undefined = (math.nan,) * octaves.n
     if not octaves.present:
         return undefined
-    some = x[:: -(-len(x) // _SPECTRUM_TRIALS), :: -(-x.shape[1] // _SPECTRUM_CHANNELS)].astype(np.float64)
-    some -= some.mean(axis=2, keepdims=True)
-    some *= octaves.window
-    transform = np.fft.rfft(some, octaves.length, axis=2)[..., octaves.first : octaves.last]
+    subset = x[:: -(-len(x) // _SPECTRUM_TRIALS), :: -(-x.shape[1] // _SPECTRUM_CHANNELS)].astype(np.float64)
+    subset -= subset.mean(axis=2, keepdims=True)
+    subset *= octaves.window
+    transform = np.fft.rfft(subset, octaves.length, axis=2)[..., octaves.first : octaves.last]
     power = transform.real**2 + transform.imag**2
-    sums = _median(np.add.reduceat(power, octaves.starts, axis=2).reshape(-1, len(octaves.present)))
+    sums = _fast_median(np.add.reduceat(power, octaves.starts, axis=2).reshape(-1, len(octaves.present)))
     levels = [total / count for total, count in zip(sums, octaves.counts, strict=True)]
     strongest = max(levels)
     if not 0 < strongest < math.inf:  # no power in any octave, or an overflow

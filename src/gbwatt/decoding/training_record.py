@@ -28,7 +28,7 @@ USES = {
     "unrecognised": "not recognised among the training and validation trials",
     "unknown": "unknown whether used for training",
 }
-_PARTS = {"train": "training", "valid": "validation"}
+_PARTS = {"train": "training", "valid": "validation"}  # parts of a split, and the use of their trials
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +119,7 @@ class TrainingRecord:
     format: int = FORMAT
 
     def __post_init__(self) -> None:
+        """Raise InputError for fields of a wrong type, as read from a damaged file."""
         kinds = {"dataset": str, "subject": int | str, "data": str | None, "seen": Mapping}
         wrong = [name for name, kind in kinds.items() if not isinstance(getattr(self, name), kind)]
         if not wrong and not all(_are_indices(self.seen.get(part)) for part in _PARTS):
@@ -160,7 +161,7 @@ class TrainingRecord:
                 raise ValueError(f"the content does not match {_io.KEY!r}")
             version = values.get("format", FORMAT)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise _damaged(name, error) from None
+            raise _damaged_error(name, error) from None
         if type(version) is int and version > FORMAT:
             raise InputError(
                 f"{name} has format {version}, but this version of gbwatt reads formats up to {FORMAT}; update gbwatt."
@@ -169,7 +170,7 @@ class TrainingRecord:
         try:
             return cls(**{key: value for key, value in values.items() if key in names})
         except (InputError, TypeError) as error:
-            raise _damaged(name, error) from None
+            raise _damaged_error(name, error) from None
 
     @classmethod
     def read(cls, folder: str | Path) -> TrainingRecord | None:
@@ -186,7 +187,7 @@ class TrainingRecord:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
-            raise _damaged(str(path), error) from None
+            raise _damaged_error(str(path), error) from None
         return cls.from_json(text, str(path))
 
     def write(self, folder: str | Path) -> None:
@@ -237,13 +238,15 @@ class TrainingRecord:
         return uses
 
 
-def _damaged(name: str, error: Exception) -> InputError:
+def _damaged_error(name: str, error: Exception) -> InputError:
+    """The error for a record that cannot be read."""
     return InputError(
         f"{name} is damaged ({error!r}); copy it again, or delete it: then it is unknown what the model was trained on."
     )
 
 
 def _are_indices(numbers: Any) -> bool:
+    """Whether a value is a list of non-negative integers."""
     return isinstance(numbers, list) and all(type(number) is int and number >= 0 for number in numbers)
 
 
