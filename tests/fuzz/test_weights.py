@@ -25,7 +25,7 @@ MARKER = Path("gbwatt-hostile-fuzz")
 
 @pytest.fixture
 def backbone(monkeypatch):
-    rules = weights._Rules(("module.",), ((r"^", "network."),), (), (), {})
+    rules = weights._NameRules(("module.",), ((r"^", "network."),), (), (), {})
     monkeypatch.setattr(weights, "_RULES", {AnyBackbone: rules})
     return AnyBackbone(nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)))
 

@@ -252,7 +252,7 @@ def finetune(
     saving = None if checkpoint is None else Checkpoint(checkpoint, identity, save_every)
     callbacks = [_StepCallback(on_step), saving, _EpochCallback(on_epoch)]
     with isolated(accelerator.device):
-        net = _make_trainer(model, settings, [callback for callback in callbacks if callback is not None], accelerator)
+        net = _trainer(model, settings, [callback for callback in callbacks if callback is not None], accelerator)
         if saving is not None:
             saving.restore(net, len(batches.sizes))
         try:
@@ -265,9 +265,7 @@ def finetune(
     return Course(list(net.history), {name: x.detach().cpu().clone() for name, x in model.state_dict().items()})
 
 
-def _make_trainer(
-    model: FoundationClassifier, settings: FineTuning, callbacks: list[Callback], accelerator: Any
-) -> Trainer:
+def _trainer(model: FoundationClassifier, settings: FineTuning, callbacks: list[Callback], accelerator: Any) -> Trainer:
     """Make the trainer of a classifier from the settings."""
     return Trainer(
         model,

@@ -74,11 +74,11 @@ class WeightsReport:
         reasons: dict[str, list[str]] = {}
         for name, why in self.ignored.items():
             reasons.setdefault(why, []).append(name)
-        lines += [f"  left out, {why}: {_some(names)}" for why, names in reasons.items()]
+        lines += [f"  left out, {why}: {_joined(names)}" for why, names in reasons.items()]
         return "\n".join(lines)
 
 
-class _Rules(NamedTuple):
+class _NameRules(NamedTuple):
     """Rules that turn names in files into names of a backbone."""
 
     prefixes: tuple[str, ...]  # prefixes that are removed
@@ -88,12 +88,12 @@ class _Rules(NamedTuple):
     leading: Mapping[str, int]  # parameters that may be longer along an axis, of which the first entries are used
 
 
-_ONE_UNUSED = frozenset({"network.temporal_embedding"})
+_ONE_UNUSED = frozenset({"network.temporal_embedding"})  # parameters whose last entry is never used
 _HEAD = "part of another classifier"
 _PRETRAINING = "only used in pretraining"
-_RULES: Mapping[type[Backbone], _Rules] = MappingProxyType(
+_RULES: Mapping[type[Backbone], _NameRules] = MappingProxyType(
     {
-        BIOT: _Rules(
+        BIOT: _NameRules(
             prefixes=("module.", "model.", "biot.", "encoder."),
             renamed=((r"^", "encoder."),),
             ignored=(
@@ -104,7 +104,7 @@ _RULES: Mapping[type[Backbone], _Rules] = MappingProxyType(
             new=(),
             leading={"encoder.channel_tokens.weight": 0},
         ),
-        LaBraM: _Rules(
+        LaBraM: _NameRules(
             prefixes=("module.", "student."),
             renamed=(
                 (r"^pos_embed$", "position_embedding"),
@@ -153,8 +153,8 @@ def load_weights(backbone: Backbone, path: str | Path) -> WeightsReport:
     archives are rejected.
     """
     file = find_file(Path(path).expanduser())
-    content = _read(file)
-    tensors = _tensors(file, content)
+    content = _read_bytes(file)
+    tensors = _read_tensors(file, content)
     rules = _RULES.get(type(backbone))
     if rules is None:
         raise WeightsFileError(
@@ -183,7 +183,8 @@ def find_file(path: Path) -> Path:
     )
 
 
-def _read(file: Path) -> io.BytesIO:
+def _read_bytes(file: Path) -> io.BytesIO:
+    """Read a file into memory; raise WeightsFileError if that is not possible."""
     content = io.BytesIO()
     try:
         with file.open("rb") as stream:
@@ -197,7 +198,7 @@ def _read(file: Path) -> io.BytesIO:
     return content
 
 
-def _tensors(file: Path, content: io.BytesIO) -> dict[str, Tensor]:
+def _read_tensors(file: Path, content: io.BytesIO) -> dict[str, Tensor]:
     """Return the tensors of a file by name."""
     if file.suffix != ".safetensors":
         return read_state_dict(file, content)
@@ -219,7 +220,7 @@ class _Matching(NamedTuple):
     ignored: dict[str, str]
 
 
-def _match(file: Path, content: Mapping[str, Tensor], wanted: Mapping[str, Tensor], rules: _Rules) -> _Matching:
+def _match(file: Path, content: Mapping[str, Tensor], wanted: Mapping[str, Tensor], rules: _NameRules) -> _Matching:
     """Match the tensors of a file with those of a backbone; an error lists all problems."""
     plan, problems, named = _Matching({}, {}, (), {}), list[str](), set[str]()
     only_students = any(name.startswith("student.") for name in content)
@@ -231,38 +232,39 @@ def _match(file: Path, content: Mapping[str, Tensor], wanted: Mapping[str, Tenso
         if why is not None:
             plan.ignored[name] = why
             continue
-        own = plain
+        target = plain
         for pattern, replacement in rules.renamed:
-            own = re.sub(pattern, replacement, own, count=1)
+            target = re.sub(pattern, replacement, target, count=1)
         shown = repr(name[:100])
-        if own not in wanted:
+        if target not in wanted:
             problems.append(f"{shown} does not belong to this backbone")
             continue
-        named.add(own)
-        if own in plan.tensors:
-            problems.append(f"{own!r} occurs twice, also as {shown}")
-        elif (tensor.dtype in FLOATS) != wanted[own].is_floating_point() or tensor.is_complex():
-            problems.append(f"{shown} is {tensor.dtype} and should be {wanted[own].dtype}")
-        elif tensor.shape != wanted[own].shape:
-            problems += _cut(plan, shown, own, tensor, wanted[own], rules.leading.get(own))
+        named.add(target)
+        if target in plan.tensors:
+            problems.append(f"{target!r} occurs twice, also as {shown}")
+        elif (tensor.dtype in FLOATS) != wanted[target].is_floating_point() or tensor.is_complex():
+            problems.append(f"{shown} is {tensor.dtype} and should be {wanted[target].dtype}")
+        elif tensor.shape != wanted[target].shape:
+            problems += _use_part(plan, shown, target, tensor, wanted[target], rules.leading.get(target))
         else:
-            plan.tensors[own] = tensor
-        if own in plan.tensors and not bool(torch.isfinite(plan.tensors[own].to(wanted[own].dtype)).all()):
+            plan.tensors[target] = tensor
+        if target in plan.tensors and not bool(torch.isfinite(plan.tensors[target].to(wanted[target].dtype)).all()):
             problems.append(f"{shown} has NaN or infinite entries")
     missing = [name for name in wanted if name not in plan.tensors and name not in rules.new]
     problems += [f"{name!r} is missing" for name in missing if name not in named]
     if problems:
         raise WeightsFileError(
-            f"{file} does not fit: {len(plan.tensors)} of {len(wanted)} tensors match. {_some(problems, 12, '; ')}. "
+            f"{file} does not fit: {len(plan.tensors)} of {len(wanted)} tensors match. {_joined(problems, 12, '; ')}. "
             "Use weights of this backbone, of the same size."
         )
     return plan._replace(new=tuple(name for name in rules.new if name not in plan.tensors))
 
 
-def _cut(plan: _Matching, name: str, own: str, tensor: Tensor, wanted: Tensor, axis: int | None) -> list[str]:
-    """Use the first entries along an axis if a file has more; otherwise return the problem.
+def _use_part(plan: _Matching, name: str, own: str, tensor: Tensor, wanted: Tensor, axis: int | None) -> list[str]:
+    """Use a part of a tensor whose shape differs from that of the parameter ``own``, and note it in ``plan``.
 
-    braindecode has one more temporal embedding than segments.  It is never used, and a file may lack it.
+    If a file has more entries along ``axis``, the first ones are used.  braindecode has one more temporal embedding
+    than segments.  It is never used, and a file may lack it.  Returns the problem if the tensor does not fit.
     """
     sizes = f"{tuple(tensor.shape)} in the file and {tuple(wanted.shape)} here"
     if axis is not None and tensor.ndim == wanted.ndim and tensor.shape[axis] > wanted.shape[axis]:
@@ -290,7 +292,8 @@ def _without_prefix(name: str, prefixes: Sequence[str]) -> str:
     return name[start:]
 
 
-def _some(words: Sequence[Any], most: int = 5, between: str = ", ") -> str:
+def _joined(words: Sequence[Any], most: int = 5, between: str = ", ") -> str:
+    """Join the first ``most`` words for a message, with the number of the others."""
     more = f"{between}and {len(words) - most} more" if len(words) > most else ""
     return between.join(map(str, words[:most])) + more
 
@@ -321,17 +324,17 @@ def read_state_dict(file: Path, content: io.BytesIO) -> dict[str, Tensor]:
     view = content.getbuffer()
     try:
         stored = _read_archive(content, view) if bytes(view[:2]) == b"PK" else _read_legacy(content, view)
-        state = _find_state(stored.content)
+        state = _find_state_dict(stored.content)
         if len(state) > MAX_TENSORS:
             raise RefusedError(f"it has {len(state)} tensors, but at most {MAX_TENSORS} are read", SAVE_AGAIN)
-        _require_moderate(state, len(view))
+        _require_moderate_size(state, len(view))
         made = {id(record): stored.tensor(record) for record in state.values()}
         return {name: made[id(record)] for name, record in state.items()}
     except RefusedError as error:
         raise WeightsFileError(f"{file} cannot be used as weights: {error}; {error.remedy}.") from None
 
 
-def _find_state(content: Any) -> dict[str, TensorRecord]:
+def _find_state_dict(content: Any) -> dict[str, TensorRecord]:
     """Return the dictionary of tensors of a file, which may be an entry of a checkpoint."""
     if type(content) is dict:
         if content and all(type(name) is str and isinstance(x, TensorRecord) for name, x in content.items()):
@@ -348,7 +351,7 @@ def _find_state(content: Any) -> dict[str, TensorRecord]:
     raise RefusedError(f"it has no tensors by name: found {kind}, but a state_dict is needed", SAVE_AGAIN)
 
 
-def _require_moderate(state: Mapping[str, TensorRecord], n_bytes: int) -> None:
+def _require_moderate_size(state: Mapping[str, TensorRecord], n_bytes: int) -> None:
     """Reject a file whose tensors share so few bytes that copies of them could fill the memory."""
     total = sum(math.prod(record.size) * record.dtype.itemsize for record in state.values())
     limit = max(MAX_SHARING * n_bytes, MIN_BYTES)
@@ -360,7 +363,7 @@ def _require_moderate(state: Mapping[str, TensorRecord], n_bytes: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class _StoredFile:
     """The object that the pickle of a file describes, and the bytes of its storages."""
 
     content: Any
@@ -391,8 +394,9 @@ class _Stored:
 # ------------------------------------------------------------------------------------------------------------ archives
 
 
-def _read_archive(content: io.BytesIO, view: memoryview) -> _Stored:
-    records = _records(content, view)
+def _read_archive(content: io.BytesIO, view: memoryview) -> _StoredFile:
+    """Read a zip archive of torch, the format since PyTorch 1.6; raise RefusedError if it is damaged or has code."""
+    records = _archive_records(content, view)
     if "constants.pkl" in records or any(name.startswith("code/") for name in records):
         raise RefusedError("it is a TorchScript archive, which contains code", SAVE_AGAIN)
     if "data.pkl" not in records:
@@ -409,10 +413,10 @@ def _read_archive(content: io.BytesIO, view: memoryview) -> _Stored:
             stated = f"{len(record)} bytes, but its pickle states {storage.n_bytes}"
             raise RefusedError(f"storage {shown(storage.key)} has {stated}")
     held = {key: records[f"data/{key}"] for key in {tensor.storage.key for tensor in described.tensors}}
-    return _Stored(described.content, held, order.decode())
+    return _StoredFile(described.content, held, order.decode())
 
 
-def _records(content: io.BytesIO, view: memoryview) -> dict[str, memoryview]:
+def _archive_records(content: io.BytesIO, view: memoryview) -> dict[str, memoryview]:
     """Return the records of a zip archive by name below its only folder; they are intact and do not overlap."""
     try:
         entries = zipfile.ZipFile(content).infolist()
@@ -428,7 +432,7 @@ def _records(content: io.BytesIO, view: memoryview) -> dict[str, memoryview]:
             raise RefusedError(f"its archive has a record {shown(entry.orig_filename)}, outside of a folder")
         if name in records:
             raise RefusedError(f"its archive has two records {shown(name)}")
-        start = _start(entry, view)
+        start = _record_start(entry, view)
         if name.startswith("code/") or name == "constants.pkl":  # code is compressed; it is not read
             records[name] = view[:0]
             continue
@@ -446,7 +450,7 @@ def _records(content: io.BytesIO, view: memoryview) -> dict[str, memoryview]:
     return records
 
 
-def _start(entry: zipfile.ZipInfo, view: memoryview) -> int:
+def _record_start(entry: zipfile.ZipInfo, view: memoryview) -> int:
     """Return the position of the first byte of a record."""
     header = struct.Struct("<4s5H3L2H")
     offset = entry.header_offset
@@ -463,7 +467,8 @@ def _start(entry: zipfile.ZipInfo, view: memoryview) -> int:
 # ----------------------------------------------------------------------------------------------------- before archives
 
 
-def _read_legacy(content: io.BytesIO, view: memoryview) -> _Stored:
+def _read_legacy(content: io.BytesIO, view: memoryview) -> _StoredFile:
+    """Read a file of PyTorch before 1.6: several pickles, then the storages; raise RefusedError if it is damaged."""
     content.seek(0)
     for expected in (_LEGACY_MAGIC, _LEGACY_PROTOCOL):
         if interpret(content, len(view), 1000).content != expected:
@@ -489,4 +494,4 @@ def _read_legacy(content: io.BytesIO, view: memoryview) -> _Stored:
         held[key] = view[start:position]
     if position != len(view):
         raise RefusedError(f"{len(view) - position} bytes are left after its last storage")
-    return _Stored(described.content, held, "little")
+    return _StoredFile(described.content, held, "little")

@@ -76,7 +76,7 @@ def test_subjects_that_share_a_recording_are_on_one_side(seed):
     """Two names for one person: a window of training would be in validation, too."""
     shared = [made_up("a", 0, content="same"), made_up("b", 0, content="same"), made_up("b", 1, content="more")]
     recordings = [*shared, made_up("c", 1, content="more"), made_up("d", 0), made_up("e", 1)]
-    chosen = caches._validation_subjects(recordings, 0.4, seed)
+    chosen = caches._draw_validation_subjects(recordings, 0.4, seed)
     assert len(chosen & {"a", "b", "c"}) in (0, 3)
     assert 0 < len(chosen) < 5
 
@@ -85,14 +85,14 @@ def test_subjects_that_share_a_recording_are_on_one_side(seed):
 def test_validation_subjects_have_the_rare_classes_too(seed):
     """10 of 100 subjects have a class that no other has: 2 of these are among 20 for validation."""
     recordings = [made_up(f"s{number:03d}", *([5, 5, 0] if number % 10 == 0 else [5, 5])) for number in range(100)]
-    valid = caches._validation_subjects(recordings, 0.2, seed)
+    valid = caches._draw_validation_subjects(recordings, 0.2, seed)
     assert len(valid) == 20
     assert sum(int(subject[1:]) % 10 == 0 for subject in valid) == 2
 
 
 def test_a_subject_with_both_classes_is_in_one_part():
     recordings = [made_up("both", 0, 0), made_up("both", 1, 1), made_up("other", 0)]
-    assert caches._validation_subjects(recordings, 0.5, 0) in ({"both"}, {"other"})
+    assert caches._draw_validation_subjects(recordings, 0.5, 0) in ({"both"}, {"other"})
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_wrong_arguments_of_parts_are_told(caches, arguments, words):
 
 def test_one_training_subject_cannot_be_divided():
     with pytest.raises(ParameterError, match="one training subject"):
-        caches._validation_subjects([made_up("one", 0)], 0.2, 0)
+        caches._draw_validation_subjects([made_up("one", 0)], 0.2, 0)
 
 
 # ---- windows

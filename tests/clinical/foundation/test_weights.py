@@ -50,7 +50,7 @@ def snapshot():
 @pytest.fixture
 def backbone(monkeypatch):
     """A backbone that takes files with a tensor 'weight' (2, 3)."""
-    rules = weights._Rules(("module.", "model."), ((r"^", "network."),), (), (), {})
+    rules = weights._NameRules(("module.", "model."), ((r"^", "network."),), (), (), {})
     monkeypatch.setattr(weights, "_RULES", {AnyBackbone: rules})
     return AnyBackbone(nn.Linear(3, 2, bias=False))
 

@@ -165,13 +165,13 @@ def _apply_protocol(
     for recording in recordings:
         if recording in both:
             reason = f"subject {recording.subject} is also in eval"
-            excluded.append(_skipped_entry(recording, "subject-in-both", reason))
+            excluded.append(_skip_entry(recording, "subject-in-both", reason))
         elif recording in repeated:
-            excluded.append(_skipped_entry(recording, "duplicate", repeated[recording]))
+            excluded.append(_skip_entry(recording, "duplicate", repeated[recording]))
     return [r for r in recordings if r not in both and r not in repeated], excluded
 
 
-def _skipped_entry(recording: Recording, kind: str, reason: str) -> SkippedRecording:
+def _skip_entry(recording: Recording, kind: str, reason: str) -> SkippedRecording:
     """The entry of a recording that is skipped without being read."""
     return SkippedRecording(recording.path, recording.split, recording.subject, kind, reason)
 

@@ -236,11 +236,11 @@ def cache_recording(job: Job) -> Entry:
         layout, montage = LAYOUTS[job.corpus], MONTAGES[job.montage]
         x, starts, labels = read_windows(file, annotations, recording.label, layout, montage, preprocessing(job.notch))
     except UnusableRecording as error:
-        return _skipped_entry(recording, error.kind, error.reason, states)
+        return _skip_entry(recording, error.kind, error.reason, states)
     except OSError as error:
-        return _skipped_entry(recording, "unreadable", f"{error.strerror or error}", states)
+        return _skip_entry(recording, "unreadable", f"{error.strerror or error}", states)
     except Exception as error:  # the other recordings are still processed, and the next call retries this one
-        return _skipped_entry(recording, "failed", f"{type(error).__name__}: {error}", states)
+        return _skip_entry(recording, "failed", f"{type(error).__name__}: {error}", states)
     name = str(PurePosixPath(FOLDER, recording.path).with_suffix(".npy"))
     n_bytes, digest = write_windows(job.cache / name, x, starts, n_times(layout))
     return CachedRecording(
@@ -262,9 +262,7 @@ def _file_state(file: Path) -> FileState:
     return state(file, sha256(file))
 
 
-def _skipped_entry(
-    recording: Recording, kind: str, reason: str, states: dict[str, FileState | None]
-) -> SkippedRecording:
+def _skip_entry(recording: Recording, kind: str, reason: str, states: dict[str, FileState | None]) -> SkippedRecording:
     """Return the entry of the manifest for a recording that is skipped."""
     return SkippedRecording(recording.path, recording.split, recording.subject, kind, reason, **states)
 
@@ -319,7 +317,7 @@ def process_recordings(jobs: Sequence[Job], workers: int) -> Generator[Entry]:
         return
     with closing(run_in_processes(cache_recording, jobs, workers, initializer=_ignore_interrupts)) as done:
         for job, entry in done:
-            died = _skipped_entry(job.recording, "failed", "its process died twice: out of memory, or killed", {})
+            died = _skip_entry(job.recording, "failed", "its process died twice: out of memory, or killed", {})
             yield died if entry is None else entry
 
 
