@@ -9,7 +9,7 @@ from torch import nn
 
 from gbwatt.errors import MismatchError, ParameterError, ShapeError
 from gbwatt.explain import METHODS, Attribution, Curve, deletion, gradient, insertion
-from gbwatt.explain.quality import _cells
+from gbwatt.explain.quality import _cell_indices
 from tests.explain.planted import make_trials
 
 
@@ -114,7 +114,7 @@ def test_random_orders_follow_the_seed(epochs):
 
 @pytest.mark.parametrize(("n_times", "windows"), [(20, 4), (21, 4), (5, 5), (438, 8)])
 def test_cells_cover_every_sample_in_stretches_of_nearly_one_length(n_times, windows):
-    sizes = np.bincount(_cells((3, n_times), windows).ravel())
+    sizes = np.bincount(_cell_indices((3, n_times), windows).ravel())
     assert len(sizes) == 3 * windows
     assert sizes.max() - sizes.min() <= 1
 

@@ -137,9 +137,7 @@ def feature_patterns(model: Model, trials: Any) -> Patterns:
     """
     inputs = prepare(model, trials)
     layer = _require_filters(inputs.module)
-    response = (
-        _transfer_functions(_combined_kernel(layer), inputs.x.shape[2]) * inputs.scale
-    )  # (n, n_chans, n_frequencies)
+    response = _responses(_full_kernel(layer), inputs.x.shape[2]) * inputs.scale  # (n, n_chans, n_frequencies)
     spectra = _cross_spectra(inputs.x)
     cross = np.einsum("fcd,odf->ocf", spectra, response.conj())
     power = np.einsum("ocf,ocf->o", response, cross).real
@@ -221,7 +219,7 @@ def _spatial_filters(layer: SpatioTemporalFeatures) -> Array:
     return np.asarray(scale[:, None] * to_numpy(layer.spatial.weight)[..., 0])
 
 
-def _combined_kernel(layer: SpatioTemporalFeatures) -> Array:
+def _full_kernel(layer: SpatioTemporalFeatures) -> Array:
     """Filters and their normalisations as one kernel (outputs, n_chans, length), without offsets."""
     groups, norm = layer.temporal.groups, layer.temporal_norm
     assert norm.running_var is not None  # by construction; for the type checker
@@ -248,7 +246,7 @@ def _cross_spectra(x: Array) -> Array:
     return np.asarray(rows @ rows.conj().swapaxes(1, 2) / (x.shape[0] * x.shape[2]))
 
 
-def _transfer_functions(kernel: Array, n_times: int) -> Array:
+def _responses(kernel: Array, n_times: int) -> Array:
     """Transfer functions (outputs, n_chans, n_frequencies) of kernels, which the layer correlates with epochs."""
     whole = np.pad(kernel, ((0, 0), (0, 0), (0, -kernel.shape[2] % n_times)))
     folded = whole.reshape(*kernel.shape[:2], -1, n_times).sum(axis=2)  # aliases a kernel longer than the epoch

@@ -495,7 +495,7 @@ def localisation(attribution: Attribution, truth: Truth) -> tuple[LocalisationRe
             "simulated trials with all channels in their order."
         )
     results = [
-        _compare_class(attribution, number, _class_effects(truth, name))
+        _compare(attribution, number, _class_effects(truth, name))
         for number, name in enumerate(attribution.class_names)
     ]
     return tuple(result for result in results if result is not None)
@@ -511,7 +511,7 @@ def _class_effects(truth: Truth, name: str) -> tuple[Effect, ...]:
     return tuple(effect for effects in truth.effects.values() for effect in effects)
 
 
-def _compare_class(attribution: Attribution, number: int, effects: tuple[Effect, ...]) -> LocalisationResult | None:
+def _compare(attribution: Attribution, number: int, effects: tuple[Effect, ...]) -> LocalisationResult | None:
     """Compare the attribution for class ``number`` with planted effects; None without effects or trials."""
     values = attribution.values[attribution.labels == number]
     if not effects or not len(values):
