@@ -18,11 +18,12 @@ from gbwatt.experiments.table_formats import Column, Kind, Table, Value, visible
 from gbwatt.experiments.tables import make_table, score_of
 from gbwatt.report.page import BigTable, Block, Code, Fold, Paragraph, Section
 
-_CAPTIONS: Mapping[paper.Quantity, str] = {"score": "Scores", "share": "Matrices", "seconds": "Time"}
+#: Titles of tables by the quantity that they show.
+_TITLES: Mapping[paper.Quantity, str] = {"score": "Scores", "share": "Matrices", "seconds": "Time"}
 
 
 class BestLine(NamedTuple):
-    """The line with the highest mean score on a data set."""
+    """The line of a table with the highest mean score on a data set: its cell, results, and summary of scores."""
 
     place: Cell
     runs: CellResults
@@ -95,15 +96,18 @@ class ExperimentResults:
         return len({cell.run.key for cell in self.all_cells if _cell_of(cell) not in self.grid})
 
     def table(self) -> Table:
-        """Our results, those of the paper and paired tests, for lines with results; notes count the runs of all."""
+        """Make the tables of the experiment: our results, those of the paper, and paired tests.
+
+        Only lines with results are included; the notes count the runs of all lines.
+        """
         notes = {table.title: table.notes for table in self._table(self.all_cells).tables} if self.empty_lines else {}
         first, *more = (replace(one, notes=notes.get(one.title, one.notes)) for one in self._table(self.cells).tables)
         return replace(first, more=tuple(more))
 
     def _table(self, cells: Sequence[LabelledRun]) -> Table:
-        """Table of the given runs, with the settings of the experiment."""
+        """Make the table of some runs, with the settings of the experiment."""
         return make_table(
-            _CAPTIONS[self.quantity],
+            _TITLES[self.quantity],
             cells,
             self.rows,
             paper_table=self.experiment.paper,
@@ -113,7 +117,7 @@ class ExperimentResults:
 
 
 def results_by_experiment(rows: Sequence[Row], experiments: Iterable[Experiment]) -> list[ExperimentResults]:
-    """Results of each experiment that has rows."""
+    """Sort rows by experiment; return the results of each experiment that has rows."""
     by_key = {row.key: row for row in rows}
     results = (_experiment_results(experiment, rows, by_key) for experiment in experiments)
     return [one for one in results if one.cells]
@@ -122,25 +126,28 @@ def results_by_experiment(rows: Sequence[Row], experiments: Iterable[Experiment]
 def _experiment_results(experiment: Experiment, rows: Sequence[Row], by_key: Mapping[str, Row]) -> ExperimentResults:
     """Sort rows into the lines of an experiment; lines without results are left out and named."""
     cells = match_runs(experiment, rows)
-    every = collect_results(cells, by_key)
-    grid = Results({cell: results for cell, results in every.items() if results.done or results.failed})
+    all_results = collect_results(cells, by_key)
+    grid = Results({cell: results for cell, results in all_results.items() if results.done or results.failed})
     kept = tuple(run for run in cells if _cell_of(run) in grid)
-    empty = tuple(f"{line_name(cell)} on {cell.dataset}" for cell in every if cell not in grid)
-    return ExperimentResults(experiment, kept, by_key, grid, empty, tuple(cells))
+    empty_lines = tuple(f"{line_name(cell)} on {cell.dataset}" for cell in all_results if cell not in grid)
+    return ExperimentResults(experiment, kept, by_key, grid, empty_lines, tuple(cells))
 
 
 def _cell_of(labelled: LabelledRun) -> Cell:
-    """The cell of the table to which a run belongs."""
+    """Return the cell of the table that a run belongs to."""
     return Cell(labelled.label, labelled.setting, labelled.run.dataset)
 
 
 def line_name(cell: Cell) -> str:
-    """Name of the table line of a cell: label and setting."""
+    """Return the name of the table line of a cell: label and setting."""
     return ", ".join(filter(None, cell[:2]))
 
 
 def best_line(grid: Results, dataset: str) -> BestLine | None:
-    """The line with the highest mean score among those with the most runs; means over fewer runs do not compare."""
+    """Return the line with the highest mean score on a data set; None without scores.
+
+    Only lines with the largest number of runs are considered, because means over fewer runs are not comparable.
+    """
     lines = {cell: results for cell, results in grid.items() if cell.dataset == dataset and results.done}
     most = max((len(results.done) for results in lines.values()), default=0)
     candidates = [
@@ -153,11 +160,11 @@ def best_line(grid: Results, dataset: str) -> BestLine | None:
 
 
 def other_runs(rows: Sequence[Row], results: Sequence[ExperimentResults]) -> list[LabelledRun]:
-    """Runs that belong to none of the experiments, in lines by model and changed options."""
+    """Return the runs that belong to none of the experiments; their lines are named by model and changed options."""
     cells = [cell for one in results for cell in one.grid.values()]
     assigned = {row.key for cell in cells for row in cell.done}.union(*(cell.failed for cell in cells))
-    others = [Run.from_dict(row.run) for row in rows if row.key not in assigned]
-    return [LabelledRun(visible(run.model), changed_options(run), run) for run in others]
+    unassigned = [Run.from_dict(row.run) for row in rows if row.key not in assigned]
+    return [LabelledRun(visible(run.model), changed_options(run), run) for run in unassigned]
 
 
 def changed_options(run: Run) -> str:
@@ -190,7 +197,7 @@ def require_rows(rows: Sequence[Row]) -> None:
 
 
 def counted(n: int, noun: str) -> str:
-    """A number with its noun.
+    """Return a number with its noun.
 
     Examples
     --------
@@ -202,9 +209,10 @@ def counted(n: int, noun: str) -> str:
 
 #: Maximum number of different tracebacks on a page; each may have thousands of characters.
 MAX_TRACEBACKS = 40
-_MAX_NAMED = 20  # runs listed with a traceback
+_MAX_LISTED = 20  # number of runs that are listed with a traceback
 
-_KINDS: Mapping[str, Kind] = {
+#: Columns of the table of single runs, and how their values are formatted.
+_RUN_COLUMNS: Mapping[str, Kind] = {
     **dict.fromkeys(("model", "data set", "subject", "seed", "changed", "status"), "text"),
     **dict.fromkeys(("accuracy", "balanced", "AUC"), "percent"),
     **dict.fromkeys(("kappa", "loss"), "text"),
@@ -213,25 +221,25 @@ _KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("s per epoch", "seconds"), "seconds"),
     **dict.fromkeys(("finished (UTC)", "key"), "text"),
 }
-_IDENTIFYING = 4  # the first columns identify the run
+_FROZEN = 4  # number of first columns that do not scroll, because they identify the run
 
 
 def all_runs(rows: Sequence[Row]) -> Section:
-    """A table of all runs that can be sorted and filtered."""
-    lines = tuple(tuple(_line(row)) for row in rows)
+    """Return the section with a table of all runs, which the reader can sort and filter."""
+    lines = tuple(tuple(_run_values(row)) for row in rows)
     notes = (
         "Scores are those of test trials, in percent. Validation: accuracy on validation trials at the best epoch. Ill "
         "before, ill after: percentage of matrices with a condition number above 10⁴ before and after attention.",
         "Changed: options that differ from the defaults of the model.",
         "Key: beginning of the key in the store.",
     )
-    header = tuple(Column(name, kind=kind) for name, kind in _KINDS.items())
-    table = without_empty(Table("One row per run", header, lines, notes), frozenset(_KINDS))
-    return Section("All runs", (BigTable(table, frozen=_IDENTIFYING),))
+    header = tuple(Column(name, kind=kind) for name, kind in _RUN_COLUMNS.items())
+    table = without_empty(Table("One row per run", header, lines, notes), frozenset(_RUN_COLUMNS))
+    return Section("All runs", (BigTable(table, frozen=_FROZEN),))
 
 
-def _line(row: Row) -> Iterator[Value]:
-    """Yield the values of a row in the table of single runs."""
+def _run_values(row: Row) -> Iterator[Value]:
+    """Yield the values of a row in the table of single runs, in the order of its columns."""
     run = Run.from_dict(row.run)
     yield from (run.model, run.dataset, run.subject, run.seed, changed_options(run), row.status)
     yield from map(_percent, (row.accuracy, row.balanced_accuracy, row.auc))
@@ -243,7 +251,7 @@ def _line(row: Row) -> Iterator[Value]:
 
 
 def _percent(share: float | None) -> float | None:
-    """A share in percent; None if it is missing or NaN."""
+    """Return a share in percent; None if it is missing or NaN."""
     return None if share is None or math.isnan(share) else 100 * share
 
 
@@ -251,7 +259,7 @@ def _percent(share: float | None) -> float | None:
 
 
 def failures(rows: Sequence[Row]) -> list[Section]:
-    """Failed runs, grouped by traceback; empty if there are none."""
+    """Return the section on failed runs, grouped by traceback, in a list; empty if no run failed."""
     by_traceback: dict[str, list[Run]] = defaultdict(list)
     for row in rows:
         if row.status == "failed":
@@ -259,7 +267,7 @@ def failures(rows: Sequence[Row]) -> list[Section]:
     if not by_traceback:
         return []
     groups = sorted(by_traceback.items(), key=lambda group: -len(group[1]))
-    blocks: list[Block] = [_failure(traceback, runs) for traceback, runs in groups[:MAX_TRACEBACKS]]
+    blocks: list[Block] = [_failure_fold(traceback, runs) for traceback, runs in groups[:MAX_TRACEBACKS]]
     rest = sum(len(runs) for _, runs in groups[MAX_TRACEBACKS:])
     if rest:
         blocks.append(Paragraph(f"{counted(rest, 'more run')} failed with other tracebacks; see the store."))
@@ -271,11 +279,11 @@ def failures(rows: Sequence[Row]) -> list[Section]:
     return [Section("Failed runs", (Paragraph(text), *blocks))]
 
 
-def _failure(traceback: str, runs: Sequence[Run]) -> Fold:
-    """A fold with the traceback and the runs that failed with it."""
+def _failure_fold(traceback: str, runs: Sequence[Run]) -> Fold:
+    """Return a fold with a traceback and the runs that failed with it."""
     last = (traceback.strip().splitlines() or [""])[-1][:200]
-    named = "\n".join(map(str, runs[:_MAX_NAMED]))
-    more = f"\nand {len(runs) - _MAX_NAMED} more" if len(runs) > _MAX_NAMED else ""
+    named = "\n".join(map(str, runs[:_MAX_LISTED]))
+    more = f"\nand {len(runs) - _MAX_LISTED} more" if len(runs) > _MAX_LISTED else ""
     return Fold(f"{counted(len(runs), 'run')}: {last}", (Code(named + more), Code(traceback.strip())))
 
 
@@ -283,7 +291,7 @@ def _failure(traceback: str, runs: Sequence[Run]) -> Fold:
 
 
 def warnings(rows: Sequence[Row]) -> list[Block]:
-    """Warnings with the number of runs; empty if there are none."""
+    """Return a fold with the warnings of runs and how many runs gave each; empty if there are none."""
     counts = Counter(text.strip() for row in rows for text in row.warnings or ())
     if not counts:
         return []
@@ -293,7 +301,7 @@ def warnings(rows: Sequence[Row]) -> list[Block]:
 
 
 def versions(rows: Sequence[Row]) -> Table:
-    """Versions of packages with the number of runs."""
+    """Return the table of package versions, with the number of runs for each."""
     counts = Counter(pair for row in rows for pair in (row.versions or {}).items())
     lines = tuple((name, version, n) for (name, version), n in counts.items())
     notes = () if lines else ("The rows do not record versions.",)

@@ -43,15 +43,16 @@ def explanation_figures(explanation: Explanation) -> Iterator[NamedFigure]:
         Figures of the attribution, the filters, the attention, the metric, and deletion and insertion.  Figures of
         modules that the decoder does not have are left out.
     """
-    yield from _attribution(explanation)
-    yield from _filters(explanation)
-    yield from _internals(explanation)
-    yield from _metric(explanation)
-    yield from _curves(explanation)
+    yield from _attribution_figures(explanation)
+    yield from _filter_figures(explanation)
+    yield from _internals_figures(explanation)
+    yield from _metric_figures(explanation)
+    yield from _faithfulness_figures(explanation)
 
 
-def _attribution(explanation: Explanation) -> Iterator[NamedFigure]:
-    attribution, label = explanation.attribution, _quantity(explanation)
+def _attribution_figures(explanation: Explanation) -> Iterator[NamedFigure]:
+    """Yield a heatmap of the attribution over channels and time, and a scalp map or, without positions, bars."""
+    attribution, label = explanation.attribution, _attribution_label(explanation)
     names, ch_names, values = attribution.class_names, attribution.ch_names, attribution.channels()
     counts = zip(names, np.bincount(attribution.labels), strict=True)
     trials = ", ".join(f"{n} trials of {name}" for name, n in counts)
@@ -59,7 +60,7 @@ def _attribution(explanation: Explanation) -> Iterator[NamedFigure]:
     mean = f"Mean magnitude over trials of the {method} of the logit of the true class"
     heatmaps = plotting.heatmaps(attribution.by_class(), names, ch_names, attribution.times, label)
     yield NamedFigure(
-        "heatmaps", heatmaps, f"{mean}, for each channel and time. Panels: {trials}.{_about_scale(explanation)}"
+        "heatmaps", heatmaps, f"{mean}, for each channel and time. Panels: {trials}.{_remark_on_scale(explanation)}"
     )
     over_time = f"{mean}, averaged over time."
     if explanation.why_no_scalp is None:
@@ -70,14 +71,18 @@ def _attribution(explanation: Explanation) -> Iterator[NamedFigure]:
         yield NamedFigure("channels", bars, f"{over_time} There is no scalp map: {explanation.why_no_scalp}.")
 
 
-def _quantity(explanation: Explanation) -> str:
+def _attribution_label(explanation: Explanation) -> str:
+    """Return the quantity and unit of the attribution, for colour bars and axes."""
     if explanation.method in CONTRIBUTIONS:
         return "|contribution to the logit|"
     return f"|∂ logit / ∂ x| (1/{explanation.trials.unit})"
 
 
-def _about_scale(explanation: Explanation) -> str:
-    """A sentence for methods that multiply by the epoch, if the logits hardly depend on its scale."""
+def _remark_on_scale(explanation: Explanation) -> str:
+    """Return a sentence for the caption if the logits hardly depend on the scale of an epoch; else an empty text.
+
+    It concerns only methods that multiply the gradient by the epoch.
+    """
     if explanation.method not in CONTRIBUTIONS or explanation.scale_change > _SCALE_FREE:
         return ""
     return (
@@ -87,7 +92,8 @@ def _about_scale(explanation: Explanation) -> str:
     )
 
 
-def _filters(explanation: Explanation) -> Iterator[NamedFigure]:
+def _filter_figures(explanation: Explanation) -> Iterator[NamedFigure]:
+    """Yield the patterns and spectra of the strongest features; nothing without filters or electrode positions."""
     if explanation.filters is None or explanation.why_no_scalp is not None:
         return
     features, spectra = explanation.filters
@@ -100,13 +106,14 @@ def _filters(explanation: Explanation) -> Iterator[NamedFigure]:
     yield NamedFigure("patterns", drawn, caption)
 
 
-def _internals(explanation: Explanation) -> Iterator[NamedFigure]:
+def _internals_figures(explanation: Explanation) -> Iterator[NamedFigure]:
+    """Yield figures of attention weights, condition numbers, eigenvalues, and the input of the last layer."""
     internals = explanation.internals
     if internals is None:
         return
     weights = internals.attention_by_class()[np.unique(internals.labels)]
     drawn = plotting.attention_maps(weights, explanation.attribution.class_names)
-    yield NamedFigure("attention", drawn, _about_attention(weights))
+    yield NamedFigure("attention", drawn, _attention_caption(weights))
     drawn = plotting.condition_histograms(*(numbers.ravel() for numbers in internals.condition_numbers()))
     yield NamedFigure(
         "conditions", drawn, "Condition numbers of the matrices of all trials, before and after attention."
@@ -123,7 +130,8 @@ def _internals(explanation: Explanation) -> Iterator[NamedFigure]:
         yield NamedFigure("features", drawn, caption)
 
 
-def _about_attention(weights: Array) -> str:
+def _attention_caption(weights: Array) -> str:
+    """Return the caption of the attention maps (n_classes, m, m), depending on whether weights are nearly uniform."""
     m, means = weights.shape[-1], "mean over the trials of each class; rows are queries, columns keys."
     if nearly_equal(weights):
         return (
@@ -133,7 +141,8 @@ def _about_attention(weights: Array) -> str:
     return f"Attention weights, and below their deviation from the uniform weight 1/{m}, {means}"
 
 
-def _metric(explanation: Explanation) -> Iterator[NamedFigure]:
+def _metric_figures(explanation: Explanation) -> Iterator[NamedFigure]:
+    """Yield the eigenvalues of the matrix M of the metric; nothing if the model has no such metric."""
     metric = explanation.metric
     if metric is None:
         return
@@ -145,7 +154,8 @@ def _metric(explanation: Explanation) -> Iterator[NamedFigure]:
     yield NamedFigure("metric", plotting.metric_spectrum(metric.eigenvalues), caption)
 
 
-def _curves(explanation: Explanation) -> Iterator[NamedFigure]:
+def _faithfulness_figures(explanation: Explanation) -> Iterator[NamedFigure]:
+    """Yield the deletion and insertion curves; nothing if they were not computed."""
     if explanation.curves is None:
         return
     deletion, insertion = explanation.curves

@@ -20,10 +20,11 @@ from gbwatt.report.page import Figure, clean
 if TYPE_CHECKING:
     import matplotlib.figure
 
-Score = Callable[[Row], float | None]
+Score = Callable[[Row], float | None]  # function from a row to a score, None if it is missing
 
-_MAX_LINES = 24  # in a figure
-_AXES = {
+_MAX_LINES = 24  # lines in a figure; more cannot be distinguished
+#: Labels of the horizontal axis, by the quantity that is varied.
+_AXIS_LABELS = {
     "fraction": "Fraction of the training trials",
     "noise": "Variance of the noise (unit of the recordings, squared)",
     "options.theta": "θ",
@@ -41,18 +42,18 @@ def figure_block(drawn: matplotlib.figure.Figure, caption: str) -> Figure:
 
 
 def experiment_figures(results: ExperimentResults) -> Iterator[Figure]:
-    """Figures for each data set: scores by subject or, if the experiment varies something, over its values."""
+    """Yield figures for each data set: scores by subject or, if the experiment varies something, over its values."""
     if results.quantity == "seconds":
         return
     for dataset in results.grid.datasets:
         if results.experiment.vary is not None:
-            yield from _curves(results, dataset)
+            yield from _curve_figures(results, dataset)
         else:
             yield from subject_figures(results.grid, dataset)
 
 
 def subject_figures(grid: Results, dataset: str) -> Iterator[Figure]:
-    """Scores of each subject on a data set; no figure if there are too many lines to distinguish."""
+    """Yield a figure of the scores of each subject on a data set; none if there are too many lines to distinguish."""
     from gbwatt.plotting import subjects
 
     lines = {cell: results for cell, results in grid.items() if cell.dataset == dataset}
@@ -64,15 +65,16 @@ def subject_figures(grid: Results, dataset: str) -> Iterator[Figure]:
     chance = _chance_level([row for results in lines.values() for row in results.done], dataset)
     several = any(len(seeds) > 1 for by_subject in scores.values() for seeds in by_subject.values())
     points = ": a point for each seed, a bar for the mean over seeds" if several else ", for one seed"
-    caption = f"{name} in percent on {_described(dataset)}, by subject{points}. The legend gives means over subjects."
+    caption = f"{name} in percent on {_marked(dataset)}, by subject{points}. The legend gives means over subjects."
     yield figure_block(subjects(scores, chance, name), caption)
 
 
 def _fraction_of(dataset: str) -> Score:
-    """Function from a row to its score, from 0 to 1; None for scores that are not numbers."""
+    """Return a function from a row to its score, from 0 to 1; the function gives None for NaN and missing scores."""
     name = measure(dataset)
 
     def score(row: Row) -> float | None:
+        """Return the score of a row; None if it is missing or not from 0 to 1."""
         value: float | None = getattr(row, name)
         return value if value is not None and 0 <= value <= 1 else None
 
@@ -80,7 +82,10 @@ def _fraction_of(dataset: str) -> Score:
 
 
 def _chance_level(rows: Sequence[Row], dataset: str) -> float | None:
-    """Chance level; for the accuracy, the share of the most frequent test class, averaged over runs."""
+    """Return the chance level of the score of a data set; None if the rows have no class counts.
+
+    For the accuracy it is the share of the most frequent test class, averaged over runs.
+    """
     if measure(dataset) == "auc":
         return 0.5
     counts = [[scores.get("n", 0) for scores in row.per_class.values()] for row in rows if row.per_class]
@@ -92,9 +97,9 @@ def _chance_level(rows: Sequence[Row], dataset: str) -> float | None:
     return float(np.mean([chance_level(by_class) for by_class in counts]))
 
 
-def _curves(results: ExperimentResults, dataset: str) -> Iterator[Figure]:
-    """Means over the values that an experiment varies."""
-    name, where = _score_name(dataset), f"on {_described(dataset)}"
+def _curve_figures(results: ExperimentResults, dataset: str) -> Iterator[Figure]:
+    """Yield figures of means over the varied values: scores, validation accuracies, ill-conditioned matrices."""
+    name, where = _score_name(dataset), f"on {_marked(dataset)}"
     means = "averaged over seeds, then over subjects"
     table = results.experiment.paper if results.quantity == "score" else None
     yield from _curve(results, dataset, score_of(dataset), table, f"{name} (%)", f"{name} in percent {where}, {means}")
@@ -109,22 +114,36 @@ def _curves(results: ExperimentResults, dataset: str) -> Iterator[Figure]:
 def _curve(
     results: ExperimentResults, dataset: str, score: Score, table: str | None, ylabel: str, caption: str
 ) -> Iterator[Figure]:
-    """One figure, if a line has results for two values or more."""
+    """Yield one figure of means over the varied values, if a line has results for two values or more.
+
+    Parameters
+    ----------
+    results : ExperimentResults
+        Results of the experiment.
+    dataset : str
+        Data set.
+    score : callable
+        Function from a row to the quantity that is drawn.
+    table : str or None
+        Table of the paper whose numbers are drawn, too.
+    ylabel, caption : str
+        Axis label, and beginning of the caption.
+    """
     from gbwatt.plotting import curves
 
     vary = results.experiment.vary
     if vary is None:
         return
-    values, labels = _values(vary), dict.fromkeys(place.label for place in results.grid)
+    values, labels = _varied_values(vary), dict.fromkeys(place.label for place in results.grid)
     bands = {
         label: [_band(results.grid, Cell(label, setting, dataset), score) for setting in values] for label in labels
     }
     series = {label: tuple(np.array(band).T) for label, band in bands.items() if np.isfinite(band).all(1).sum() > 1}
     if not series:
         return
-    printed = {label: [_printed(table, Cell(label, setting, dataset)) for setting in values] for label in series}
+    printed = {label: [_paper_mean(table, Cell(label, setting, dataset)) for setting in values] for label in series}
     printed = {label: numbers for label, numbers in printed.items() if np.isfinite(numbers).any()}
-    xlabel = _AXES.get(vary.axis, vary.axis.partition(".")[2])
+    xlabel = _AXIS_LABELS.get(vary.axis, vary.axis.partition(".")[2])
     drawn = curves(list(values.values()), series, printed, xlabel=xlabel, ylabel=ylabel)
     has_spread = any((high > low).any() for _, low, high in series.values())
     spread = "; the band is ± one standard deviation over seeds, averaged over subjects" if has_spread else ""
@@ -132,19 +151,20 @@ def _curve(
     yield figure_block(drawn, f"{caption}{spread}.{dashed}")
 
 
-def _values(vary: Vary) -> dict[str, Any]:
-    """Settings with their numbers or, if not all are numbers, with their names in the order of the file."""
+def _varied_values(vary: Vary) -> dict[str, Any]:
+    """Return the varied values by their settings: sorted numbers or, if not all are numbers, names in file order."""
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in vary.values):
         return {vary.show(value): float(value) for value in sorted(vary.values)}
     return {vary.show(value): str(value) for value in vary.values}
 
 
 def _validation_accuracy(row: Row) -> float | None:
+    """Return the validation accuracy of a row in percent; None if it is missing."""
     return None if row.valid_accuracy is None else 100 * row.valid_accuracy
 
 
 def _band(grid: Results, place: Cell, score: Score) -> tuple[float, float, float]:
-    """Mean, and mean minus and plus the spread over seeds."""
+    """Return the mean score of a cell, and the mean minus and plus the spread over seeds; NaN without scores."""
     summary = summarize(grid[place].scores(score)) if place in grid else None
     if summary is None or not np.isfinite(summary.mean):
         return (float("nan"),) * 3
@@ -152,8 +172,8 @@ def _band(grid: Results, place: Cell, score: Score) -> tuple[float, float, float
     return summary.mean, summary.mean - spread, summary.mean + spread
 
 
-def _printed(table: str | None, place: Cell) -> float:
-    """The number in the paper; NaN if there is none."""
+def _paper_mean(table: str | None, place: Cell) -> float:
+    """Return the number of the paper for a cell; NaN if there is none."""
     if table is None or is_simulated(place.dataset):
         return float("nan")
     number = paper.number(table, place.label, place.dataset, place.setting)
@@ -161,11 +181,13 @@ def _printed(table: str | None, place: Cell) -> float:
 
 
 def _score_name(dataset: str) -> str:
+    """Return the name of the score of a data set, with a capital letter."""
     name = SCORE_NAMES[measure(dataset)]
     return name[0].upper() + name[1:]
 
 
-def _described(dataset: str) -> str:
+def _marked(dataset: str) -> str:
+    """Return the name of a data set, followed by "(simulated)" if it is simulated."""
     return f"{dataset} (simulated)" if is_simulated(dataset) else dataset
 
 
@@ -173,13 +195,17 @@ def _described(dataset: str) -> str:
 
 
 def best_line_figures(best: BestLine, title: str) -> Iterator[Figure]:
-    """Confusion matrix of the best line of an experiment, and training curves of one of its runs."""
+    """Yield the confusion matrix of a best line, and the training curves of one of its runs.
+
+    ``title`` is the title of its experiment.
+    """
     dataset = best.place.dataset
-    yield from _confusion(best.runs.done, f"{best.name} on {_described(dataset)} ({title})")
+    yield from _confusion_figure(best.runs.done, f"{best.name} on {_marked(dataset)} ({title})")
     yield from _median_training(best.runs.done, dataset, best.name)
 
 
-def _confusion(rows: Sequence[Row], line: str) -> Iterator[Figure]:
+def _confusion_figure(rows: Sequence[Row], line: str) -> Iterator[Figure]:
+    """Yield the sum of the confusion matrices of runs with the same classes; ``line`` is their name."""
     from gbwatt.plotting import confusion
 
     complete = [row for row in rows if row.confusion and row.per_class]
@@ -195,7 +221,7 @@ def _confusion(rows: Sequence[Row], line: str) -> Iterator[Figure]:
 
 
 def _median_training(rows: Sequence[Row], dataset: str, line: str) -> Iterator[Figure]:
-    """Training curves of the run with the median score, which is neither lucky nor unlucky."""
+    """Yield the training curves of the run with the median score, which is neither lucky nor unlucky."""
     score = _fraction_of(dataset)
     scored = [(value, row.key, row) for row in rows if _has_history(row) and (value := score(row)) is not None]
     if not scored:
@@ -203,23 +229,24 @@ def _median_training(rows: Sequence[Row], dataset: str, line: str) -> Iterator[F
     *_, row = sorted(scored, key=lambda entry: entry[:2])[(len(scored) - 1) // 2]
     run = Run.from_dict(row.run)
     caption = (
-        f"Training of one run: {line} on {_described(dataset)}, subject {run.subject}, seed {run.seed}, the run with "
+        f"Training of one run: {line} on {_marked(dataset)}, subject {run.subject}, seed {run.seed}, the run with "
         "the median score."
     )
     yield training_figure(row.history or {}, row.best_epoch or 1, caption)
 
 
 def _has_history(row: Row) -> bool:
+    """Return whether a row has a training history that can be drawn."""
     return bool(row.history and row.best_epoch and is_drawable(row.history))
 
 
 def is_drawable(history: Mapping[str, Sequence[float]]) -> bool:
-    """Whether a history has a training loss and finite values only; diverged training has others."""
+    """Return whether a history has a training loss and only finite values; diverged training has others."""
     return bool(history.get("train_loss")) and all(np.isfinite(values).all() for values in history.values())
 
 
 def training_figure(history: Mapping[str, Sequence[float]], best_epoch: int, caption: str) -> Figure:
-    """Loss and accuracy over epochs."""
+    """Return the figure of loss and accuracy over epochs; ``best_epoch`` is the epoch whose weights were kept."""
     from gbwatt.plotting import training_curves
 
     drawn = training_curves(history, best_epoch)

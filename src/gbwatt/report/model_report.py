@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from gbwatt.explain import Explanation
 
-Record = Mapping[str, Any]
+Record = Mapping[str, Any]  # content of a JSON file: training record, configuration, or a part of these
 
-_CURVES = ("train_loss", "valid_loss", "valid_accuracy")
-_PARTS = {"train": "training", "valid": "validation", "test": "test"}
+_CURVES = ("train_loss", "valid_loss", "valid_accuracy")  # quantities of the history that are drawn
+_PART_NAMES = {"train": "training", "valid": "validation", "test": "test"}
 
 
 def report_of_model(folder: str | Path, record: Record | None = None, *, module: nn.Module | None = None) -> Page:
@@ -55,13 +55,13 @@ def report_of_model(folder: str | Path, record: Record | None = None, *, module:
     config = read_config(folder / CONFIG)
     versions = (record or {}).get("versions") or config.get("versions") or {}
     sections = [
-        Section("Summary", tuple(_summary(config, module, record))),
-        *_test(record),
-        *_training(config["extra"]),
-        Section("Configuration", tuple(_configuration(config, module, versions))),
-        Section("Usage", tuple(_commands(str(folder), config["extra"].get("estimator"), record))),
+        Section("Summary", tuple(_summary_blocks(config, module, record))),
+        *_test_sections(record),
+        *_training_sections(config["extra"]),
+        Section("Configuration", tuple(_configuration_blocks(config, module, versions))),
+        Section("Usage", tuple(_usage_blocks(str(folder), config["extra"].get("estimator"), record))),
     ]
-    return Page(f"{config['model']}, a trained model", tuple(sections), _lead(record))
+    return Page(f"{config['model']}, a trained model", tuple(sections), _lead_sentence(record))
 
 
 def explanation_section(explanation: Explanation, trials: str, warning: str | None = None) -> Section:
@@ -89,7 +89,8 @@ def explanation_section(explanation: Explanation, trials: str, warning: str | No
     return Section("Explanation", (*notes, *texts, *drawn))
 
 
-def _lead(record: Record | None) -> str:
+def _lead_sentence(record: Record | None) -> str:
+    """Return the sentence below the title: what the model was trained on."""
     if record is None:
         return "From the files of the model, which do not record what it was trained on."
     kind = "simulated recordings" if record.get("simulated") else "recordings"
@@ -99,15 +100,17 @@ def _lead(record: Record | None) -> str:
 # ---- summary and test
 
 
-def _summary(config: Record, module: nn.Module, record: Record | None) -> Iterator[Block]:
+def _summary_blocks(config: Record, module: nn.Module, record: Record | None) -> Iterator[Block]:
+    """Yield notes on simulated recordings and interrupted training, and the main facts."""
     if record and record.get("simulated"):
         yield Note("The recordings are simulated: scores say nothing about real EEG.")
     if record and record.get("status") == "interrupted":
         yield Note("Training was interrupted: these are the best weights up to then, and they were not tested.")
-    yield Facts(tuple(_facts(config, module, record or {})))
+    yield Facts(tuple(_summary_facts(config, module, record or {})))
 
 
-def _facts(config: Record, module: nn.Module, record: Record) -> Iterator[tuple[str, str]]:
+def _summary_facts(config: Record, module: nn.Module, record: Record) -> Iterator[tuple[str, str]]:
+    """Yield names and values: network, input, classes, training, trials and test accuracy."""
     arguments, training = config["arguments"], config["extra"].get("training") or {}
     rate = f" at {arguments['sfreq']:g} Hz" if arguments.get("sfreq") else ""
     yield "Network", f"{config['model']}\n{sum(p.numel() for p in module.parameters())} parameters"
@@ -116,14 +119,14 @@ def _facts(config: Record, module: nn.Module, record: Record) -> Iterator[tuple[
     if training:
         yield "Training", f"{training.get('epochs')} epochs, weights of epoch {training.get('best_epoch')}"
     if record.get("trials"):
-        yield "Trials", ", ".join(f"{n} {_PARTS.get(part, part)}" for part, n in record["trials"].items())
+        yield "Trials", ", ".join(f"{n} {_PART_NAMES.get(part, part)}" for part, n in record["trials"].items())
     test = record.get("test")
     if test:
         yield "Test", f"accuracy {show(100 * test['accuracy'])} %\nchance {show(100 * test['chance'])} %"
 
 
-def _test(record: Record | None) -> list[Section]:
-    """Test scores after training."""
+def _test_sections(record: Record | None) -> list[Section]:
+    """Return the section on the test scores of the training record, in a list; empty without test scores."""
     test = (record or {}).get("test")
     if not test or record is None:
         return []
@@ -133,10 +136,11 @@ def _test(record: Record | None) -> list[Section]:
         f"trials are classified correctly, {show(100 * test['accuracy'])} % (95 % confidence interval {show(low)} to "
         f"{show(high)} %). The most frequent class makes up {show(100 * test['chance'])} %."
     )
-    return [Section("Test", (Paragraph(text), _scores(test), *_confusion(test)))]
+    return [Section("Test", (Paragraph(text), _class_scores(test), *_confusion_figure(test)))]
 
 
-def _scores(test: Record) -> Table:
+def _class_scores(test: Record) -> Table:
+    """Return the table of recall and precision of each class, with the other scores in a note."""
     lines = tuple(
         (name, *(_percent(scores.get(score)) for score in ("recall", "precision")), f"{scores.get('n', 0):g}")
         for name, scores in (test.get("per_class") or {}).items()
@@ -148,11 +152,12 @@ def _scores(test: Record) -> Table:
 
 
 def _percent(share: float | None) -> float | None:
-    """None for the precision of a class that was never predicted, or the recall of a class without trials."""
+    """Return a share in percent; None for the precision of a class that was never predicted, for instance."""
     return None if share is None else 100 * share
 
 
-def _confusion(test: Record) -> Iterator[Figure]:
+def _confusion_figure(test: Record) -> Iterator[Figure]:
+    """Yield the confusion matrix of the test trials, if it was recorded."""
     from gbwatt.plotting import confusion
 
     if test.get("confusion") and test.get("class_names"):
@@ -163,7 +168,11 @@ def _confusion(test: Record) -> Iterator[Figure]:
 # ---- training and configuration
 
 
-def _training(extra: Record) -> list[Section]:
+def _training_sections(extra: Record) -> list[Section]:
+    """Return the section on the training curves and settings, in a list; empty if there is no history.
+
+    ``extra`` is the part of the model's configuration that the estimator saved.
+    """
     epochs: Sequence[Record] = (extra.get("estimator") or {}).get("history") or ()
     training = extra.get("training") or {}
     if not epochs or not training.get("best_epoch"):
@@ -173,41 +182,47 @@ def _training(extra: Record) -> list[Section]:
     if figures.is_drawable(curves):
         block = figures.training_figure(curves, int(training["best_epoch"]), "Loss and accuracy over epochs.")
     settings = {name: value for name, value in training.items() if name != "at_best_epoch"}
-    return [Section("Training", (block, _pairs("Training settings", settings)))]
+    return [Section("Training", (block, _pair_table("Training settings", settings)))]
 
 
-def _configuration(config: Record, module: nn.Module, versions: Mapping[str, str]) -> Iterator[Block]:
-    yield _pairs("Arguments of the network", config["arguments"])
+def _configuration_blocks(config: Record, module: nn.Module, versions: Mapping[str, str]) -> Iterator[Block]:
+    """Yield the arguments of the network, preprocessing, parameters, and versions of packages."""
+    yield _pair_table("Arguments of the network", config["arguments"])
     steps = config["preprocessing"]
-    yield Paragraph(f"Recorded preprocessing: {_text(steps) if steps else 'none'}.")
+    yield Paragraph(f"Recorded preprocessing: {_value_text(steps) if steps else 'none'}.")
     scale = config["extra"].get("multiply epochs by")
     if scale is not None:
         yield Paragraph(f"The estimator multiplies epochs by {scale:g} before they enter the network.")
     shapes = tuple((name, " × ".join(map(str, p.shape)), p.numel()) for name, p in module.named_parameters())
     header = (Column("parameter"), Column("shape"), Column("size"))
     yield Fold("All parameters", (Table("Parameters", header, shapes),))
-    yield _pairs("Versions", versions)
+    yield _pair_table("Versions", versions)
 
 
-def _pairs(title: str, mapping: Mapping[str, Any]) -> Table:
-    lines = tuple((name, _text(value)) for name, value in mapping.items())
+def _pair_table(title: str, mapping: Mapping[str, Any]) -> Table:
+    """Return a table of the names and values of a mapping."""
+    lines = tuple((name, _value_text(value)) for name, value in mapping.items())
     return Table(title, (Column("name"), Column("value")), lines)
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
+    """Return a text unchanged, and any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 # ---- usage
 
 
-def _commands(folder: str, estimator: Record | None, record: Record | None) -> Iterator[Block]:
-    """Commands and Python code; a network without an estimator has no labels and cannot be evaluated."""
+def _usage_blocks(folder: str, estimator: Record | None, record: Record | None) -> Iterator[Block]:
+    """Yield commands and Python code that use the model in ``folder``.
+
+    A network without an estimator has no labels; commands that evaluate and explain it are left out.
+    """
     options = ["--dataset", "DATASET"] if record is None else recording_options(record)
     commands = [] if estimator is None else [["gbwatt", verb, folder, *options] for verb in ("evaluate", "explain")]
     yield Code("\n".join(map(shlex.join, [*commands, ["gbwatt", "report", folder, "-o", "report.html"]])))
     yield Paragraph("In Python:")
-    yield Code(_snippet(folder, estimator))
+    yield Code(_loading_code(folder, estimator))
 
 
 def recording_options(record: Record) -> list[str]:
@@ -226,8 +241,8 @@ def recording_options(record: Record) -> list[str]:
     return words
 
 
-def _snippet(folder: str, estimator: Record | None) -> str:
-    """Python code that loads the model."""
+def _loading_code(folder: str, estimator: Record | None) -> str:
+    """Return Python code that loads the model, as an estimator if it was saved as one."""
     path = json.dumps(folder, ensure_ascii=False)
     if estimator is None:
         return f"from gbwatt.models.serialization import load_pretrained\n\nmodel = load_pretrained({path}).model"
