@@ -17,7 +17,7 @@ from gbwatt.errors import MissingFileError, PackageError, ParameterError
 
 Array = NDArray[Any]
 
-#: Class of MOABB for each paradigm of a data set.
+#: Name of MOABB's class for each paradigm that a data set can have.
 _PARADIGMS: Mapping[str, str] = {
     "imagery": "MotorImagery",
     "p300": "P300",
@@ -56,10 +56,11 @@ def read_moabb(
     if subject not in opened.subject_list:
         raise ParameterError(f"subject={subject!r} is not in {name}; it has {number_ranges(opened.subject_list)}.")
     paradigm = _paradigm(name, opened, band, resample)
-    return _trials(name, opened, paradigm, *_epochs(name, opened, paradigm, subject))
+    return _to_trials(name, opened, paradigm, *_read_epochs(name, opened, paradigm, subject))
 
 
-def _moabb(part: str) -> ModuleType:
+def _import_moabb(part: str) -> ModuleType:
+    """Return a module of MOABB, such as "paradigms"; raise an error if MOABB is not installed."""
     from importlib import import_module
 
     try:
@@ -72,22 +73,23 @@ def _moabb(part: str) -> ModuleType:
 
 def open_dataset(dataset: str, **options: Any) -> Any:
     """Return a data set of MOABB by name, without downloading it."""
-    classes = {cls.__name__: cls for cls in _moabb("datasets.utils").dataset_list}
+    classes = {cls.__name__: cls for cls in _import_moabb("datasets.utils").dataset_list}
     check_one_of("dataset", dataset, tuple(classes))
     return classes[dataset](**options)
 
 
 def _paradigm(name: str, dataset: Any, band: tuple[float | None, float | None] | None, resample: float | None) -> Any:
+    """Return MOABB's paradigm for a data set, with the pass band and sampling rate that were requested."""
     if dataset.paradigm not in _PARADIGMS:
         raise ParameterError(f"{name} has the paradigm {dataset.paradigm!r}; supported are {', '.join(_PARADIGMS)}.")
     options: dict[str, Any] = {} if band is None else {"fmin": band[0], "fmax": band[1]}
     if resample is not None:
         options["resample"] = resample
-    return getattr(_moabb("paradigms"), _PARADIGMS[dataset.paradigm])(**options)
+    return getattr(_import_moabb("paradigms"), _PARADIGMS[dataset.paradigm])(**options)
 
 
-def _epochs(name: str, dataset: Any, paradigm: Any, subject: int) -> tuple[Any, Any, Any]:
-    """Return MNE epochs, labels and metadata."""
+def _read_epochs(name: str, dataset: Any, paradigm: Any, subject: int) -> tuple[Any, Any, Any]:
+    """Return MNE epochs, labels and metadata of a subject; MOABB downloads missing files."""
     try:
         epochs, labels, metadata = paradigm.get_data(dataset, [subject], return_epochs=True)
     except Exception as error:  # MOABB passes on any error of the network, the disk or the files
@@ -98,10 +100,11 @@ def _epochs(name: str, dataset: Any, paradigm: Any, subject: int) -> tuple[Any, 
     return epochs, labels, metadata
 
 
-def _trials(name: str, dataset: Any, paradigm: Any, epochs: Any, labels: Any, metadata: Any) -> Trials:
+def _to_trials(name: str, dataset: Any, paradigm: Any, epochs: Any, labels: Any, metadata: Any) -> Trials:
+    """Convert the epochs of a paradigm to trials, without the sample at the end of the window."""
     events = paradigm.used_events(dataset)
     occurring = [event for event in events if event in set(labels)]
-    n_times = min(round(_seconds(dataset, paradigm) * epochs.info["sfreq"]), len(epochs.times))
+    n_times = min(round(_window_seconds(dataset, paradigm) * epochs.info["sfreq"]), len(epochs.times))
     return from_moabb(
         epochs.get_data(verbose="ERROR")[..., :n_times] * dataset.unit_factor,
         labels,
@@ -111,26 +114,26 @@ def _trials(name: str, dataset: Any, paradigm: Any, epochs: Any, labels: Any, me
         class_names=occurring,
         tmin=float(epochs.times[0]),
         dataset=name,
-        steps=(_record(paradigm),),
+        steps=(_paradigm_record(paradigm),),
     )
 
 
 def stimuli(raw: Any) -> tuple[Array, Array]:
-    """Return codes and sample numbers of the events in the stimulus channel of a recording."""
-    place = raw.get_channel_types().index("stim")  # by number: "stim" may also be the name of a channel
-    channel = np.rint(raw.get_data(picks=[place], verbose="ERROR")[0]).astype(np.int64)
-    places = np.flatnonzero(channel)
-    return channel[places], places
+    """Return codes and sample numbers (n,) of the events in the stimulus channel of an MNE recording."""
+    index = raw.get_channel_types().index("stim")  # by number: "stim" may also be the name of a channel
+    channel = np.rint(raw.get_data(picks=[index], verbose="ERROR")[0]).astype(np.int64)
+    samples = np.flatnonzero(channel)
+    return channel[samples], samples
 
 
-def _seconds(dataset: Any, paradigm: Any) -> float:
-    """Length of the window in seconds."""
+def _window_seconds(dataset: Any, paradigm: Any) -> float:
+    """Return the length in seconds of the window that a paradigm cuts."""
     start, end = dataset.interval
     return float(end - start - paradigm.tmin if paradigm.tmax is None else paradigm.tmax - paradigm.tmin)
 
 
-def _record(paradigm: Any) -> dict[str, Any]:
-    """Record what the paradigm did to the recordings."""
+def _paradigm_record(paradigm: Any) -> dict[str, Any]:
+    """Return the record of the filter and the resampling of a paradigm, for the steps of the trials."""
     low, high = (None if edge is None else float(edge) for edge in np.ravel(paradigm.filters[0]).tolist())
     step = {"step": "moabb paradigm", "paradigm": type(paradigm).__name__, "fmin": low, "fmax": high}
     return step if paradigm.resample is None else {**step, "resample": float(paradigm.resample)}

@@ -30,9 +30,12 @@ from gbwatt.errors import DataError, MismatchError, MissingFileError
 
 Array = NDArray[Any]
 
+#: Arrays that are fields of trials, and all known arrays; "record" is the provenance as JSON.
 _ARRAYS = ("X", "y", "class_names", "ch_names", "sfreq", "tmin", "unit", "subject", "session", "run", "group")
 _KNOWN = (*_ARRAYS, "record")
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+#: Functions that read shape and dtype of an array, by the version of the array format.
+_HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+#: What error messages name as the expected content.
 _FORM = "an .npz file with X (n, n_chans, n_times), y (n,) and sfreq"
 
 
@@ -85,20 +88,20 @@ def read_npz(file: str | Path) -> Trials:
     ('left', 'right')
     """
     file = Path(file).expanduser()
-    content = _content(file)
+    content = _read_arrays(file)
     expect_shape(file, "X", content["X"], (None, None, None))
-    ch_names = _ch_names(file, content)
+    ch_names = _channel_names(file, content)
     try:
         expect_finite(file, content["X"], ch_names)
-        return Trials(**{**_fields(content), **_labels(content), "X": content["X"], "ch_names": ch_names})
+        return Trials(**{**_other_fields(content), **_class_fields(content), "X": content["X"], "ch_names": ch_names})
     except DataError:
         raise
     except Exception as error:  # any kind is possible if the record is damaged
         raise DataError(file, f"arrays that cannot be converted to trials: {error_text(error)}", _FORM) from error
 
 
-def _content(file: Path) -> dict[str, Array]:
-    """Return the known arrays of the file."""
+def _read_arrays(file: Path) -> dict[str, Array]:
+    """Return the arrays of the file that are known; raise an error if it is damaged or lacks an array."""
     require_file(file, folders=True)
     try:
         with file.open("rb") as stream:  # NumPy does not close files that it cannot read
@@ -116,14 +119,17 @@ def _content(file: Path) -> dict[str, Array]:
 
 
 def _expect_sizes(file: Path, stream: BinaryIO) -> None:
-    """Require arrays of the sizes in the archive and in proportion to the file, before any is allocated."""
+    """Raise an error unless arrays have their sizes in the archive and are in proportion to the file.
+
+    The check is made before memory is allocated.  ``stream`` is the open file, which is at its start afterwards.
+    """
     if not zipfile.is_zipfile(stream):
         stream.seek(0)
         return  # NumPy explains what it is
     with zipfile.ZipFile(stream) as archive:
-        others = [member.filename for member in archive.infolist() if not member.filename.endswith(".npy")]
-        if others:
-            raise DataError(file, f"{others[0]!r} in the archive", "only arrays, whose names end in .npy")
+        not_arrays = [member.filename for member in archive.infolist() if not member.filename.endswith(".npy")]
+        if not_arrays:
+            raise DataError(file, f"{not_arrays[0]!r} in the archive", "only arrays, whose names end in .npy")
         members = [member for member in archive.infolist() if member.filename.removesuffix(".npy") in _KNOWN]
         expect_expansion(file, sum(member.file_size for member in members))
         for member in members:
@@ -132,14 +138,14 @@ def _expect_sizes(file: Path, stream: BinaryIO) -> None:
 
 
 def _expect_size(file: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-    """Require that shape and dtype of an array agree with its size in the archive."""
+    """Raise an error unless shape and dtype of an array agree with its size in the archive."""
     with archive.open(member) as content:
         version = np.lib.format.read_magic(content)
-        if version not in _HEADERS:
+        if version not in _HEADER_READERS:
             raise DataError(
                 file, f"{member.filename} in version {version} of the array format", "version (1, 0) or (2, 0)"
             )
-        shape, _, dtype = _HEADERS[version](content)
+        shape, _, dtype = _HEADER_READERS[version](content)
         n_bytes = math.prod(shape) * dtype.itemsize
         if not dtype.hasobject and n_bytes != member.file_size - content.tell():
             raise DataError(
@@ -151,14 +157,14 @@ def _expect_size(file: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) 
 
 
 def _remedy(error: Exception) -> str:
-    """Return what to do about an error of NumPy."""
+    """Return what the user can do about an error of NumPy."""
     if "pickle" in str(error).lower():
         return "Save arrays of objects as numbers or text: np.array(labels, dtype=str)."
     return "Copy or write it again."
 
 
 def _expect_no_misspelling(file: Path, names: list[str]) -> None:
-    """Refuse unknown arrays whose name resembles a known one that is missing."""
+    """Raise an error for an unknown array whose name resembles a known one that is missing."""
     for name in names:
         close = difflib.get_close_matches(name.lower(), [n.lower() for n in _KNOWN if len(n) > 1], n=1, cutoff=0.75)
         if name not in _KNOWN and close and close[0] not in names:
@@ -166,7 +172,7 @@ def _expect_no_misspelling(file: Path, names: list[str]) -> None:
 
 
 def _expect_names(file: Path, names: list[str]) -> None:
-    """Require the arrays without which there are no trials."""
+    """Raise an error if an array is missing: X, y or sfreq, or any array in a file of :func:`write_npz`."""
     needed = _ARRAYS if "record" in names else ("X", "y", "sfreq")  # files of write_npz have all
     missing = [name for name in needed if name not in names]
     if missing:
@@ -174,8 +180,8 @@ def _expect_names(file: Path, names: list[str]) -> None:
         raise DataError(file, f"the arrays {', '.join(names) or 'none'}", f"also {', '.join(missing)}", remedy)
 
 
-def _ch_names(file: Path, content: Mapping[str, Array]) -> tuple[str, ...]:
-    """Return the channel names of the file; without any, EEG1, EEG2, …."""
+def _channel_names(file: Path, content: Mapping[str, Array]) -> tuple[str, ...]:
+    """Return the channel names in the file, or EEG1, EEG2, … if it has none."""
     n_chans = content["X"].shape[1]
     if "ch_names" not in content:
         return tuple(f"EEG{number}" for number in range(1, n_chans + 1))
@@ -183,19 +189,22 @@ def _ch_names(file: Path, content: Mapping[str, Array]) -> tuple[str, ...]:
     return tuple(content["ch_names"].astype(str).tolist())
 
 
-def _fields(content: Mapping[str, Array]) -> dict[str, Any]:
-    """Return the other fields of the trials that the file contains."""
+def _other_fields(content: Mapping[str, Array]) -> dict[str, Any]:
+    """Return the fields of trials in the file other than samples, channels and classes."""
     fields: dict[str, Any] = {name: content[name] for name in ("subject", "session", "run", "group") if name in content}
     fields |= {name: content[name].item() for name in ("sfreq", "tmin", "unit") if name in content}
     return {**fields, **(provenance(json.loads(str(content["record"].item()))) if "record" in content else {})}
 
 
-def _labels(content: Mapping[str, Array]) -> dict[str, Any]:
-    """Return class names and class numbers (n,) of labels in any of the three forms."""
+def _class_fields(content: Mapping[str, Array]) -> dict[str, Any]:
+    """Return the fields ``class_names`` and ``y`` of trials.
+
+    ``y`` in the file contains class names, indices into ``class_names``, or other whole numbers, which become names.
+    """
     y = content["y"].ravel() if content["y"].shape[1:] == (1,) else content["y"]
     names = tuple(content["class_names"].astype(str).tolist()) if "class_names" in content else None
     if y.dtype.kind == "f":  # as in MATLAB
-        y = _whole(y)
+        y = _to_integers(y)
     if y.dtype.kind in "iu" and names is None:
         values, codes = np.unique(y, return_inverse=True)  # sorted as numbers, not as text
         return {"class_names": tuple(map(str, values.tolist())), "y": codes}
@@ -203,8 +212,8 @@ def _labels(content: Mapping[str, Array]) -> dict[str, Any]:
     return {"class_names": names, "y": codes}
 
 
-def _whole(y: Array) -> Array:
-    """Return labels as integers; raise an error for fractions."""
+def _to_integers(y: Array) -> Array:
+    """Return labels in floating point as integers; raise an error for fractions."""
     fractions = y[y != np.round(y)]
     if fractions.size:
         raise MismatchError(f"'y' contains {fractions[0]}; classes are whole numbers or names.")

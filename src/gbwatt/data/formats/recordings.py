@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     import mne
 
 Array = NDArray[Any]
+#: Type of the argument ``classes`` of :func:`read_file`.
 Classes = Mapping[str, str | int | Sequence[str | int]] | Sequence[str | int] | None
 
 #: Words in the warnings of MNE about files that are shorter than their header says.
 _SIGNS_OF_DAMAGE = ("file size", "truncated", "corrupt")
-_NO_TRIALS = ("BAD", "EDGE", "BOUNDARY", "NEW SEGMENT")
+#: Beginnings of annotations that are not events at which trials are cut.
+_BOUNDARIES = ("BAD", "EDGE", "BOUNDARY", "NEW SEGMENT")
 _COMMENT = "Comment/"  # prefix that MNE gives to comments of BrainVision recordings
 
 
@@ -81,13 +83,13 @@ def read_file(
     if file.suffix.lower() == ".mat":
         raise unknown_layout(file)
     header = inspect(file)
-    signals = _open(file)
+    signals = _open_with_mne(file)
     _expect_channels(file, signals, channels)
     with opening(file, "MNE", "channels of a known kind"):
         check_signals(file, signals, header, channels)
-    cut = _cut_epochs if _is_epochs(signals) else _cut_recording
+    cut = _crop_epochs if _is_epochs(signals) else _cut_recording
     epochs = cut(file, signals, classes, tmin, tmax)
-    trials = _trials(file, epochs, channels, subject=subject, session=session, run=run)
+    trials = _to_trials(file, epochs, channels, subject=subject, session=session, run=run)
     if not _is_epochs(signals):
         trials = replace(trials, group=_overlap_groups(epochs))
     counts = {name: int(np.sum(trials.y == code)) for code, name in enumerate(trials.class_names)}
@@ -123,7 +125,7 @@ def inspect(file: Path) -> tuple[Channel, ...]:
 
 
 def _expect_unpacked_size(file: Path) -> None:
-    """Require a compressed file whose content is not much larger than the file itself."""
+    """Raise an error if the content of a compressed file is much larger than the file."""
     import gzip
 
     unpacked, block = 0, 1 << 20
@@ -137,14 +139,14 @@ def _expect_unpacked_size(file: Path) -> None:
 # ---- opening
 
 
-def _open(file: Path) -> Any:
-    """Open epochs or a recording, with its samples in memory."""
+def _open_with_mne(file: Path) -> Any:
+    """Return the epochs or the recording in a file as an object of MNE, with its samples in memory."""
     import mne
 
     if file.suffix.lower() == ".set":
         with opening(file, "SciPy", "an EEGLAB file"):
             expect_structure(file)
-    with _damage(file):
+    with _damage_as_error(file):
         if file.name.removesuffix(".gz").endswith(("-epo.fif", "_epo.fif")):
             return mne.read_epochs(file, verbose="WARNING")
         try:
@@ -154,7 +156,10 @@ def _open(file: Path) -> Any:
 
 
 def _open_epochs(file: Path, error: Exception) -> Any:
-    """Open epochs in a format that also stores recordings; raise the error of reading a recording otherwise."""
+    """Return the epochs in a file that could not be read as a recording.
+
+    FIF and EEGLAB files may contain either.  Otherwise ``error``, that of reading a recording, is raised.
+    """
     import mne
 
     readers = {".fif": mne.read_epochs, ".set": mne.read_epochs_eeglab}
@@ -167,8 +172,11 @@ def _open_epochs(file: Path, error: Exception) -> Any:
 
 
 @contextmanager
-def _damage(file: Path) -> Iterator[None]:
-    """Raise a DataError for errors of MNE and for its warnings about damage; issue its other warnings again."""
+def _damage_as_error(file: Path) -> Iterator[None]:
+    """Context manager for reading a file with MNE, which reports damage consistently.
+
+    Errors of MNE, and its warnings about damage, become a :class:`DataError`.  Its other warnings are issued again.
+    """
     from mne.utils import catch_logging
 
     expected, remedy = "a recording for mne.io.read_raw, or epochs", "Copy it again, or convert it."
@@ -188,13 +196,14 @@ def _damage(file: Path) -> Iterator[None]:
 
 
 def _is_epochs(signals: Any) -> bool:
+    """Whether an object of MNE contains epochs, not a continuous recording."""
     import mne
 
     return isinstance(signals, mne.BaseEpochs)
 
 
 def _expect_channels(file: Path, signals: Any, channels: Sequence[str] | None) -> None:
-    """Require that the requested channels exist."""
+    """Raise an error unless all requested channels are in the file."""
     missing = [name for name in channels or () if name not in signals.ch_names]
     if missing:
         raise DataError(file, f"the channels {', '.join(signals.ch_names)}", f"also {', '.join(missing)}")
@@ -204,7 +213,10 @@ def _expect_channels(file: Path, signals: Any, channels: Sequence[str] | None) -
 
 
 def _events_by_class(file: Path, classes: Classes, counts: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
-    """Return the events of each class; require that all of them occur."""
+    """Return the names of the events of each class, from the argument ``classes`` of :func:`read_file`.
+
+    ``counts`` is the number of trials by event; all requested events must occur.
+    """
     by_class: dict[str, tuple[str, ...]]
     if classes is None:
         by_class = {name: (name,) for name, n in counts.items() if n and not _is_boundary(name)}
@@ -225,7 +237,7 @@ def _events_by_class(file: Path, classes: Classes, counts: Mapping[str, int]) ->
 
 def _is_boundary(name: str) -> bool:
     """Whether an annotation, or a comment of BrainVision, marks a break or a bad segment and not an event."""
-    return name.removeprefix(_COMMENT).strip().upper().startswith(_NO_TRIALS)
+    return name.removeprefix(_COMMENT).strip().upper().startswith(_BOUNDARIES)
 
 
 def _example_call(counts: Mapping[str, int], window: bool = False) -> str:
@@ -238,19 +250,19 @@ def _example_call(counts: Mapping[str, int], window: bool = False) -> str:
 
 
 def _event_names(events: str | int | Sequence[str | int]) -> tuple[str, ...]:
-    """Return one event or several as a tuple of names."""
+    """Return one event or several as a tuple of names, without unsafe characters."""
     return tuple(replace_unsafe(str(event)) for event in ([events] if isinstance(events, str | int) else events))
 
 
 def _event_list(counts: Mapping[str, int]) -> str:
-    """Return the events and their numbers as text for an error message; at most 40 are named."""
+    """Return event names and their counts as text for an error message; at most 40 are listed."""
     events = [f"{name} ({n})" for name, n in counts.items()]
     shown = [*events[:40], f"and {len(events) - 40} more"] if len(events) > 40 else events
     return printable("the events " + (", ".join(shown) or "none"))
 
 
-def _events(raw: mne.io.BaseRaw) -> tuple[Array, list[str]]:
-    """Return sample numbers and names of the annotations, or of the events of the trigger channel."""
+def _find_events(raw: mne.io.BaseRaw) -> tuple[Array, list[str]]:
+    """Return sample numbers and names of the annotations, or of the events in the trigger channel if there are none."""
     import mne
 
     names = sorted(name for name in set(raw.annotations.description.tolist()) if not _is_boundary(name))
@@ -265,7 +277,7 @@ def _events(raw: mne.io.BaseRaw) -> tuple[Array, list[str]]:
 
 
 def _mark_bad_comments(raw: mne.io.BaseRaw) -> None:
-    """Rename comments of BrainVision that mark bad segments, so that MNE drops the trials within."""
+    """Remove the prefix of BrainVision comments that mark bad segments, so that MNE drops trials within."""
     bad = {name for name in raw.annotations.description.tolist() if name.upper().startswith(f"{_COMMENT}BAD".upper())}
     if bad:
         raw.annotations.rename({name: name.removeprefix(_COMMENT) for name in bad})
@@ -277,9 +289,9 @@ def _mark_bad_comments(raw: mne.io.BaseRaw) -> None:
 def _cut_recording(
     file: Path, raw: mne.io.BaseRaw, classes: Classes, tmin: float | None, tmax: float | None
 ) -> mne.Epochs:
-    """Cut a continuous recording at the events of the classes."""
+    """Cut a continuous recording at the events of the classes, from ``tmin`` to ``tmax`` seconds after them."""
     _mark_bad_comments(raw)
-    samples, names = _events(raw)
+    samples, names = _find_events(raw)
     counts = dict(sorted(Counter(names).items()))
     if tmin is None or tmax is None:
         found, remedy = f"a recording with {_event_list(counts)}", f"For example: {_example_call(counts, window=True)}"
@@ -288,14 +300,14 @@ def _cut_recording(
     rows = [row for row, name in enumerate(names) if name in events]
     codes = [events.index(names[row]) + 1 for row in rows]
     table = np.column_stack([samples[rows], np.zeros(len(rows), dtype=int), codes])
-    epochs = _epochs(file, raw, table, events, tmin, tmax)
+    epochs = _cut_windows(file, raw, table, events, tmin, tmax)
     _report_dropped(file, epochs, len(rows))
     _report_overlap(file, epochs)
     return epochs
 
 
 def _overlap_groups(epochs: mne.Epochs) -> Array:
-    """Number the groups of windows that share samples, directly or through others."""
+    """Return group numbers (n,) of epochs, the same for those that share samples, directly or through others."""
     start = epochs.events[:, 0]
     order = np.argsort(start, kind="stable")
     group = np.concatenate([[0], np.cumsum(np.diff(start[order]) >= len(epochs.times))])
@@ -303,7 +315,7 @@ def _overlap_groups(epochs: mne.Epochs) -> Array:
 
 
 def _report_overlap(file: Path, epochs: mne.Epochs) -> None:
-    """Warn about trials that share samples, which would leak from training to test."""
+    """Warn about trials that share samples; information would leak from training to test data."""
     gaps = np.diff(np.sort(epochs.events[:, 0]))
     shared = gaps < len(epochs.times)
     if shared.any():
@@ -316,8 +328,8 @@ def _report_overlap(file: Path, epochs: mne.Epochs) -> None:
         )
 
 
-def _n_times(tmin: float, tmax: float, sfreq: float) -> int:
-    """Return the number of samples in a window."""
+def _window_length(tmin: float, tmax: float, sfreq: float) -> int:
+    """Return the number of samples from ``tmin`` to ``tmax``, at least one."""
     check_number("tmin", tmin)
     check_number("tmax", tmax)
     n_times = round((tmax - tmin) * sfreq)
@@ -326,14 +338,17 @@ def _n_times(tmin: float, tmax: float, sfreq: float) -> int:
     return n_times
 
 
-def _epochs(
+def _cut_windows(
     file: Path, raw: mne.io.BaseRaw, events: Array, names: Sequence[str], tmin: float, tmax: float
 ) -> mne.Epochs:
-    """Cut windows at the given events (n, 3), which are in the format of MNE."""
+    """Cut epochs from ``tmin`` to ``tmax`` at events.
+
+    ``events`` (n, 3) are in the format of MNE, with codes from 1 for ``names``.
+    """
     import mne
 
     sfreq = raw.info["sfreq"]
-    n_times, start = _n_times(tmin, tmax, sfreq), round(tmin * sfreq)
+    n_times, start = _window_length(tmin, tmax, sfreq), round(tmin * sfreq)
     try:
         return mne.Epochs(
             raw,
@@ -350,7 +365,7 @@ def _epochs(
 
 
 def _report_dropped(file: Path, epochs: mne.Epochs, n: int) -> None:
-    """Warn about trials that MNE dropped; raise an error if none is left."""
+    """Warn about trials that MNE dropped, of ``n``; raise an error if none is left."""
     reasons = [log for log in epochs.drop_log if log and log != ("IGNORED",)]
     bad = sum(any(reason.upper().startswith("BAD") for reason in log) for log in reasons)
     which = f"{len(reasons)} of {n} trials ({len(reasons) - bad} leave the recording, {bad} overlap a BAD annotation)"
@@ -360,10 +375,10 @@ def _report_dropped(file: Path, epochs: mne.Epochs, n: int) -> None:
         warn_about(file.name, f"{which} are dropped.", stacklevel=4)
 
 
-def _cut_epochs(
+def _crop_epochs(
     file: Path, epochs: mne.BaseEpochs, classes: Classes, tmin: float | None, tmax: float | None
 ) -> mne.BaseEpochs:
-    """Crop epochs to the window, which they must contain."""
+    """Crop epochs to the window from ``tmin`` to ``tmax``, which they must contain; check the classes."""
     epochs.event_id = {replace_unsafe(name): code for name, code in epochs.event_id.items()}
     counts = {name: int(np.sum(epochs.events[:, 2] == code)) for name, code in epochs.event_id.items()}
     _events_by_class(file, classes, counts)
@@ -372,7 +387,7 @@ def _cut_epochs(
     sfreq = epochs.info["sfreq"]
     first, end = epochs.times[0], epochs.times[-1] + 1 / sfreq
     start, stop = first if tmin is None else tmin, end if tmax is None else tmax
-    n_times = _n_times(start, stop, sfreq)
+    n_times = _window_length(start, stop, sfreq)
     if start < first - 0.5 / sfreq or stop > end + 0.5 / sfreq:
         raise DataError(
             file, f"epochs from {first:g} to {end:g} s", f"all of {start:g} to {stop:g} s", "Change tmin or tmax."
@@ -385,8 +400,8 @@ def _cut_epochs(
 # ---- trials
 
 
-def _trials(file: Path, epochs: mne.BaseEpochs, channels: Sequence[str] | None, **origin: Any) -> Trials:
-    """Convert epochs of MNE to trials; ``origin`` is subject, session and run."""
+def _to_trials(file: Path, epochs: mne.BaseEpochs, channels: Sequence[str] | None, **origin: Any) -> Trials:
+    """Convert MNE epochs to trials; ``origin`` is subject, session and run."""
     try:
         return from_mne(epochs, channels=channels, **origin)
     except Exception as error:  # any kind is possible if the file is damaged
@@ -395,7 +410,7 @@ def _trials(file: Path, epochs: mne.BaseEpochs, channels: Sequence[str] | None, 
 
 
 def _with_classes(trials: Trials, by_class: Mapping[str, Sequence[str]]) -> Trials:
-    """Select the trials of some events, and name them by their classes."""
+    """Select the trials of the events in ``by_class``, and replace the events by the classes."""
     number = {event: code for code, events in enumerate(by_class.values()) for event in events}
     kept = trials[np.isin(trials.labels, list(number))]
     return kept.replace(class_names=tuple(by_class), y=np.array([number[label] for label in kept.labels.tolist()]))
