@@ -252,10 +252,7 @@ def _filters_and_reference(steps: Iterable[Mapping[str, Any]]) -> dict[str, Any]
 
 def _narrow_band(state: dict[str, Any], highpass: Any, lowpass: Any) -> None:
     """Update the pass band in place for one more filter: of two edges on one side, the stricter one counts."""
-    for name, edge in (
-        ("highpass", _to_number("highpass", highpass)),
-        ("lowpass", _to_number("lowpass", lowpass)),
-    ):
+    for name, edge in (("highpass", _to_number("highpass", highpass)), ("lowpass", _to_number("lowpass", lowpass))):
         if edge is not None:
             stronger = max if name == "highpass" else min
             state[name] = edge if state[name] is None else stronger(state[name], edge)

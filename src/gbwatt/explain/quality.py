@@ -495,13 +495,12 @@ def localisation(attribution: Attribution, truth: Truth) -> tuple[LocalisationRe
             "simulated trials with all channels in their order."
         )
     results = [
-        _compare(attribution, number, _class_effects(truth, name))
-        for number, name in enumerate(attribution.class_names)
+        _compare(attribution, number, _effects_of(truth, name)) for number, name in enumerate(attribution.class_names)
     ]
     return tuple(result for result in results if result is not None)
 
 
-def _class_effects(truth: Truth, name: str) -> tuple[Effect, ...]:
+def _effects_of(truth: Truth, name: str) -> tuple[Effect, ...]:
     """Effects that distinguish a class from the others: its own or, for one of two classes without any, the other's."""
     if name not in truth.effects:
         raise MismatchError(f"'truth' has no class {name!r}; it has {', '.join(map(repr, truth.effects))}.")

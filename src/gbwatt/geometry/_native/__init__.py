@@ -408,12 +408,7 @@ def bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tenso
     new, residual, failed = _allocate_results(n)
     rotated = torch.empty_like(b)
     memory = arrays(n, b, w, new, residual, rotated, failed)
-    return (
-        new,
-        residual,
-        rotated,
-        failed if _jacobi.bures_step(*memory, tolerance, b.shape[1], *_sizes(n)) else None,
-    )
+    return new, residual, rotated, failed if _jacobi.bures_step(*memory, tolerance, b.shape[1], *_sizes(n)) else None
 
 
 def bures_iterate_in_frames(
