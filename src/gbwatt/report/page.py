@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Text."""
+    """A paragraph of text."""
 
     text: str
 
@@ -68,6 +68,7 @@ class BigTable:
     frozen: int = 0
 
     def __post_init__(self) -> None:
+        """Check the number of frozen columns."""
         if self.frozen not in range(5):
             raise ParameterError(f"frozen={self.frozen!r} must be a number of columns from 0 to 4.")
 
@@ -88,6 +89,7 @@ class Figure:
     caption: str
 
     def __post_init__(self) -> None:
+        """Require a well-formed SVG document."""
         try:
             tag = ElementTree.fromstring(self.svg.encode()).tag
         except ElementTree.ParseError as error:
@@ -176,16 +178,16 @@ def render(page: Page) -> str:
     from markupsafe import Markup
 
     style, script = _template_file("page.css"), _template_file("page.js")
-    ids = _Ids()
+    ids = _UniqueIds()
     named = [(ids.new(section.title), section) for section in page.sections]
-    sections = [(name, section.title, list(_views(section.blocks, ids))) for name, section in named]
+    sections = [(name, section.title, list(_block_views(section.blocks, ids))) for name, section in named]
     return (
-        _environment()
+        _jinja_environment()
         .get_template("page.html")
         .render(
             page=page,
             sections=sections,
-            policy=_policy(script, style),
+            policy=_security_policy(script, style),
             style=Markup(style),  # our own files, not escaped
             script=Markup(script),
         )
@@ -193,6 +195,7 @@ def render(page: Page) -> str:
 
 
 def _template_file(name: str) -> str:
+    """Return the content of a file of the folder ``templates``."""
     return files(__package__).joinpath("templates", name).read_text("utf-8")
 
 
@@ -202,12 +205,13 @@ def clean(text: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Environment:
-    """Templates in which every value is cleaned and escaped."""
+def _jinja_environment() -> Environment:
+    """Return the Jinja environment of the templates, in which every value is cleaned and escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
     def finalize(value: Any) -> Any:
+        """Clean texts that are not marked as safe HTML."""
         return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     environment = Environment(
@@ -223,62 +227,65 @@ def _environment() -> Environment:
     return environment
 
 
-def _policy(script: str, style: str) -> str:
-    """Content-Security-Policy: embedded images, this script and this style; nothing else."""
+def _security_policy(script: str, style: str) -> str:
+    """Return the Content-Security-Policy: embedded images, this script and this style; nothing else."""
     return (
-        f"default-src 'none'; img-src data:; script-src {_hash(script)}; style-src {_hash(style)}; "
+        f"default-src 'none'; img-src data:; script-src {_source_hash(script)}; style-src {_source_hash(style)}; "
         "base-uri 'none'; form-action 'none'"
     )
 
 
-def _hash(text: str) -> str:
+def _source_hash(text: str) -> str:
+    """Return the hash by which a Content-Security-Policy allows a script or style."""
     return f"'sha256-{_base64(hashlib.sha256(text.encode()).digest())}'"
 
 
 def _base64(content: bytes) -> str:
+    """Encode bytes as base64 text."""
     return base64.b64encode(content).decode()
 
 
-class _Ids:
-    """Unique identifiers of elements."""
+class _UniqueIds:
+    """Makes identifiers of HTML elements that are unique on a page."""
 
     def __init__(self) -> None:
         self._used = {"content"}
 
     def new(self, title: str) -> str:
-        """An identifier from a title: ``"all-runs"``, then ``"all-runs-2"``."""
+        """Return a new identifier made from a title: ``"all-runs"``, then ``"all-runs-2"``."""
         word = re.sub(r"[^\w]+", "-", title.casefold()).strip("-")[:60] or "part"
         name = next(name for n in count(1) if (name := word if n == 1 else f"{word}-{n}") not in self._used)
         self._used.add(name)
         return name
 
 
-class _View(NamedTuple):
-    """A block as the template needs it."""
+class _BlockView(NamedTuple):
+    """A block as the template needs it: the kind selects the HTML, the content depends on the kind."""
 
     kind: str
     content: Any
 
 
-def _views(blocks: Sequence[Block], ids: _Ids) -> Iterator[_View]:
+def _block_views(blocks: Sequence[Block], ids: _UniqueIds) -> Iterator[_BlockView]:
+    """Yield the views of blocks; ``ids`` makes the identifiers of tables."""
     for block in blocks:
         match block:
             case Table():
-                yield from (_View("table", _table_view(table, ids.new(table.title))) for table in block.tables)
+                yield from (_BlockView("table", _table_view(table, ids.new(table.title))) for table in block.tables)
             case BigTable():
-                yield _View("table", _big_table_view(block, ids.new(block.table.title)))
+                yield _BlockView("table", _big_table_view(block, ids.new(block.table.title)))
             case Figure():
-                yield _View("figure", _figure_view(block))
+                yield _BlockView("figure", _figure_view(block))
             case Facts():
-                yield _View("facts", [(name, text.splitlines() or [""]) for name, text in block.pairs])
+                yield _BlockView("facts", [(name, text.splitlines() or [""]) for name, text in block.pairs])
             case Fold():
-                yield _View("fold", (block.summary, list(_views(block.blocks, ids))))
+                yield _BlockView("fold", (block.summary, list(_block_views(block.blocks, ids))))
             case _:
-                yield _View(type(block).__name__.lower(), block.text)
+                yield _BlockView(type(block).__name__.lower(), block.text)
 
 
 def _figure_view(figure: Figure) -> dict[str, str | None]:
-    """Attributes of an image, and the caption."""
+    """Return the attributes of the image, and the caption."""
     width = re.search(r'<svg\b[^>]*?\swidth="([\d.]+)pt"', figure.svg)
     return {
         "src": f"data:image/svg+xml;base64,{_base64(figure.svg.encode())}",
@@ -289,13 +296,16 @@ def _figure_view(figure: Figure) -> dict[str, str | None]:
 
 # ---- tables
 
-SHOWN = 50  # rows of a big table at a time
-_LONG = 56  # text longer than this gets a wide column
-_WRAPS = 20  # shorter text is not wrapped
+SHOWN = 50  # number of rows of a big table that are shown at a time
+_WIDE_FROM = 56  # number of characters; longer text gets a wide column
+_WRAP_FROM = 20  # number of characters; shorter text is not wrapped
+# Texts that are sorted and aligned as numbers.
 _NUMBER = re.compile(r"< [\d.]+|[-+]?[\d.]+(e[-+]?\d+)?|[-+]?inf|nan")
 
 
 class _TableCell(NamedTuple):
+    """A cell of a table: its text, and its CSS class, if any."""
+
     text: str
     css: str | None
     spread: str = ""  # ± in the same cell
@@ -333,37 +343,42 @@ class _TableView:
 
 
 def _table_view(table: Table, name: str) -> _TableView:
-    sections = list(_sections(table))
+    """Return the view of a table, with a group of rows for each data set; ``name`` is its identifier."""
+    sections = list(_sections_of(table))
     columns = sections[0][1].header
-    numeric = _numeric([row for _, section in sections for row in _texts(section)], len(columns))
-    header = _header(columns, numeric)
-    return _TableView(name, table, header, [(title, _rows(section, numeric)) for title, section in sections])
+    numeric = _numeric_columns([row for _, section in sections for row in _row_texts(section)], len(columns))
+    header = _header_cells(columns, numeric)
+    return _TableView(name, table, header, [(title, _row_cells(section, numeric)) for title, section in sections])
 
 
 def _big_table_view(block: BigTable, name: str) -> _TableView:
+    """Return the view of a table that can be sorted and filtered; ``name`` is its identifier.
+
+    The HTML has the first rows only; the script of the page has the values of all rows.
+    """
     table = block.table.stacked() if block.table.groups else block.table
     table = replace(table, header=tuple(replace(column, spread=False) for column in table.header))
-    texts = list(_texts(table))
-    numeric = _numeric(texts, len(table.header))
+    texts = list(_row_texts(table))
+    numeric = _numeric_columns(texts, len(table.header))
     return _TableView(
         name,
         table,
-        _header(table.header, numeric),
-        [("", _rows(replace(table, lines=table.lines[:SHOWN]), numeric))],
+        _header_cells(table.header, numeric),
+        [("", _row_cells(replace(table, lines=table.lines[:SHOWN]), numeric))],
         len(texts),
-        {"data-shown": SHOWN, "data-long": _LONG, "data-wraps": _WRAPS, "data-frozen": block.frozen or None},
-        [_coded(number, [clean(row[index]) for row in texts]) for index, number in enumerate(numeric)],
+        {"data-shown": SHOWN, "data-long": _WIDE_FROM, "data-wraps": _WRAP_FROM, "data-frozen": block.frozen or None},
+        [_encode_column(number, [clean(row[index]) for row in texts]) for index, number in enumerate(numeric)],
     )
 
 
-def _coded(number: bool, texts: Sequence[str]) -> dict[str, Any]:
-    """A column as its distinct texts, and for each row the index of its text."""
-    index = {text: at for at, text in enumerate(dict.fromkeys(texts))}
+def _encode_column(number: bool, texts: Sequence[str]) -> dict[str, Any]:
+    """Return a column as its distinct texts, and for each row the index of its text; ``number``: sort as numbers."""
+    index = {text: position for position, text in enumerate(dict.fromkeys(texts))}
     return {"number": number, "texts": list(index), "at": [index[text] for text in texts]}
 
 
-def _sections(table: Table) -> Iterator[tuple[str, Table]]:
-    """Rows of each data set, with its name; all rows if there are no data sets."""
+def _sections_of(table: Table) -> Iterator[tuple[str, Table]]:
+    """Yield the rows of each data set as a table, with its name; the whole table if there are no data sets."""
     if not table.groups:
         yield "", table
         return
@@ -373,40 +388,43 @@ def _sections(table: Table) -> Iterator[tuple[str, Table]]:
         yield group, Table(table.title, stacked.header[1:], lines)
 
 
-def _header(columns: Sequence[Column], numeric: Sequence[bool]) -> list[_TableCell]:
+def _header_cells(columns: Sequence[Column], numeric: Sequence[bool]) -> list[_TableCell]:
+    """Return the cells of the header; columns for ± have none."""
     pairs = zip(columns, numeric, strict=True)
     return [_TableCell(column.name, "number" if number else None) for column, number in pairs if not column.spread]
 
 
-def _rows(table: Table, numeric: Sequence[bool]) -> list[list[_TableCell]]:
-    """Rows of cells, in which each ± is joined with the value on its left."""
+def _row_cells(table: Table, numeric: Sequence[bool]) -> list[list[_TableCell]]:
+    """Return the cells of each row, in which each ± is joined with the value on its left."""
     rows: list[list[_TableCell]] = []
-    for texts in _texts(table):
+    for texts in _row_texts(table):
         row: list[_TableCell] = []
         for column, text, number in zip(table.header, texts, numeric, strict=True):
             if column.spread and row:
                 row[-1] = row[-1]._replace(spread=text)
             else:
-                row.append(_TableCell(text, _css(number, text)))
+                row.append(_TableCell(text, _css_class(number, text)))
         rows.append(row)
     return rows
 
 
-def _css(number: bool, text: str) -> str | None:
-    """Class of a cell: numbers are right-aligned, and only longer texts are wrapped."""
-    return "number" if number else "long" if len(text) > _LONG else "wraps" if len(text) > _WRAPS else None
+def _css_class(number: bool, text: str) -> str | None:
+    """Return the CSS class of a cell: numbers are right-aligned, and only longer texts are wrapped."""
+    return "number" if number else "long" if len(text) > _WIDE_FROM else "wraps" if len(text) > _WRAP_FROM else None
 
 
-def _texts(table: Table) -> Iterator[list[str]]:
+def _row_texts(table: Table) -> Iterator[list[str]]:
+    """Yield the values of each line as texts."""
     for line in table.lines:
-        yield [_text(value, column) for value, column in zip(line, table.header, strict=True)]
+        yield [_cell_text(value, column) for value, column in zip(line, table.header, strict=True)]
 
 
-def _text(value: Value | int, column: Column) -> str:
+def _cell_text(value: Value | int, column: Column) -> str:
+    """Return a value as text, in the format of its column."""
     return str(value) if isinstance(value, int) else show(value, column.kind)
 
 
-def _numeric(rows: Sequence[Sequence[str]], width: int) -> list[bool]:
-    """Which columns contain only numbers."""
+def _numeric_columns(rows: Sequence[Sequence[str]], width: int) -> list[bool]:
+    """Return for each of the ``width`` columns whether it contains only numbers; empty cells are ignored."""
     columns = ([row[index] for row in rows if row[index]] for index in range(width))
     return [bool(texts) and all(map(_NUMBER.fullmatch, texts)) for texts in columns]

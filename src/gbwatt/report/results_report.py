@@ -26,8 +26,8 @@ from gbwatt.report.experiment_results import (
 )
 from gbwatt.report.page import BigTable, Block, Code, Facts, Fold, Note, Page, Paragraph, Section
 
-_UNTESTED = "not testable here"
-_NEW_STORE = "reproduced.sqlite"  # in the existing store, all runs are done
+_UNTESTED = "not testable here"  # verdict on claims without enough results
+_NEW_STORE = "reproduced.sqlite"  # store in the commands; in the existing one, all runs are done
 
 
 def report_of_rows(
@@ -70,43 +70,46 @@ def report_of_rows(
     complete = not others and len(shown) == len(results)
     sections = [
         _summary(rows, shown, {one.experiment.name: one.grid for one in results}),
-        _data(rows),
-        *map(_experiment, shown),
-        *_started([one for one in results if one.has_single_value]),
-        *_other_runs(others, rows, other_grid),
-        *_best_lines_in_detail({**grids, "Other runs": other_grid}),
+        _data_section(rows),
+        *map(_experiment_section, shown),
+        *_started_section([one for one in results if one.has_single_value]),
+        *_other_runs_section(others, rows, other_grid),
+        *_detail_section({**grids, "Other runs": other_grid}),
         experiment_results.all_runs(rows),
         *experiment_results.failures(rows),
-        Section("Configuration", tuple(_configuration(rows, shown))),
+        Section("Configuration", tuple(_configuration_blocks(rows, shown))),
         Section("Reproduce", tuple(_commands(shown, source, folder, complete))),
     ]
-    return Page(_title(rows), tuple(sections), _lead(rows))
+    return Page(_page_title(rows), tuple(sections), _lead_sentence(rows))
 
 
 def _visible_names(per_class: dict[str, dict[str, float]] | None) -> dict[str, dict[str, float]] | None:
-    """Scores by class names without control characters."""
+    """Return scores by class with control characters in class names escaped."""
     return None if per_class is None else {visible(name): scores for name, scores in per_class.items()}
 
 
-def _title(rows: Sequence[Row]) -> str:
+def _page_title(rows: Sequence[Row]) -> str:
+    """Return the title of the page, with the names of the data sets or their number."""
     names = list(_by_dataset(rows))
     return f"Results on {', '.join(names) if len(names) < 3 else counted(len(names), 'data set')}"
 
 
-def _lead(rows: Sequence[Row]) -> str:
+def _lead_sentence(rows: Sequence[Row]) -> str:
+    """Return the sentence below the title: numbers of runs and models, and kinds of recordings."""
     nouns = {"real": "real recordings", "simulated": "simulated recordings", "from a file": "recordings from a file"}
-    kinds = dict.fromkeys(nouns[_kind(name)] for name in _by_dataset(rows))
+    kinds = dict.fromkeys(nouns[_kind_of(name)] for name in _by_dataset(rows))
     models = {row.run["model"] for row in rows}
     return f"{counted(len(rows), 'run')} of {counted(len(models), 'model')} on {' and '.join(kinds)}."
 
 
 def _by_dataset(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows of each data set, sorted by name, real data sets first."""
+    """Return the rows of each data set, sorted by name, real data sets first."""
     names = sorted({str(row.run["dataset"]) for row in rows}, key=lambda name: (is_simulated(name), name))
     return {name: [row for row in rows if row.run["dataset"] == name] for name in names}
 
 
-def _kind(dataset: str) -> str:
+def _kind_of(dataset: str) -> str:
+    """Return the kind of the recordings of a data set: "real", "simulated" or "from a file"."""
     if is_simulated(dataset):
         return "simulated"
     return "from a file" if Path(dataset).suffix else "real"
@@ -116,23 +119,28 @@ def _kind(dataset: str) -> str:
 
 
 def _summary(rows: Sequence[Row], results: Sequence[ExperimentResults], grids: Mapping[str, Results]) -> Section:
-    blocks: list[Block] = [Facts(tuple(_facts(rows)))]
+    """Return the summary: facts, a note on simulated data, the best lines, and the claims of the paper.
+
+    ``results`` are the experiments with tables, ``grids`` the results of all experiments by name.
+    """
+    blocks: list[Block] = [Facts(tuple(_summary_facts(rows)))]
     simulated = [name for name in _by_dataset(rows) if is_simulated(name)]
     if simulated:
         verb = "is" if len(simulated) == 1 else "are"
         text = f"{', '.join(simulated)} {verb} simulated. These scores say nothing about real EEG, nor about the paper."
         blocks.append(Note(text))
-    best = _best_lines(results)
-    return Section("Summary", (*blocks, *([best] if best.lines else []), *_claims(grids)))
+    best = _best_line_table(results)
+    return Section("Summary", (*blocks, *([best] if best.lines else []), *_claim_blocks(grids)))
 
 
-def _facts(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+def _summary_facts(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    """Yield names and values: recordings, subjects, models, seeds, runs and dates."""
     by_dataset = _by_dataset(rows)
     seeds = {int(row.run["seed"]) for row in rows}
     failed = sum(row.status == "failed" for row in rows)
     dates = sorted(row.finished[:10] for row in rows if row.finished)
-    yield "Recordings", "\n".join(f"{name} ({_kind(name)})" for name in by_dataset)
-    yield "Subjects", "\n".join(f"{len(_subjects(own))} of {name}" for name, own in by_dataset.items())
+    yield "Recordings", "\n".join(f"{name} ({_kind_of(name)})" for name in by_dataset)
+    yield "Subjects", "\n".join(f"{len(_subjects_of(part))} of {name}" for name, part in by_dataset.items())
     yield "Models", ", ".join(dict.fromkeys(str(row.run["model"]) for row in rows))
     yield "Seeds", f"one: seed {min(seeds)}" if len(seeds) == 1 else number_ranges(seeds, "–")
     yield "Runs", f"{len(rows)}, {failed or 'none'} failed"
@@ -140,12 +148,13 @@ def _facts(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
         yield "Finished", dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
 
 
-def _subjects(rows: Sequence[Row]) -> set[int]:
+def _subjects_of(rows: Sequence[Row]) -> set[int]:
+    """Return the subjects of rows."""
     return {int(row.run["subject"]) for row in rows}
 
 
-def _best_lines(results: Sequence[ExperimentResults]) -> Table:
-    """The best line of each experiment on each data set."""
+def _best_line_table(results: Sequence[ExperimentResults]) -> Table:
+    """Return the table with the best line of each experiment on each data set."""
     header = (
         Column("data set"),
         Column("experiment"),
@@ -168,6 +177,7 @@ def _best_lines(results: Sequence[ExperimentResults]) -> Table:
 
 
 def _best_line_rows(results: Sequence[ExperimentResults]) -> Iterator[tuple[Value, ...]]:
+    """Yield the rows of the table of best lines; experiments with a single line on a data set are left out."""
     for one in results:
         for dataset in one.grid.datasets if one.compares_models else ():
             best = best_line(one.grid, dataset)
@@ -178,8 +188,8 @@ def _best_line_rows(results: Sequence[ExperimentResults]) -> Iterator[tuple[Valu
                 yield dataset, one.experiment.title, best.name, mean, spread, name, size, n_lines
 
 
-def _claims(grids: Mapping[str, Results]) -> list[Block]:
-    """The paper's claims that the rows can test, and the comparisons behind them."""
+def _claim_blocks(grids: Mapping[str, Results]) -> list[Block]:
+    """Return the claims of the paper that the rows can test with their verdicts, and the comparisons behind them."""
     table, *more = claims.claims_table(grids).tables
     stacked = table.stacked()
     tested = [line for line in stacked.lines if line[-1] != _UNTESTED]
@@ -199,25 +209,27 @@ def _claims(grids: Mapping[str, Results]) -> list[Block]:
 # ---- data
 
 
-def _data(rows: Sequence[Row]) -> Section:
+def _data_section(rows: Sequence[Row]) -> Section:
+    """Return the section on recordings, numbers of trials, classes and preprocessing."""
     names = ("data set", "recordings", "subjects", "training trials", "validation trials", "test trials")
     header = (*map(Column, names), Column("classes (test trials)"))
     by_dataset = _by_dataset(rows)
-    lines = tuple((name, _kind(name), *_data_columns(own)) for name, own in by_dataset.items())
+    lines = tuple((name, _kind_of(name), *_data_columns(part)) for name, part in by_dataset.items())
     notes = ("Trials per run, minimum and maximum. Test trials were scored once, after training.",)
-    steps = (Paragraph(f"{name}, recorded preprocessing: {_preprocessing(own)}") for name, own in by_dataset.items())
+    steps = (Paragraph(f"{name}, recorded preprocessing: {_preprocessing(part)}") for name, part in by_dataset.items())
     return Section("Data", (Table("Recordings", header, lines, notes), *steps))
 
 
 def _data_columns(rows: Sequence[Row]) -> Iterator[str]:
-    yield number_ranges(_subjects(rows), "–")
+    """Yield the subjects, the numbers of trials and the classes of one data set, as texts."""
+    yield number_ranges(_subjects_of(rows), "–")
     for part in ("train", "valid", "test"):
         yield _min_to_max(int(row.trials[part]) for row in rows if row.trials and part in row.trials)
     yield "; ".join(_class_sizes(rows))
 
 
 def _min_to_max(numbers: Iterable[int]) -> str:
-    """Minimum and maximum.
+    """Return minimum and maximum as text, or the number if they are equal.
 
     Examples
     --------
@@ -229,6 +241,7 @@ def _min_to_max(numbers: Iterable[int]) -> str:
 
 
 def _class_sizes(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield each class with its number of test trials per run."""
     names = dict.fromkeys(name for row in rows for name in row.per_class or {})
     for name in names:
         sizes = [int(row.per_class[name].get("n", 0)) for row in rows if row.per_class and name in row.per_class]
@@ -236,21 +249,23 @@ def _class_sizes(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _preprocessing(rows: Sequence[Row]) -> str:
-    """The preprocessing steps that runs recorded."""
+    """Return the preprocessing steps that runs recorded, as text."""
     chains = dict.fromkeys(json.dumps(row.preprocessing) for row in rows if row.preprocessing is not None)
     if not chains:
         return "not recorded."
-    return " Or: ".join(map(_steps, map(json.loads, chains)))
+    return " Or: ".join(map(_steps_text, map(json.loads, chains)))
 
 
-def _steps(steps: Sequence[Mapping[str, object]]) -> str:
+def _steps_text(steps: Sequence[Mapping[str, object]]) -> str:
+    """Return a list of preprocessing steps as a sentence."""
     return ("; ".join(", ".join(f"{name} {value}" for name, value in step.items()) for step in steps) or "none") + "."
 
 
 # ---- experiments
 
 
-def _experiment(results: ExperimentResults) -> Section:
+def _experiment_section(results: ExperimentResults) -> Section:
+    """Return the section of an experiment: tables, lines without results, and figures."""
     blocks: list[Block] = [results.table()]
     if results.empty_lines:
         missing = results.n_runs_of_empty_lines
@@ -259,8 +274,11 @@ def _experiment(results: ExperimentResults) -> Section:
     return Section(results.experiment.title, (*blocks, *figures.experiment_figures(results)))
 
 
-def _started(results: Sequence[ExperimentResults]) -> list[Section]:
-    """Experiments with results for one value only; their runs are usually in other tables, too."""
+def _started_section(results: Sequence[ExperimentResults]) -> list[Section]:
+    """Return the section on experiments with results for one value only, in a list; empty if there are none.
+
+    Their runs are usually in other tables, too.
+    """
     if not results:
         return []
     header = tuple(map(Column, ("experiment", "value", "runs done", "missing values")))
@@ -275,8 +293,8 @@ def _started(results: Sequence[ExperimentResults]) -> list[Section]:
     return [Section("Started experiments", (table,))]
 
 
-def _other_runs(cells: Sequence[LabelledRun], rows: Sequence[Row], grid: Results) -> list[Section]:
-    """Runs that belong to none of the experiments."""
+def _other_runs_section(cells: Sequence[LabelledRun], rows: Sequence[Row], grid: Results) -> list[Section]:
+    """Return the section on runs that belong to none of the experiments, in a list; empty if there are none."""
     if not cells:
         return []
     text = "Runs that belong to none of the experiments of this report, by model and changed options."
@@ -285,8 +303,11 @@ def _other_runs(cells: Sequence[LabelledRun], rows: Sequence[Row], grid: Results
     return [Section("Other runs", (Paragraph(text), table, *drawn))]
 
 
-def _best_lines_in_detail(grids: Mapping[str, Results]) -> list[Section]:
-    """Figures of the best line on each data set, from the first grid that has results for it."""
+def _detail_section(grids: Mapping[str, Results]) -> list[Section]:
+    """Return the section with figures of the best line on each data set, in a list; empty if there are none.
+
+    The best line is that of the first grid that has results on the data set.
+    """
     drawn: dict[str, list[Block]] = {}
     for title, grid in grids.items():
         for dataset in grid.datasets:
@@ -300,45 +321,61 @@ def _best_lines_in_detail(grids: Mapping[str, Results]) -> list[Section]:
 # ---- configuration and commands
 
 
-def _configuration(rows: Sequence[Row], results: Sequence[ExperimentResults]) -> Iterator[Block]:
+def _configuration_blocks(rows: Sequence[Row], results: Sequence[ExperimentResults]) -> Iterator[Block]:
+    """Yield the options of each experiment, versions of packages, and warnings during runs."""
     yield Paragraph("Options that were set; all others are the defaults of the model and the task.")
     for one in results:
-        yield Fold(one.experiment.title, (_options(one.experiment),))
+        yield Fold(one.experiment.title, (_option_table(one.experiment),))
     yield experiment_results.versions(rows)
     yield from experiment_results.warnings(rows)
 
 
-def _options(experiment: Experiment) -> Table:
+def _option_table(experiment: Experiment) -> Table:
+    """Return the table of options, training settings, noise and fraction of each line of an experiment."""
     header = tuple(map(Column, ("line", "setting", "model", "options", "training", "noise", "fraction")))
     lines = []
     for line in lines_of(experiment):
         arguments = line.arguments
         also_training = " (also in training)" if arguments.get("noisy_training") else ""
         noise, fraction = (f"{arguments[name]:g}" if name in arguments else "" for name in ("noise", "fraction"))
-        texts = (_pairs(arguments["options"]), _pairs(arguments["training"]), noise + also_training, fraction)
+        texts = (_pairs_text(arguments["options"]), _pairs_text(arguments["training"]), noise + also_training, fraction)
         lines.append((line.label, line.setting, arguments["model"], *texts))
     return Table(f"Lines of {experiment.name}", header, tuple(lines))
 
 
-def _pairs(mapping: Mapping[str, object]) -> str:
+def _pairs_text(mapping: Mapping[str, object]) -> str:
+    """Return a mapping as text, "name = value, name = value"."""
     return ", ".join(f"{name} = {value}" for name, value in mapping.items())
 
 
 def _commands(results: Sequence[ExperimentResults], source: str, folder: str | None, complete: bool) -> Iterator[Block]:
-    """Commands; ``complete`` if all runs belong to the experiments."""
+    """Yield the commands that reproduce the results and this page.
+
+    Parameters
+    ----------
+    results : sequence of ExperimentResults
+        Experiments to run again.
+    source : str
+        File of the rows of this page.
+    folder : str or None
+        Folder of the experiments; None: they are called by name.
+    complete : bool
+        Whether all runs belong to the experiments.
+    """
     benchmarks = [
         _benchmark(one.experiment.name if folder is None else f"{folder}/{one.experiment.name}.yaml", dataset, one)
         for one in results
         for dataset in one.grid.datasets
     ]
     if benchmarks:
-        yield Paragraph(" ".join(_about_commands(results, complete)))
-        yield Code("\n".join([*benchmarks, _report(_NEW_STORE, folder, "reproduced.html")]))
+        yield Paragraph(" ".join(_command_notes(results, complete)))
+        yield Code("\n".join([*benchmarks, _report_command(_NEW_STORE, folder, "reproduced.html")]))
     yield Paragraph("To create this page again from the same rows:")
-    yield Code(_report(source, folder, "report.html"))
+    yield Code(_report_command(source, folder, "report.html"))
 
 
-def _about_commands(results: Sequence[ExperimentResults], complete: bool) -> Iterator[str]:
+def _command_notes(results: Sequence[ExperimentResults], complete: bool) -> Iterator[str]:
+    """Yield sentences that say what the commands run, and which runs they do not include."""
     yield "These commands run the experiments above for the same subjects and seeds in a new store, and report them."
     if any(cell.run.key not in one.rows for one in results for cell in one.all_cells):
         yield "Runs that are missing here are included, also those of lines without results."
@@ -347,21 +384,24 @@ def _about_commands(results: Sequence[ExperimentResults], complete: bool) -> Ite
     yield "Real recordings must be available:"
 
 
-def _report(source: str, folder: str | None, output: str) -> str:
+def _report_command(source: str, folder: str | None, output: str) -> str:
+    """Return the command that writes a report of ``source`` to ``output``."""
     experiments = [] if folder is None else ["--experiments", folder]
     return shlex.join(["gbwatt", "report", source, *experiments, "-o", output])
 
 
 def _benchmark(file: str, dataset: str, results: ExperimentResults) -> str:
-    """The command for the runs on a data set."""
+    """Return the command that executes the runs of an experiment on a data set, for the same subjects and seeds."""
     runs = [cell.run for cell in results.cells if cell.run.dataset == dataset]
     subjects, seeds = {run.subject for run in runs}, {run.seed for run in runs}
-    words = ["gbwatt", "benchmark", file, "--dataset", dataset, "--subjects", _compact(subjects)]
+    words = ["gbwatt", "benchmark", file, "--dataset", dataset, "--subjects", _ranges(subjects)]
     return shlex.join([*words, "--seeds", _seeds_option(seeds), "--store", _NEW_STORE])
 
 
 def _seeds_option(seeds: set[int]) -> str:
-    """Number of seeds if they are 0, 1, …, else a list; a single number would be read as the number of seeds.
+    """Return the value of ``--seeds``: the number of seeds if they are 0, 1, …, else a list.
+
+    A single number would be read as the number of seeds.
 
     Examples
     --------
@@ -370,8 +410,9 @@ def _seeds_option(seeds: set[int]) -> str:
     """
     if seeds == set(range(len(seeds))):
         return str(len(seeds))
-    return "{0}-{0}".format(*seeds) if len(seeds) == 1 else _compact(seeds)
+    return "{0}-{0}".format(*seeds) if len(seeds) == 1 else _ranges(seeds)
 
 
-def _compact(numbers: set[int]) -> str:
+def _ranges(numbers: set[int]) -> str:
+    """Return numbers as ranges for the command line, "1-3,5"."""
     return number_ranges(numbers).replace(" ", "")
