@@ -442,7 +442,7 @@ def test_damaged_labels_of_the_challenge_are_noticed(tmp_path):
 
     def read() -> list[float]:
         known = ern._read_labels(file, 2)
-        labels = [ern._label(file, known, 2, s, k) for s, n in ern.FEEDBACKS.items() for k in range(1, n + 1)]
+        labels = [ern._find_label(file, known, 2, s, k) for s, n in ern.FEEDBACKS.items() for k in range(1, n + 1)]
         return ern.expect_labels(file, np.array(labels), 340, (0, 1)).tolist()
 
     original = read()

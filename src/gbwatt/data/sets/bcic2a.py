@@ -53,14 +53,14 @@ PAPER_WINDOW = (
 
 #: Event codes of the cues by session; in session E they do not reveal the class.
 CUES = {"T": (769, 770, 771, 772), "E": (783,)}
-RUN_START = 32766
-#: Eyes open and closed, beginning of a trial, rejected trial, eye movements, beginning of a run.
+RUN_START = 32766  # event code
+#: Codes of other events: eyes open and closed, beginning of a trial, rejected trial, eye movements, beginning of a run.
 OTHER_EVENTS = (276, 277, 768, 1023, 1072, RUN_START)
 
 # ---- the competition's files
 
-#: Two different files have this name; MOABB downloads the other one.
-_OTHER_MAT = (
+#: What to do about the wrong file: two different files have this name, and MOABB downloads the other one.
+_WRONG_MAT_REMEDY = (
     "It may be the file of the same name from BNCI Horizon 2020, which contains the recording. The small file with the "
     "true labels is needed, which the competition published: https://www.bbci.de/competition/iv/results/."
 )
@@ -80,20 +80,21 @@ def read_gdf(files: Sequence[Path], subject: int) -> Trials:
     The classes are those of the label files, which must agree with the cues of session T.
     """
     t_gdf, t_mat, e_gdf, e_mat = files
-    return concatenate([_gdf_session(t_gdf, t_mat, subject, "T"), _gdf_session(e_gdf, e_mat, subject, "E")])
+    return concatenate([_read_gdf_session(t_gdf, t_mat, subject, "T"), _read_gdf_session(e_gdf, e_mat, subject, "E")])
 
 
-def _gdf_session(recording: Path, labels: Path, subject: int, session: str) -> Trials:
+def _read_gdf_session(recording: Path, labels: Path, subject: int, session: str) -> Trials:
+    """Read the trials (288, 22, 1375) of a session, with margins, from its recording and its file of labels."""
     data, codes, places = _read_recording(recording)
-    _expect_codes(recording, codes, session)
+    _expect_event_codes(recording, codes, session)
     is_cue = np.isin(codes, CUES[session])
-    runs = _runs(recording, places[is_cue], places[codes == RUN_START])
-    content = read_mat(labels, "classlabel", remedy=_OTHER_MAT)
+    runs = _run_of_each_trial(recording, places[is_cue], places[codes == RUN_START])
+    content = read_mat(labels, "classlabel", remedy=_WRONG_MAT_REMEDY)
     y = expect_labels(labels, content["classlabel"], N_TRIALS, (1, 2, 3, 4)) - 1
     if session == "T":
-        _expect_agreement(recording, labels, codes[is_cue] - CUES["T"][0], y)
+        _expect_same_classes(recording, labels, codes[is_cue] - CUES["T"][0], y)
     x = _cut_between_breaks(recording, data, places[is_cue])
-    return _trials(recording, x[:, : len(CHANNELS)], y, subject, session, runs)
+    return _make_trials(recording, x[:, : len(CHANNELS)], y, subject, session, runs)
 
 
 def _read_recording(file: Path) -> tuple[Array, Array, Array]:
@@ -130,7 +131,8 @@ def _expect_channels(file: Path, names: Sequence[str]) -> None:
         raise DataError(file, f"{len(names)} channels", f"{len(CHANNELS)} EEG and 3 EOG channels")
 
 
-def _expect_codes(file: Path, codes: Array, session: str) -> None:
+def _expect_event_codes(file: Path, codes: Array, session: str) -> None:
+    """Raise an error unless all events have codes that occur in the session, "T" or "E"."""
     allowed = (*OTHER_EVENTS, *CUES[session])
     unknown = codes[~np.isin(codes, allowed)]
     if unknown.size:
@@ -138,10 +140,11 @@ def _expect_codes(file: Path, codes: Array, session: str) -> None:
         raise DataError(file, f"event code {unknown[0]}", expected, "Are the files T and E interchanged?")
 
 
-def _runs(file: Path, cues: Array, starts: Array) -> Array:
+def _run_of_each_trial(file: Path, cues: Array, starts: Array) -> Array:
     """Return the run of each trial, "1" to "6"; runs of eye movements, which have no cues, are not counted.
 
-    Runs begin at their events, or every 48 trials if the file has no such events.
+    ``cues`` and ``starts`` are sample numbers of cues and of the beginnings of runs.  Without the latter, runs begin
+    every 48 trials.
     """
     block = np.searchsorted(starts, cues, side="right") if starts.size else np.arange(len(cues)) // TRIALS_PER_RUN
     _, run, counts = np.unique(block, return_inverse=True, return_counts=True)
@@ -151,7 +154,8 @@ def _runs(file: Path, cues: Array, starts: Array) -> Array:
     return (run + 1).astype(np.str_)
 
 
-def _expect_agreement(recording: Path, labels: Path, cued: Array, y: Array) -> None:
+def _expect_same_classes(recording: Path, labels: Path, cued: Array, y: Array) -> None:
+    """Raise an error unless the classes of the cues in the recording are those in the file of labels."""
     wrong = np.flatnonzero(cued != y)
     if wrong.size:
         trial = wrong[0]
@@ -164,8 +168,11 @@ def _expect_agreement(recording: Path, labels: Path, cued: Array, y: Array) -> N
 
 
 def _cut_between_breaks(file: Path, data: Array, cues: Array) -> Array:
-    """Cut trials; margins that reach into a break are filled with the last sample before it."""
-    starts, ends = _segments(data)
+    """Cut trials (n, 25, 1375) at the sample numbers ``cues``, with margins.
+
+    Margins that reach into a break of the recording are filled with the nearest sample outside it.
+    """
+    starts, ends = _find_segments(data)
     segment = np.searchsorted(starts, cues, side="right") - 1
     first, last = (round(t * SFREQ) for t in WINDOW)
     for trial, (cue, k) in enumerate(zip(cues, segment, strict=True)):
@@ -182,8 +189,8 @@ def _cut_between_breaks(file: Path, data: Array, cues: Array) -> Array:
     return np.concatenate(trials)
 
 
-def _segments(data: Array) -> tuple[Array, Array]:
-    """Return start and end samples of the segments that were recorded without a break.
+def _find_segments(data: Array) -> tuple[Array, Array]:
+    """Return start and end sample numbers of the segments that were recorded without a break.
 
     In breaks all channels are NaN.  Files of integers encode NaN as the minimum, which MNE reads as a voltage, so that
     samples at which all channels have their minimum belong to breaks, too.
@@ -194,7 +201,8 @@ def _segments(data: Array) -> tuple[Array, Array]:
     return edges[::2], edges[1::2]
 
 
-def _trials(file: Path, x: Array, y: Array, subject: int, session: str, run: Any) -> Trials:
+def _make_trials(file: Path, x: Array, y: Array, subject: int, session: str, run: Any) -> Trials:
+    """Return :class:`Trials` with the metadata of the data set; require finite samples."""
     expect_finite(file, x, CHANNELS)
     return Trials(
         X=x,
@@ -238,7 +246,7 @@ def _read_processed_session(file: Path, x_name: str, y_name: str, subject: int, 
         raise DataError(file, f"{x_name} of {x.shape[2]} samples", f"at least {PROCESSED_SLICE[1]}")
     y = expect_labels(file, content[y_name], N_TRIALS, range(len(CLASSES)), y_name)
     run = (np.arange(N_TRIALS) // TRIALS_PER_RUN + 1).astype(np.str_)
-    return _trials(file, x, y, subject, session, run).replace(sfreq=PROCESSED_SFREQ, tmin=PROCESSED_TMIN)
+    return _make_trials(file, x, y, subject, session, run).replace(sfreq=PROCESSED_SFREQ, tmin=PROCESSED_TMIN)
 
 
 # ---- MOABB
@@ -264,11 +272,15 @@ def from_moabb(dataset: Any, subject: int) -> Trials:
         if len(sessions[name]) != RUNS:
             raise DataError(place, f"{len(sessions[name])} runs in session {name}", f"{RUNS}")
         for number, (run, raw) in enumerate(sessions[name].items(), start=1):
-            parts.append(_moabb_run(Path(f"{place}, session {name}, run {run}"), raw, subject, session, str(number)))
+            parts.append(_moabb_trials(Path(f"{place}, session {name}, run {run}"), raw, subject, session, str(number)))
     return concatenate(parts)
 
 
-def _moabb_run(place: Path, raw: Any, subject: int, session: str, run: str) -> Trials:
+def _moabb_trials(place: Path, raw: Any, subject: int, session: str, run: str) -> Trials:
+    """Return the trials (48, 22, 1375) of a run, a recording that MOABB has read.
+
+    ``place`` describes the recording in error messages, and ``run`` is its number.
+    """
     if raw.info["sfreq"] != SFREQ:
         raise DataError(place, f"{raw.info['sfreq']:g} Hz", f"{SFREQ:g} Hz")
     missing = [name for name in CHANNELS if name not in raw.ch_names]
@@ -278,17 +290,19 @@ def _moabb_run(place: Path, raw: Any, subject: int, session: str, run: str) -> T
     y = expect_labels(place, codes, TRIALS_PER_RUN, (1, 2, 3, 4)) - 1
     data = raw.get_data(picks=list(CHANNELS), verbose="ERROR") * 1e6
     x = cut(place, data, (places + round(MOABB_CUE * SFREQ)).tolist(), SFREQ, WINDOW, MARGIN)
-    return _trials(place, x, y, subject, session, run)
+    return _make_trials(place, x, y, subject, session, run)
 
 
 # ---- the data set
 
 
 def _gdf_files(subject: int) -> tuple[str, ...]:
+    """Return the names of the files that :func:`read_gdf` needs."""
     return tuple(f"A{subject:02d}{session}.{kind}" for session in "TE" for kind in ("gdf", "mat"))
 
 
 def _processed_files(subject: int) -> tuple[str, ...]:
+    """Return the names of the files that :func:`read_processed` needs."""
     return tuple(f"BCIC_S{subject:02d}_{session}.mat" for session in "TE")
 
 

@@ -36,15 +36,15 @@ CLASS_NAMES = ("error", "correct")
 LABELLED = (2, 6, 7, 11, 12, 13, 14, 16, 17, 18, 20, 21, 22, 23, 24, 26)
 TEST = (1, 3, 4, 5, 8, 9, 10, 15, 19, 25)
 
-_ORDER = """
+_CHANNEL_ORDER = """
 Fp1 Fp2 AF7 AF3 AF4 AF8 F7 F5 F3 F1 Fz F2 F4 F6 F8 FT7 FC5 FC3 FC1 FCz FC2 FC4 FC6 FT8 T7 C5 C3 C1 Cz C2 C4 C6 T8
 TP7 CP5 CP3 CP1 CPz CP2 CP4 CP6 TP8 P7 P5 P3 P1 Pz P2 P4 P6 P8 PO7 POz PO8 O1 O2
 """
 #: Channels in the order of the files.
-CHANNELS = tuple(_ORDER.split())
-_SPELLINGS = {"P08": "PO8"}  # with a zero in the files of the challenge
+CHANNELS = tuple(_CHANNEL_ORDER.split())
+_MISSPELLINGS = {"P08": "PO8"}  # the files of the challenge have a zero instead of the letter O
 
-FEEDBACKS: Mapping[str, int] = {"1": 60, "2": 60, "3": 60, "4": 60, "5": 100}  # by session
+FEEDBACKS: Mapping[str, int] = {"1": 60, "2": 60, "3": 60, "4": 60, "5": 100}  # number by session
 SFREQ = 200.0
 
 #: Window in seconds after the feedback, and the margin on both sides that a filter from 1 Hz needs.
@@ -61,12 +61,12 @@ def read_csv(files: Sequence[Path], subject: int) -> Trials:
     x, y = [], []
     for file, session in zip(recordings, FEEDBACKS, strict=True):
         x.append(_read_session(file, session))
-        y += [_label(label_file, labels, subject, session, number) for number in range(1, FEEDBACKS[session] + 1)]
-    return _trials(np.concatenate(x), y, label_file, subject, SFREQ, WINDOW[0] - MARGIN)
+        y += [_find_label(label_file, labels, subject, session, number) for number in range(1, FEEDBACKS[session] + 1)]
+    return _make_trials(np.concatenate(x), y, label_file, subject, SFREQ, WINDOW[0] - MARGIN)
 
 
 def _read_session(file: Path, session: str) -> Array:
-    """Read the trials (n, 56, 1050) of a session."""
+    """Read the trials (n, 56, 1050) of a session, with margins, from its recording."""
     data, onsets = _read_recording(file)
     n = FEEDBACKS[session]
     if len(onsets) != n:
@@ -77,9 +77,9 @@ def _read_session(file: Path, session: str) -> Array:
 
 
 def _read_recording(file: Path) -> tuple[Array, list[int]]:
-    """Return samples (56, n) and the sample numbers of the feedbacks."""
+    """Read samples (56, n) and the sample numbers of the feedbacks from the recording of a session."""
     table = _read_table(file, {"Time": np.float64})
-    table = table.rename(columns=_SPELLINGS)
+    table = table.rename(columns=_MISSPELLINGS)
     missing = [name for name in ("Time", *CHANNELS, "FeedBackEvent") if name not in table.columns]
     if missing:
         raise DataError(file, f"{len(table.columns)} columns without {missing[0]}", "Time, 56 channels, FeedBackEvent")
@@ -92,7 +92,7 @@ def _read_recording(file: Path) -> tuple[Array, list[int]]:
 
 
 def _read_table(file: Path, types: Mapping[str, Any]) -> Any:
-    """Read a table of numbers, by default in float32, without the electrooculogram."""
+    """Read a table of numbers without the EOG; ``types`` are the dtypes of some columns, and others are float32."""
     import pandas
 
     with opening(file, "pandas", "a table of numbers with a header line"):
@@ -101,7 +101,7 @@ def _read_table(file: Path, types: Mapping[str, Any]) -> Any:
 
 
 def _expect_rate(file: Path, times: Array) -> None:
-    """Require the sampling rate, without missing or repeated rows."""
+    """Raise an error unless the times of the samples, in seconds, are those of the sampling rate, without gaps."""
     if len(times) < 2:
         raise DataError(file, f"{len(times)} samples", f"a recording at {SFREQ:g} Hz", "The file may be truncated.")
     steps, expected = np.diff(times), f"{1 / SFREQ:g} s: {SFREQ:g} Hz"
@@ -130,30 +130,33 @@ def feedback_name(subject: int, session: str, number: int) -> str:
 
 
 def _read_labels(file: Path, subject: int) -> dict[str, float]:
-    """Read labels by the name of the feedback.
+    """Read labels by the name of the feedback, see :func:`feedback_name`.
 
-    The file has the columns IdFeedBack and Prediction, or a single column of labels with or without a header.
+    The file has the columns IdFeedBack and Prediction; or a single column of labels of the whole test set, with or
+    without a header.  ``subject`` is only used in error messages.
     """
     import pandas
 
     with opening(file, "pandas", "columns IdFeedBack and Prediction"):
         table = pandas.read_csv(file, header=None, dtype=str, skip_blank_lines=True)
     if table.iloc[0].tolist() == ["IdFeedBack", "Prediction"]:
-        _expect_once(file, table[0][1:])
-        return dict(zip(table[0][1:], _labels(file, table[1][1:]), strict=True))
+        _expect_unique(file, table[0][1:])
+        return dict(zip(table[0][1:], _to_numbers(file, table[1][1:]), strict=True))
     if table.shape[1] == 1:
         first = 0 if _is_number(table[0][0]) else 1
-        return _labels_of_test_set(file, _labels(file, table[0][first:]), subject)
+        return _labels_of_test_set(file, _to_numbers(file, table[0][first:]), subject)
     raise DataError(file, f"a table {table.shape} that begins with {table.iloc[0].tolist()}", "IdFeedBack, Prediction")
 
 
-def _expect_once(file: Path, names: Any) -> None:
+def _expect_unique(file: Path, names: Any) -> None:
+    """Raise an error if the name of a feedback occurs more than once."""
     repeated = names[names.duplicated()]
     if len(repeated):
         raise DataError(file, f"{repeated.iloc[0]} in more than one row", "one label for each feedback")
 
 
 def _is_number(text: Any) -> bool:
+    """Whether a text is a number."""
     try:
         float(text)
     except ValueError:
@@ -161,7 +164,8 @@ def _is_number(text: Any) -> bool:
     return True
 
 
-def _labels(file: Path, texts: Any) -> list[float]:
+def _to_numbers(file: Path, texts: Any) -> list[float]:
+    """Return labels, which are text, as numbers."""
     try:
         return [float(text) for text in texts]
     except ValueError as error:
@@ -169,22 +173,24 @@ def _labels(file: Path, texts: Any) -> list[float]:
 
 
 def _labels_of_test_set(file: Path, labels: Sequence[float], subject: int) -> dict[str, float]:
-    """Assign labels without names to the test set, in the order of ``SampleSubmission.csv``."""
+    """Return labels by the name of the feedback; without names, they are in the order of ``SampleSubmission.csv``."""
     places = [(session, number) for session, n in FEEDBACKS.items() for number in range(1, n + 1)]
     names = [feedback_name(test_subject, *place) for test_subject in TEST for place in places]
     if len(labels) != len(names):
-        raise DataError(file, f"{len(labels)} labels", f"{len(names)}, of the whole test set", _remedy(subject))
+        raise DataError(file, f"{len(labels)} labels", f"{len(names)}, of the whole test set", _label_hint(subject))
     return dict(zip(names, labels, strict=True))
 
 
-def _label(file: Path, labels: Mapping[str, float], subject: int, session: str, number: int) -> float:
+def _find_label(file: Path, labels: Mapping[str, float], subject: int, session: str, number: int) -> float:
+    """Return the label of a feedback, counted from 1; raise an error if the file has none."""
     name = feedback_name(subject, session, number)
     if name not in labels:
-        raise DataError(file, f"no label for {name}", "one for each feedback", _remedy(subject))
+        raise DataError(file, f"no label for {name}", "one for each feedback", _label_hint(subject))
     return labels[name]
 
 
-def _remedy(subject: int) -> str:
+def _label_hint(subject: int) -> str:
+    """Return the sentence of error messages that names the right file of labels."""
     return f"The labels of subject {subject} are in {_label_file(subject)}."
 
 
@@ -200,11 +206,11 @@ def read_processed(files: Sequence[Path], subject: int) -> Trials:
     content = read_mat(file, "x_test", "y_test")
     expect_shape(file, "x_test", content["x_test"], (sum(FEEDBACKS.values()), len(CHANNELS), 160))
     expect_finite(file, content["x_test"], CHANNELS)
-    return _trials(content["x_test"], content["y_test"], file, subject, 128.0, 0.0)
+    return _make_trials(content["x_test"], content["y_test"], file, subject, 128.0, 0.0)
 
 
-def _trials(x: Array, labels: Any, file: Path, subject: int, sfreq: float, tmin: float) -> Trials:
-    """Return all trials of a subject; require both classes, though not in every session."""
+def _make_trials(x: Array, labels: Any, file: Path, subject: int, sfreq: float, tmin: float) -> Trials:
+    """Return all trials of a subject as :class:`Trials`; require both classes, though not in every session."""
     session = np.repeat(list(FEEDBACKS), list(FEEDBACKS.values()))
     return Trials(
         X=x,
@@ -224,10 +230,12 @@ def _trials(x: Array, labels: Any, file: Path, subject: int, sfreq: float, tmin:
 
 
 def _label_file(subject: int) -> str:
+    """Return the name of the file with the labels of a subject."""
     return "true_labels.csv" if subject in TEST else "TrainLabels.csv"
 
 
 def _csv_files(subject: int) -> tuple[str, ...]:
+    """Return the names of the files that :func:`read_csv` needs."""
     return (*(f"Data_S{subject:02d}_Sess{int(s):02d}.csv" for s in FEEDBACKS), _label_file(subject))
 
 

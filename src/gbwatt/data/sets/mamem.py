@@ -54,16 +54,16 @@ ELECTRODES: Mapping[str, str] = {
 PROCESSED_CHANNELS = tuple(f"occipital {number}" for number in range(1, 9))
 
 SESSIONS = ("1", "2", "3", "4", "5")
-SEGMENTS = 4  # of one second, from each stimulation
+SEGMENTS = 4  # trials of one second from each stimulation
 TRIALS = (5, 5, 6, 5, 4)  # stimulations of each class in a session
 SFREQ = 250.0  # of the raw files
 
 #: Window in seconds after the beginning of a segment, and the margin on both sides that a filter from 1 Hz needs.
 WINDOW, MARGIN = (0.0, 1.0), 2.0
 
-_PAUSE = 2000.0  # ms without a flash between two stimulations
-_SHORTEST = 1.5  # s; shorter flicker is not a stimulation
-_TOLERANCE = 0.05  # relative, of a measured frequency; the five differ by at least 11 %
+_MIN_PAUSE = 2000.0  # ms without a flash between two stimulations
+_MIN_DURATION = 1.5  # s of a stimulation; shorter flicker is ignored
+_FREQUENCY_TOLERANCE = 0.05  # relative error of a measured frequency; the five differ by at least 11 %
 
 
 # ---- processed files
@@ -79,7 +79,7 @@ def read_processed(files: Sequence[Path], subject: int) -> Trials:
     n = len(SESSIONS) * SEGMENTS * sum(TRIALS)
     expect_shape(file, "x_test", content["x_test"], (n, len(PROCESSED_CHANNELS), 125))
     y = expect_labels(file, content["y_test"], n, range(len(FREQUENCIES)))
-    _expect_fours(file, y)
+    _expect_equal_labels(file, y)
     _expect_counts(file, y)
     expect_finite(file, content["x_test"], PROCESSED_CHANNELS)
     session = np.repeat(SESSIONS, n // len(SESSIONS))
@@ -97,22 +97,22 @@ def read_processed(files: Sequence[Path], subject: int) -> Trials:
     )
 
 
-def _expect_fours(file: Path, y: Array) -> None:
-    """Require the same label for the four segments of each stimulation."""
-    fours = y.reshape(-1, SEGMENTS)
-    mixed = np.flatnonzero((fours != fours[:, :1]).any(axis=1))
+def _expect_equal_labels(file: Path, y: Array) -> None:
+    """Raise an error unless the four segments of each stimulation have the same label."""
+    by_stimulation = y.reshape(-1, SEGMENTS)
+    mixed = np.flatnonzero((by_stimulation != by_stimulation[:, :1]).any(axis=1))
     if mixed.size:
         first = int(mixed[0]) * SEGMENTS
         raise DataError(
             file,
-            f"labels {', '.join(map(str, fours[mixed[0]]))} in rows {first} to {first + SEGMENTS - 1}",
+            f"labels {', '.join(map(str, by_stimulation[mixed[0]]))} in rows {first} to {first + SEGMENTS - 1}",
             "one label for the four segments of a stimulation",
             "The rows may have been shuffled, so that sessions cannot be separated.",
         )
 
 
 def _expect_counts(file: Path, y: Array) -> None:
-    """Require the known number of segments of each class in every session."""
+    """Raise an error unless every session has the known number of segments of each class."""
     expected = [SEGMENTS * n for n in TRIALS]
     for session, labels in zip(SESSIONS, y.reshape(len(SESSIONS), -1), strict=True):
         counts = np.bincount(labels, minlength=len(TRIALS)).tolist()
@@ -139,38 +139,45 @@ def read_raw(files: Sequence[Path], subject: int) -> Trials:
 
 
 def _read_session(file: Path, subject: int, session: str) -> Trials:
+    """Read the trials (100, 8, 1250) of a session, with margins, from a raw file."""
     content = read_mat(file, "eeg", "DIN_1", "labels")
     eeg, flashes = content["eeg"], content["DIN_1"]
     if eeg.ndim != 2 or eeg.shape[0] not in (256, 257):
         raise DataError(file, f"eeg of shape {eeg.shape}", "(257, n): the 256 electrodes of the net and the reference")
     if flashes.ndim != 2 or flashes.shape[0] < 4 or not flashes.size:
         raise DataError(file, f"DIN_1 of shape {flashes.shape}", "(4, n): name, time, duration and sample of n flashes")
-    times = _numbers(file, "DIN_1", flashes[1])
-    samples = _numbers(file, "DIN_1", flashes[3]).astype(int) - 1
-    stimulations = _stimulations(times, samples)
-    codes = _expect_codes(file, _numbers(file, "labels", content["labels"]), len(stimulations))
+    times = _cell_numbers(file, "DIN_1", flashes[1])
+    samples = _cell_numbers(file, "DIN_1", flashes[3]).astype(int) - 1
+    stimulations = _find_stimulations(times, samples)
+    codes = _expect_session_labels(file, _cell_numbers(file, "labels", content["labels"]), len(stimulations))
     _expect_flicker(file, codes, [times[rows] for rows in stimulations])
     rows = [int(name[1:]) - 1 for name in ELECTRODES.values()]
-    return _segments(file, eeg[rows], [int(samples[rows.start]) for rows in stimulations], codes, subject, session)
+    return _cut_segments(file, eeg[rows], [int(samples[rows.start]) for rows in stimulations], codes, subject, session)
 
 
-def _numbers(file: Path, name: str, cells: Array) -> Array:
-    """Return the numbers in a MATLAB cell array or matrix."""
+def _cell_numbers(file: Path, name: str, cells: Array) -> Array:
+    """Return the numbers in a MATLAB cell array or matrix as a vector; ``name`` is that of the variable."""
     try:
         return np.array([np.asarray(cell).item() for cell in cells.ravel()], dtype=float)
     except (TypeError, ValueError):
         raise DataError(file, f"a cell of {name} that is not a number", "one number in each cell") from None
 
 
-def _stimulations(times: Array, samples: Array) -> list[slice]:
-    """Return the flashes of each stimulation; short flicker is ignored."""
-    edges = [0, *(np.flatnonzero(np.diff(times) > _PAUSE) + 1), len(times)]
+def _find_stimulations(times: Array, samples: Array) -> list[slice]:
+    """Return the flashes of each stimulation as a slice; flicker shorter than 1.5 s is ignored.
+
+    ``times`` in ms and ``samples`` are those of all flashes.
+    """
+    edges = [0, *(np.flatnonzero(np.diff(times) > _MIN_PAUSE) + 1), len(times)]
     bursts = [slice(int(start), int(stop)) for start, stop in pairwise(edges)]
-    return [rows for rows in bursts if samples[rows.stop - 1] - samples[rows.start] > _SHORTEST * SFREQ]
+    return [rows for rows in bursts if samples[rows.stop - 1] - samples[rows.start] > _MIN_DURATION * SFREQ]
 
 
-def _expect_codes(file: Path, labels: Array, n: int) -> Array:
-    """Return the labels 1 to 5 of a session.  Their counts confirm that they number the frequencies from 12 Hz down."""
+def _expect_session_labels(file: Path, labels: Array, n: int) -> Array:
+    """Return the labels 1 to 5 of the ``n`` stimulations of a session.
+
+    Their counts, which must be the known ones, confirm that the labels number the frequencies from 12 Hz down.
+    """
     if n != sum(TRIALS):
         raise DataError(file, f"{n} stimulations", f"{sum(TRIALS)} in a session", "The file may be truncated.")
     codes = expect_labels(file, labels, n, range(1, len(FREQUENCIES) + 1))
@@ -186,9 +193,10 @@ def _expect_codes(file: Path, labels: Array, n: int) -> Array:
 
 
 def _expect_flicker(file: Path, codes: Array, times: Sequence[Array]) -> None:
-    """Require that the flashes have the frequencies of the labels, if those of the target were recorded.
+    """Raise an error if flashes have another frequency than their label says.
 
-    All boxes flicker simultaneously.  Flashes that do not take all five frequencies are not those of the target.
+    ``times`` are those of the flashes of each stimulation, in ms.  All boxes flicker simultaneously.  Flashes that do
+    not take all five frequencies are not those of the target and are not compared.
     """
     measured = [_frequency_index(flashes) for flashes in times]
     if {place for place in measured if place is not None} != set(range(len(FREQUENCIES))):
@@ -204,14 +212,18 @@ def _expect_flicker(file: Path, codes: Array, times: Sequence[Array]) -> None:
 
 
 def _frequency_index(times: Array) -> int | None:
-    """Return the index of the frequency of flashes, two per period; None if it is not one of the five."""
+    """Return the index of the frequency of flashes, two per period, at times in ms; None for other frequencies."""
     frequency = 1000.0 / (2.0 * np.diff(times).mean())
     ratio = np.abs(frequency / np.array(FREQUENCIES) - 1.0)
-    return int(ratio.argmin()) if ratio.min() < _TOLERANCE else None
+    return int(ratio.argmin()) if ratio.min() < _FREQUENCY_TOLERANCE else None
 
 
-def _segments(file: Path, data: Array, onsets: Sequence[int], codes: Array, subject: int, session: str) -> Trials:
-    """Cut the four seconds of each stimulation, with margins, from eight channels at 250 Hz."""
+def _cut_segments(file: Path, data: Array, onsets: Sequence[int], codes: Array, subject: int, session: str) -> Trials:
+    """Cut four trials of one second from each stimulation, with margins.
+
+    ``data`` has eight channels at 250 Hz, ``onsets`` are sample numbers of stimulations, and ``codes`` their labels 1
+    to 5.
+    """
     starts = [onset + round(second * SFREQ) for onset in onsets for second in range(1, 1 + SEGMENTS)]
     x = cut(file, data, starts, SFREQ, WINDOW, MARGIN)
     expect_finite(file, x, tuple(ELECTRODES))
@@ -255,36 +267,39 @@ def from_moabb(dataset: Any, subject: int) -> Trials:
     if set(runs) != set(expected):
         raise DataError(place, f"the runs {', '.join(runs) or 'none'}", f"the runs {', '.join(expected)}")
     return concatenate(
-        [_moabb_run(place / f"run {run}", runs[run], subject, session) for run, session in expected.items()]
+        [_read_moabb_run(place / f"run {run}", runs[run], subject, session) for run, session in expected.items()]
     )
 
 
-def _moabb_run(file: Path, raw: Any, subject: int, session: str) -> Trials:
+def _read_moabb_run(file: Path, raw: Any, subject: int, session: str) -> Trials:
+    """Return the trials (100, 8, 1250) of a session, a recording that MOABB has read."""
     labels, marks = stimuli(raw)
-    codes = _expect_codes(file, labels, len(marks))
+    codes = _expect_session_labels(file, labels, len(marks))
     data = raw.get_data(picks=list(ELECTRODES.values())) * 1e6  # V to µV
     onsets = [int(mark) - 1 for mark in marks]  # MOABB uses the sample numbers, which begin with 1, unchanged
-    return _segments(file, data, onsets, codes, subject, session)
+    return _cut_segments(file, data, onsets, codes, subject, session)
 
 
 # ---- the data set
 
 
 def _raw_files(subject: int) -> tuple[str, ...]:
+    """Return the names of the files that :func:`read_raw` needs."""
     number = 13 if subject == 11 else subject  # as the authors numbered them
     return tuple(f"T{number:03d}{letter}.mat" for letter in "abcde")
 
 
-_PRESET = Preprocessing(BandPass(1.0, 50.0), Resample(125.0), Crop(*WINDOW))
+#: From raw trials to the input of the paper.
+_PREPROCESSING = Preprocessing(BandPass(1.0, 50.0), Resample(125.0), Crop(*WINDOW))
 
 DATASET = Dataset(
     name=NAME,
     title="MAMEM EEG SSVEP Dataset II",
     subjects=tuple(range(1, 12)),
     sources=(
-        DatasetSource("raw", read_raw, _raw_files, _PRESET),
+        DatasetSource("raw", read_raw, _raw_files, _PREPROCESSING),
         DatasetSource("processed", read_processed, lambda subject: (f"U{subject:03d}.mat",)),
-        DatasetSource("moabb", read_moabb, preprocessing=_PRESET, downloads=True),
+        DatasetSource("moabb", read_moabb, preprocessing=_PREPROCESSING, downloads=True),
     ),
     protocol=BySession(),
     task="ssvep",

@@ -43,10 +43,11 @@ CHANNELS = (
 # fmt: on
 SFREQ = 160.0
 
-#: Runs with imagery, and the classes of their annotations T1 and T2.
+#: Runs with imagery, and the class numbers of their annotations T1 and T2.
 RUNS = {4: (0, 1), 6: (2, 3), 8: (0, 1), 10: (2, 3), 12: (0, 1), 14: (2, 3)}
+#: Runs that together have all classes, one of each kind.
 ROUNDS = (("4", "6"), ("8", "10"), ("12", "14"))
-REST, FIRST, SECOND = "T0", "T1", "T2"
+REST, FIRST, SECOND = "T0", "T1", "T2"  # annotations: rest, and the two classes of a run
 
 #: Window in seconds after the cue, and the margin on both sides that filters need.
 WINDOW, MARGIN = bcic2a.WINDOW, bcic2a.MARGIN
@@ -64,11 +65,11 @@ def read_edf(files: Sequence[Path], subject: int) -> Trials:
     Their trials have the same window with fewer samples, and a :class:`TimingWarning` is issued.  Trials whose imagery
     ends before the window are dropped, also with a :class:`TimingWarning`.
     """
-    parts = [_edf_run(file, subject, run) for file, run in zip(files, RUNS, strict=True)]
-    return _joined(parts, files, subject)
+    parts = [_read_edf_run(file, subject, run) for file, run in zip(files, RUNS, strict=True)]
+    return _join_runs(parts, files, subject)
 
 
-def _edf_run(file: Path, subject: int, run: int) -> Trials:
+def _read_edf_run(file: Path, subject: int, run: int) -> Trials:
     """Read the trials of a run from an EDF file, whose annotations mark the classes."""
     import mne
 
@@ -83,7 +84,7 @@ def _edf_run(file: Path, subject: int, run: int) -> Trials:
     imagery = marks.description != REST
     onsets = np.round(marks.onset[imagery] * raw.info["sfreq"]).astype(np.int64)
     second = marks.description[imagery] == SECOND
-    return _run(file, raw, onsets, marks.duration[imagery], second, subject, run)
+    return _cut_run(file, raw, onsets, marks.duration[imagery], second, subject, run)
 
 
 # ---- MOABB
@@ -108,43 +109,53 @@ def from_moabb(dataset: Any, subject: int) -> Trials:
     numbers = sorted(RUNS, key=lambda run: (RUNS[run], run))
     by_run = dict(zip(numbers, raws, strict=True))
     places = [Path(f"{place}, run {run}") for run in RUNS]
-    parts = [_moabb_run(at, by_run[run], subject, run) for at, run in zip(places, RUNS, strict=True)]
-    return _joined(parts, places, subject)
+    parts = [_read_moabb_run(at, by_run[run], subject, run) for at, run in zip(places, RUNS, strict=True)]
+    return _join_runs(parts, places, subject)
 
 
 #: MOABB's event codes of rest, and of the classes: left hand, right hand, both hands, feet.
 MOABB_REST, MOABB_CODES = 1, (2, 3, 4, 5)
 
 
-def _moabb_run(place: Path, raw: Any, subject: int, run: int) -> Trials:
-    """Return the trials of a run that MOABB has read, whose event codes mark the classes."""
+def _read_moabb_run(place: Path, raw: Any, subject: int, run: int) -> Trials:
+    """Return the trials of a run that MOABB has read, whose event codes mark the classes.
+
+    ``place`` describes the recording in error messages.
+    """
     codes, places = stimuli(raw)
-    own = [MOABB_CODES[c] for c in RUNS[run]]
-    unknown = codes[~np.isin(codes, (MOABB_REST, *own))]
+    expected = [MOABB_CODES[c] for c in RUNS[run]]
+    unknown = codes[~np.isin(codes, (MOABB_REST, *expected))]
     if unknown.size:
-        raise DataError(place, f"event {unknown[0]}", f"{MOABB_REST}, {own[0]} or {own[1]}")
+        raise DataError(place, f"event {unknown[0]}", f"{MOABB_REST}, {expected[0]} or {expected[1]}")
     durations = np.diff(places, append=raw.n_times) / raw.info["sfreq"]
     imagery = codes != MOABB_REST
-    return _run(place, raw, places[imagery], durations[imagery], codes[imagery] == own[1], subject, run)
+    return _cut_run(place, raw, places[imagery], durations[imagery], codes[imagery] == expected[1], subject, run)
 
 
 # ---- trials
 
 
-def _run(file: Path, raw: Any, onsets: Array, durations: Array, second: Array, subject: int, run: int) -> Trials:
-    """Cut the trials of a run; ``second`` (n,) is true for trials of the second of the two classes of the run."""
+def _cut_run(file: Path, raw: Any, onsets: Array, durations: Array, second: Array, subject: int, run: int) -> Trials:
+    """Cut the trials of a run, with margins.
+
+    ``onsets`` are the sample numbers of the cues, ``durations`` those of imagery in seconds, and ``second`` (n,) is
+    true for trials of the second of the two classes of the run.
+    """
     sfreq = float(raw.info["sfreq"])
-    whole = _whole(file, durations, onsets / sfreq, raw.n_times / sfreq)
-    data = _channels(file, raw)
-    y = _classes(file, second[whole], run)
+    whole = _complete_trials(file, durations, onsets / sfreq, raw.n_times / sfreq)
+    data = _read_channels(file, raw)
+    y = _class_numbers(file, second[whole], run)
     x = cut(file, data, onsets[whole].tolist(), sfreq, WINDOW, MARGIN)
     expect_finite(file, x, CHANNELS)
     fields: dict[str, Any] = {"sfreq": sfreq, "tmin": WINDOW[0] - MARGIN, "subject": subject, "run": str(run)}
     return Trials(X=x, y=y, class_names=CLASSES, ch_names=CHANNELS, dataset=NAME, **fields)
 
 
-def _whole(file: Path, durations: Array, onsets: Array, end: float) -> NDArray[np.bool_]:
-    """Return which trials have imagery, and samples, until the end of the window."""
+def _complete_trials(file: Path, durations: Array, onsets: Array, end: float) -> NDArray[np.bool_]:
+    """Return a mask (n,) of the trials whose imagery lasts until the end of the window; warn about the others.
+
+    ``durations`` of imagery, ``onsets`` and ``end``, the end of the recording, are in seconds.
+    """
     lasting = np.minimum(durations, end - onsets)
     whole: NDArray[np.bool_] = lasting >= WINDOW[1]
     if not whole.all():
@@ -157,8 +168,11 @@ def _whole(file: Path, durations: Array, onsets: Array, end: float) -> NDArray[n
     return whole
 
 
-def _classes(file: Path, second: Array, run: int) -> Array:
-    """Return the class numbers of a run; require both of its classes."""
+def _class_numbers(file: Path, second: Array, run: int) -> Array:
+    """Return the class numbers (n,) of the trials of a run; raise an error unless both of its classes occur.
+
+    ``second`` (n,) is true for trials of the second class.
+    """
     y = np.array(RUNS[run])[second.astype(np.int64)]
     absent = [CLASSES[c] for c in RUNS[run] if c not in y]
     if absent:
@@ -166,8 +180,8 @@ def _classes(file: Path, second: Array, run: int) -> Array:
     return y
 
 
-def _channels(file: Path, raw: Any) -> Array:
-    """Return samples (64, n) in µV, in the order of CHANNELS."""
+def _read_channels(file: Path, raw: Any) -> Array:
+    """Return the samples (64, n) of a recording in µV, in the order of CHANNELS."""
     labels = {channel_name(label): label for label in raw.ch_names}
     missing = [name for name in CHANNELS if name not in labels]
     if missing:
@@ -189,8 +203,8 @@ def channel_name(label: str) -> str:
     return name[:-1] + "z" if name.endswith("Z") else name
 
 
-def _joined(parts: Sequence[Trials], files: Sequence[Path], subject: int) -> Trials:
-    """Concatenate runs; require the same sampling rate, and warn if it is not that of the data set."""
+def _join_runs(parts: Sequence[Trials], files: Sequence[Path], subject: int) -> Trials:
+    """Concatenate runs; require the same sampling rate in all, and warn if it is not that of the data set."""
     sfreq = parts[0].sfreq
     for part, file in zip(parts, files, strict=True):
         if part.sfreq != sfreq:
@@ -209,6 +223,7 @@ def _joined(parts: Sequence[Trials], files: Sequence[Path], subject: int) -> Tri
 
 
 def _edf_files(subject: int) -> tuple[str, ...]:
+    """Return the names of the files that :func:`read_edf` needs."""
     return tuple(f"S{subject:03d}/S{subject:03d}R{run:02d}.edf" for run in RUNS)
 
 
