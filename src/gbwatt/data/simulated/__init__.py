@@ -38,13 +38,14 @@ __all__ = ["DATASETS", "ERN", "MI", "SETS", "SSVEP", "Paradigm", "simulate"]
 Array = NDArray[Any]
 
 N_BACKGROUND = 64  # number of dipoles of ongoing activity
-_JITTER = 0.03  # of areas between subjects: about 3 mm
-_CAP = 0.02  # rotation of the cap between sessions in rad: about 2 mm
+_AREA_JITTER = 0.03  # displacement of areas between subjects, relative to the radius of the head: about 3 mm
+_CAP_ROTATION = 0.02  # rotation of the cap between sessions in rad: about 2 mm
 _EYES = Area(("Fp1", "Fp2", "AF7", "AF8"), (), radius=0.8)
-_SENSOR = 1.0  # sensor noise in µV
-_STRONG = 0.8  # weight, relative to the largest, of electrodes where a source counts as strongest
+_SENSOR_NOISE = 1.0  # sensor noise in µV
+_STRONG_WEIGHT = 0.8  # minimum weight, relative to the largest, of electrodes where an effect is strongest
 
-# Each part has its own random stream, so that difficulty changes only the effects.
+# Index of the random stream of each part of the simulation.  They are separate so that difficulty changes only the
+# effects.
 _PERSON, _ORDER, _PLACE, _EFFECT, _ONGOING, _ARTEFACTS, _DRIFT = range(7)
 
 
@@ -94,13 +95,14 @@ def simulate(name: str, subject: int, *, difficulty: float = 0.5, seed: int = 0)
 
 
 def _make_trials(paradigm: Paradigm, subject: int, difficulty: float, seed: int) -> Trials:
+    """Simulate the trials of a subject, see :func:`simulate`; the arguments are not checked."""
     streams = [np.random.default_rng([seed, subject, paradigm.number, part]) for part in range(7)]
     person = draw_person(streams[_PERSON], len(paradigm.class_names))
-    labels, session, run = _schedule(paradigm, person, streams[_ORDER])
-    times = _times(paradigm)
-    leads = _leads(paradigm, len(paradigm.sessions), streams[_PLACE])
+    labels, session, run = _draw_schedule(paradigm, person, streams[_ORDER])
+    times = _segment_times(paradigm)
+    leads = _draw_leads(paradigm, len(paradigm.sessions), streams[_PLACE])
     signals, planted = paradigm.plant(Stimulation(labels, times, person, 1.0 - difficulty, streams[_EFFECT]))
-    samples = _record(paradigm, person, leads, signals, session, times, streams)
+    samples = _simulate_samples(paradigm, person, leads, signals, session, times, streams)
     segment = np.repeat(np.arange(len(labels)), paradigm.repeats)  # from which each trial is cut
     return Trials(
         X=samples,
@@ -115,19 +117,19 @@ def _make_trials(paradigm: Paradigm, subject: int, difficulty: float, seed: int)
         group=segment,
         dataset=paradigm.name,
         steps=({"step": "simulated band-pass", "low": paradigm.band[0], "high": paradigm.band[1]},),
-        truths={subject: _truth(paradigm, leads, planted if difficulty < 1 else (), difficulty, seed)},
+        truths={subject: _make_truth(paradigm, leads, planted if difficulty < 1 else (), difficulty, seed)},
     )
 
 
-def _schedule(paradigm: Paradigm, person: Person, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-    """Return the class, the number of the session and the run (n,) of each segment."""
+def _draw_schedule(paradigm: Paradigm, person: Person, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+    """Return the class, the number of the session and the run (n,) of each segment of recording, in order."""
     parts = [paradigm.order(number, person.errors, rng) for number in range(len(paradigm.sessions))]
     session = np.repeat(np.arange(len(parts)), [len(labels) for labels, _ in parts])
     return np.concatenate([labels for labels, _ in parts]), session, np.concatenate([run for _, run in parts])
 
 
-def _times(paradigm: Paradigm) -> Array:
-    """Return the times of the simulated samples, with margins of a second for filters and periodic extension."""
+def _segment_times(paradigm: Paradigm) -> Array:
+    """Return the times of the samples of a segment, with margins of a second for filters and periodic extension."""
     margin = round(paradigm.sfreq)
     n = scipy.fft.next_fast_len(paradigm.n_times * paradigm.repeats + 2 * margin, real=True)
     return paradigm.tmin + (np.arange(n) - margin) / paradigm.sfreq
@@ -136,42 +138,46 @@ def _times(paradigm: Paradigm) -> Array:
 # ---- leads
 
 
-def _leads(paradigm: Paradigm, n_sessions: int, rng: np.random.Generator) -> Array:
-    """Return the weights (n_sessions, n_chans, n_sources) of areas, alpha sources, eyes and background.
+def _draw_leads(paradigm: Paradigm, n_sessions: int, rng: np.random.Generator) -> Array:
+    """Return the voltage (n_sessions, n_chans, n_sources) at each electrode of sources of strength one.
 
-    The maximum weight of areas and alpha sources is one, on average over sessions; that of the eyes is one at Fpz.  The
-    total power of the background sources is one, on average over electrodes.
+    The sources are the areas, the alpha sources, the eyes and the background, in this order.  The maximum weight of
+    areas and alpha sources is one, on average over sessions; that of the eyes is one at Fpz.  The total power of the
+    background sources is one, on average over electrodes.  Sessions differ in the rotation of the cap.
     """
-    dipoles = _dipoles(paradigm, rng)
+    dipoles = _draw_dipoles(paradigm, rng)
     positions, orientations = (np.concatenate(part) for part in zip(*dipoles, strict=True))
-    caps = Rotation.from_rotvec(rng.normal(0.0, _CAP, (n_sessions, 3)))
+    caps = Rotation.from_rotvec(rng.normal(0.0, _CAP_ROTATION, (n_sessions, 3)))
     rotated = [np.concatenate([cap.apply(vectors) for cap in caps]) for vectors in (positions, orientations)]
     raw = head().leads((*paradigm.ch_names, "Fpz"), paradigm.reference, *rotated)
     leads = raw.reshape(len(raw), n_sessions, -1).transpose(1, 0, 2)
-    return np.concatenate([leads[:, :-1, part] / size for part, size in _sizes(paradigm, leads)], axis=2)
+    return np.concatenate([leads[:, :-1, part] / size for part, size in _lead_sizes(paradigm, leads)], axis=2)
 
 
-def _dipoles(paradigm: Paradigm, rng: np.random.Generator) -> list[tuple[Array, Array]]:
-    """Draw positions and orientations of areas, alpha sources, eyes and background."""
+def _draw_dipoles(paradigm: Paradigm, rng: np.random.Generator) -> list[tuple[Array, Array]]:
+    """Draw positions and orientations (n, 3) of each kind of source: areas, alpha sources, eyes and background."""
     alpha = [Area((name,), (), 0.7) for name in paradigms.ALPHA_AREAS]
     return [
-        _beneath(paradigm.areas, rng),
-        _beneath(alpha, rng),
-        _beneath([_EYES], rng),
+        _draw_beneath(paradigm.areas, rng),
+        _draw_beneath(alpha, rng),
+        _draw_beneath([_EYES], rng),
         paradigms.cortex(rng, N_BACKGROUND),
     ]
 
 
-def _beneath(areas: Sequence[Area], rng: np.random.Generator) -> tuple[Array, Array]:
-    """Draw positions and orientations (n, 3) of nearly radial sources in areas."""
+def _draw_beneath(areas: Sequence[Area], rng: np.random.Generator) -> tuple[Array, Array]:
+    """Draw positions and orientations (n, 3) of nearly radial dipoles beneath the electrodes of areas, one in each."""
     centre = np.stack([np.mean([head().directions[name] for name in area.beneath], axis=0) for area in areas])
-    directions = unit(unit(centre) + rng.normal(0.0, _JITTER, centre.shape))
+    directions = unit(unit(centre) + rng.normal(0.0, _AREA_JITTER, centre.shape))
     radius = np.array([area.radius for area in areas]) + rng.normal(0.0, 0.01, len(areas))
     return radius[:, None] * directions, unit(directions + rng.normal(0.0, 0.1, centre.shape))
 
 
-def _sizes(paradigm: Paradigm, leads: Array) -> list[tuple[slice, Array]]:
-    """Return the normalisation of the leads of each kind of source; the last electrode of ``leads`` is Fpz."""
+def _lead_sizes(paradigm: Paradigm, leads: Array) -> list[tuple[slice, Array]]:
+    """Return the columns of ``leads`` that belong to each kind of source, and the numbers to divide them by.
+
+    The last electrode of ``leads`` is Fpz, which scales the eyes.
+    """
     eyes = len(paradigm.areas) + len(paradigms.ALPHA_AREAS)
     average = leads.mean(axis=0)
     rest = leads[:, :-1, eyes + 1 :]
@@ -185,7 +191,7 @@ def _sizes(paradigm: Paradigm, leads: Array) -> list[tuple[slice, Array]]:
 # ---- samples
 
 
-def _record(
+def _simulate_samples(
     paradigm: Paradigm,
     person: Person,
     leads: Array,
@@ -194,24 +200,31 @@ def _record(
     times: Array,
     streams: Sequence[np.random.Generator],
 ) -> Array:
-    """Return samples (n * repeats, n_chans, n_times) in µV: projected sources, noise, drift and band-pass."""
+    """Return samples (n * repeats, n_chans, n_times) in µV: projected sources, noise, drift and band-pass.
+
+    ``signals`` (n, n_areas, n_times) are those of the areas, and ``session`` (n,) is the number of the session of each
+    segment.
+    """
     n_times, n_chans = len(times), len(paradigm.ch_names)
     f = paradigms.frequencies(n_times, paradigm.sfreq)
     gain = paradigms.band_pass(f, paradigm.band).astype(np.float32)
     spectra = _sources(person, signals, times, f, streams)
     n_sources = spectra.shape[1]
     spectra = leads[session, :, :n_sources].astype(np.float32) @ spectra
-    level = _level(person, f, gain) * paradigms.drift(streams[_DRIFT], session, 1, 0.12, 0.08)
+    level = _background_level(person, f, gain) * paradigms.drift(streams[_DRIFT], session, 1, 0.12, 0.08)
     shape = paradigms.slope(f, person.slope)
     rest = leads[session, :, n_sources:] * level[..., None]
     spectra += paradigms.ongoing(streams[_ONGOING], rest, shape, n_times)
-    spectra += _noise(len(paradigm.sessions), n_chans, session, times, len(f), streams[_ARTEFACTS])
+    spectra += _draw_noise(len(paradigm.sessions), n_chans, session, times, len(f), streams[_ARTEFACTS])
     spectra *= paradigms.drift(streams[_DRIFT], session, n_chans, 0.06, 0.03).astype(np.float32)[..., None]
-    return _cut(paradigm, paradigms.in_time(spectra * gain, n_times))
+    return _cut_trials(paradigm, paradigms.in_time(spectra * gain, n_times))
 
 
 def _sources(person: Person, signals: Array, times: Array, f: Array, streams: Sequence[np.random.Generator]) -> Array:
-    """Return spectra (n, n_sources, n_freqs) of areas, alpha sources and eyes, in the order of the leads."""
+    """Return spectra (n, n_sources, n_freqs) of areas, alpha sources and eyes, in the order of the leads.
+
+    ``signals`` (n, n_areas, n_times) are those of the areas, and ``f`` are the frequencies in Hz.
+    """
     n = len(signals)
     return np.concatenate(
         [
@@ -223,23 +236,30 @@ def _sources(person: Person, signals: Array, times: Array, f: Array, streams: Se
     )
 
 
-def _level(person: Person, f: Array, gain: Array) -> float:
-    """Return the standard deviation of the background before the band-pass."""
+def _background_level(person: Person, f: Array, gain: Array) -> float:
+    """Return the standard deviation of the background in µV before the band-pass.
+
+    It is chosen so that the person's level is reached after the band-pass, whose gain is ``gain`` at the frequencies
+    ``f``.
+    """
     shape = paradigms.slope(f, person.slope)
     return person.level * float(np.sqrt((shape**2).sum() / ((shape * gain) ** 2).sum()))
 
 
-def _noise(
+def _draw_noise(
     n_sessions: int, n_chans: int, session: Array, times: Array, n_freqs: int, rng: np.random.Generator
 ) -> Array:
-    """Draw spectra (n, n_chans, n_freqs) of mains hum and sensor noise."""
+    """Draw spectra (n, n_chans, n_freqs) of mains hum and sensor noise.
+
+    ``session`` (n,) is the number of the session of each segment; the size of the hum at an electrode depends on it.
+    """
     pattern = (1 + 0.4 * rng.standard_normal((n_sessions, n_chans, 1))).astype(np.float32)
     mains = paradigms.in_frequency(paradigms.hum(rng, len(session), times))
-    own = paradigms.coloured(rng, (len(session), n_chans), np.ones(n_freqs), len(times))
-    return np.asarray(pattern[session] * mains + np.float32(_SENSOR) * own)
+    sensors = paradigms.coloured(rng, (len(session), n_chans), np.ones(n_freqs), len(times))
+    return np.asarray(pattern[session] * mains + np.float32(_SENSOR_NOISE) * sensors)
 
 
-def _cut(paradigm: Paradigm, samples: Array) -> Array:
+def _cut_trials(paradigm: Paradigm, samples: Array) -> Array:
     """Cut trials (n * repeats, n_chans, n_times) from segments with margins."""
     start, n = round(paradigm.sfreq), paradigm.n_times
     inside = samples[..., start : start + paradigm.repeats * n]
@@ -250,14 +270,15 @@ def _cut(paradigm: Paradigm, samples: Array) -> Array:
 # ---- truth
 
 
-def _truth(paradigm: Paradigm, leads: Array, planted: Sequence[Planted], difficulty: float, seed: int) -> Truth:
+def _make_truth(paradigm: Paradigm, leads: Array, planted: Sequence[Planted], difficulty: float, seed: int) -> Truth:
+    """Return the ground truth: the planted effects by class, with their topographies averaged over sessions."""
     average = leads.mean(axis=0)
     effects: dict[str, tuple[Effect, ...]] = dict.fromkeys(paradigm.class_names, ())
     for source in planted:
         weights = source.sign * average[:, source.area]
         effect = Effect(
             kind=source.kind,
-            channels=_strongest(paradigm, paradigm.areas[source.area], weights),
+            channels=_strongest_electrodes(paradigm, paradigm.areas[source.area], weights),
             band=source.band,
             window=source.window,
             topography=tuple(weights.tolist()),
@@ -266,21 +287,23 @@ def _truth(paradigm: Paradigm, leads: Array, planted: Sequence[Planted], difficu
     return Truth(paradigm.ch_names, effects, float(difficulty), int(seed))
 
 
-def _strongest(paradigm: Paradigm, area: Area, weights: Array) -> tuple[str, ...]:
+def _strongest_electrodes(paradigm: Paradigm, area: Area, weights: Array) -> tuple[str, ...]:
     """Return the electrodes of an area where the source is strong, the strongest first."""
     weight = dict(zip(paradigm.ch_names, abs(weights).tolist(), strict=True))
     ranked = sorted(area.group, key=lambda name: -weight[name])
-    return tuple(name for name in ranked if weight[name] >= _STRONG * weight[ranked[0]])
+    return tuple(name for name in ranked if weight[name] >= _STRONG_WEIGHT * weight[ranked[0]])
 
 
 # ---- as data sets
 
 
 def _read(_files: Sequence[Path], subject: int, difficulty: float = 0.5, seed: int = 0, *, name: str) -> Trials:
+    """Simulate the trials of a subject, in the form of a reader of a data set; there are no files."""
     return simulate(name, subject, difficulty=difficulty, seed=seed)
 
 
-def _dataset(paradigm: Paradigm) -> Dataset:
+def _make_dataset(paradigm: Paradigm) -> Dataset:
+    """Return the data set of a paradigm, with the subjects and the protocol of the real data set."""
     read = partial(_read, name=paradigm.name)
     source = DatasetSource("simulated", read=read, options=("difficulty", "seed"), revision=paradigm.revision)
     title = f"{paradigm.title}, in the shapes of {paradigm.like.name}"
@@ -289,4 +312,4 @@ def _dataset(paradigm: Paradigm) -> Dataset:
 
 
 #: The simulated data sets for :func:`gbwatt.data.load`.
-DATASETS: tuple[Dataset, ...] = tuple(_dataset(paradigm) for paradigm in SETS.values())
+DATASETS: tuple[Dataset, ...] = tuple(_make_dataset(paradigm) for paradigm in SETS.values())

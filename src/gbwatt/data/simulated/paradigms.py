@@ -37,7 +37,7 @@ _CENTRE, _RADIUS = (-0.0010011737307565646, 0.01482242024252519, 0.0393540841029
 _LAYERS = {"relative_radii": (0.90, 0.92, 0.97, 1.0), "sigmas": (0.33, 1.0, 0.004, 0.33)}
 #: Eccentricities and magnitudes of the three dipoles in a homogeneous sphere that replace one in these layers [1]_.
 _SERIES_MU = (0.9450681269849635, 0.6679974145042571, -0.2915794177167607)
-_LAMBDA = (0.41332072741676434, 2.0729172527508317, -0.03057251753663591)
+_SERIES_LAMBDA = (0.41332072741676434, 2.0729172527508317, -0.03057251753663591)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class Head:
 
 @lru_cache(maxsize=1)
 def head() -> Head:
-    """Return the head, which is built once per process."""
+    """Return the head with the electrodes of the 10-05 montage, which is created once per process."""
     import mne
 
     with mne.utils.use_log_level("ERROR"):
@@ -94,7 +94,7 @@ def head() -> Head:
         montage = mne.channels.make_dig_montage(dict(zip(in_montage, positions, strict=True)), coord_frame="head")
         info = mne.create_info(list(in_montage), 1.0, "eeg").set_montage(montage)
         sphere = mne.make_sphere_model(_CENTRE, _RADIUS, **_LAYERS)
-    sphere["mu"], sphere["lambda"] = np.array(_SERIES_MU), np.array(_LAMBDA)
+    sphere["mu"], sphere["lambda"] = np.array(_SERIES_MU), np.array(_SERIES_LAMBDA)
     directions = unit(positions - _CENTRE)
     return Head(dict(zip(in_montage, directions, strict=True)), sphere, info)
 
@@ -147,7 +147,7 @@ class Person:
 
 
 def draw_person(rng: np.random.Generator, n_classes: int) -> Person:
-    """Draw a random subject."""
+    """Draw the characteristics of a random subject."""
     alpha = float(np.clip(rng.normal(10.0, 0.7), 8.3, 11.7))
     return Person(
         strength=float(np.exp(rng.normal(0.0, 0.2))),
@@ -171,12 +171,15 @@ MAINS = 50.0  # Hz; all three real data sets were recorded in Europe
 
 
 def frequencies(n_times: int, sfreq: float) -> Array:
-    """Return the frequencies in Hz (n_times // 2 + 1,) of a spectrum."""
+    """Return the frequencies in Hz (n_times // 2 + 1,) of the spectrum of ``n_times`` samples."""
     return np.fft.rfftfreq(n_times, 1 / sfreq)
 
 
 def coloured(rng: np.random.Generator, shape: tuple[int, ...], amplitude: Array, n_times: int) -> Array:
-    """Draw spectra (*shape, n_freqs) of Gaussian noise of standard deviation one with a given amplitude spectrum."""
+    """Draw spectra (*shape, n_freqs) of Gaussian noise.
+
+    ``amplitude`` (n_freqs,) is the shape of the amplitude spectrum; the samples have a standard deviation of one.
+    """
     parts = rng.standard_normal((*shape, len(amplitude), 2), dtype=np.float32)
     scale = n_times / 2 / np.sqrt((amplitude**2).sum())
     parts *= (scale * amplitude).astype(np.float32)[:, None]
@@ -194,17 +197,17 @@ def in_frequency(signals: Array) -> Array:
 
 
 def peak(f: Array, centre: float, width: float) -> Array:
-    """Return the amplitude spectrum of a rhythm, a Gaussian around ``centre``."""
+    """Return the amplitude spectrum of a rhythm at frequencies ``f``: a Gaussian around ``centre``, in Hz."""
     return np.asarray(np.exp(-0.5 * ((f - centre) / width) ** 2))
 
 
 def slope(f: Array, exponent: float) -> Array:
-    """Return the amplitude spectrum of f^-exponent noise; constant below 0.5 Hz, and zero at 0 Hz."""
+    """Return the amplitude spectrum of noise with the power f^-exponent; constant below 0.5 Hz, and zero at 0 Hz."""
     return np.where(f > 0, f.clip(0.5) ** (-exponent / 2), 0.0)
 
 
 def band_pass(f: Array, band: tuple[float, float]) -> Array:
-    """Return the gain of a Butterworth filter of order 4, applied forwards and backwards."""
+    """Return the gain at frequencies ``f`` of a Butterworth filter of order 4, applied forwards and backwards."""
     low, high = band
     return np.asarray(1 / (1 + (low / f.clip(1e-3)) ** 8) / (1 + (f / high) ** 8))
 
@@ -224,9 +227,10 @@ def cortex(rng: np.random.Generator, n: int) -> tuple[Array, Array]:
 
 
 def ongoing(rng: np.random.Generator, leads: Array, amplitude: Array, n_times: int) -> Array:
-    """Draw spectra (n, n_chans, n_freqs) at the electrodes of noise from sources with leads (n, n_chans, n_sources).
+    """Draw spectra (n, n_chans, n_freqs) of background activity at the electrodes.
 
-    The strength of each source varies from trial to trial.
+    ``leads`` (n, n_chans, n_sources) are the weights of its sources, and ``amplitude`` is their amplitude
+    spectrum.  The strength of each source varies from trial to trial.
     """
     strength = np.exp(rng.normal(0.0, 0.3, (len(leads), 1, leads.shape[2])))
     # L z with white noise z has the covariance L Lᵀ = Rᵀ R of Rᵀ z, which needs fewer random numbers.
@@ -235,7 +239,10 @@ def ongoing(rng: np.random.Generator, leads: Array, amplitude: Array, n_times: i
 
 
 def alpha(rng: np.random.Generator, person: Person, n: int, f: Array, n_times: int) -> Array:
-    """Draw spectra (n, 6, n_freqs) of the posterior rhythm in µV, whose strength varies from trial to trial."""
+    """Draw spectra (n, 6, n_freqs) of the posterior rhythm in µV, of the sources beneath :data:`ALPHA_AREAS`.
+
+    The strength varies from trial to trial.
+    """
     strength = person.alpha_level * np.exp(rng.normal(0.0, 0.4, (n, 1, 1))).astype(np.float32)
     waves = coloured(rng, (n, len(ALPHA_AREAS)), peak(f, person.alpha, 0.8), n_times)
     return np.asarray(strength / np.float32(len(ALPHA_AREAS) ** 0.5) * waves)
@@ -250,12 +257,12 @@ def blinks(rng: np.random.Generator, person: Person, n: int, times: Array) -> Ar
     occurs = rng.uniform(size=n) < 1 - np.exp(-person.blinks * length)
     size = occurs * 90.0 * np.exp(rng.normal(0.0, 0.25, n))
     since = times - rng.uniform(times[0], times[-1], n)[:, None]
-    rebound = 0.2 * _bump(since - 0.2, 0.15)
-    return np.asarray(size[:, None] * (_bump(since, 0.09) - rebound))[:, None]
+    rebound = 0.2 * _transient(since - 0.2, 0.15)
+    return np.asarray(size[:, None] * (_transient(since, 0.09) - rebound))[:, None]
 
 
-def _bump(t: Array, rise: float) -> Array:
-    """Return a wave that starts at zero and has its maximum, one, at ``rise``."""
+def _transient(t: Array, rise: float) -> Array:
+    """Return a wave at times ``t`` that starts at zero and has its maximum, one, at ``rise``."""
     u = t.clip(0) / rise
     return np.asarray(u**2 * np.exp(2 * (1 - u)))
 
@@ -270,7 +277,11 @@ def hum(rng: np.random.Generator, n: int, times: Array) -> Array:
 
 
 def drift(rng: np.random.Generator, session: Array, n: int, between: float, within: float) -> Array:
-    """Draw factors (len(session), n) around one that jump between sessions and drift slowly within each."""
+    """Draw factors (len(session), n) around one that jump between sessions and drift slowly within each.
+
+    ``session`` is the number of the session of each segment.  ``between`` and ``within`` are the standard deviations of
+    the logarithm of a jump, and of the drift over a whole session.
+    """
     factors = np.zeros((len(session), n))
     for number in np.unique(session):
         rows = session == number
@@ -323,7 +334,10 @@ class Stimulation:
 
 @dataclass(frozen=True)
 class Planted:
-    """An effect of a class in one of the areas; ``sign`` is that of a deflection."""
+    """An effect of a class in an area, as simulated, from which the :class:`Effect` of the ground truth is made.
+
+    ``label`` and ``area`` are indices of the class and the area; ``sign`` is that of a deflection.
+    """
 
     label: int
     kind: str
@@ -391,21 +405,21 @@ class Paradigm:
 #: rhythm of the corresponding area on the right does not change.
 MOTOR_AREAS = (1, 0, 2, 3)
 _N_MOTOR_AREAS = 5
-_MU, _BETA = 5.0, 2.5  # µV at rest
-_DEPTH = 1.1  # relative decrease of amplitude at difficulty 0
-_ONSET, _RISE, _END = 0.45, 0.06, 4.0  # seconds after the cue
+_MU_LEVEL, _BETA_LEVEL = 5.0, 2.5  # standard deviation of the rhythms at rest in µV
+_DECREASE = 1.1  # relative decrease of amplitude at difficulty 0
+_ONSET, _RISE, _END = 0.45, 0.06, 4.0  # start, time constant of the beginning and end of the decrease in s
 
 
 def desynchronise(stimulation: Stimulation) -> tuple[Array, tuple[Planted, ...]]:
     """Simulate mu and beta rhythms in all areas, which decrease in the area of the class during imagery."""
     s, person = stimulation, stimulation.person
     n, n_areas = len(s.labels), _N_MOTOR_AREAS
-    depth = _loss(s)  # (n, n_areas)
+    depth = _draw_decrease(s)  # (n, n_areas)
     onset = s.rng.normal(_ONSET, 0.08, n)
     course = scipy.special.expit((s.times - onset[:, None]) / _RISE).astype(np.float32)
     signals = np.zeros((n, n_areas, len(s.times)), np.float32)
-    for centre, width, level in ((person.mu, 1.0, _MU), (person.beta, 2.0, _BETA)):
-        waves = _rhythm(s, n_areas, centre, width)
+    for centre, width, level in ((person.mu, 1.0, _MU_LEVEL), (person.beta, 2.0, _BETA_LEVEL)):
+        waves = _draw_rhythm(s, n_areas, centre, width)
         waves *= level * np.exp(s.rng.normal(0.0, 0.25, (n, n_areas, 1))).astype(np.float32)
         signals += waves
     signals *= 1 - depth[..., None] * course[:, None]
@@ -416,17 +430,20 @@ def desynchronise(stimulation: Stimulation) -> tuple[Array, tuple[Planted, ...]]
     )
 
 
-def _loss(s: Stimulation) -> Array:
-    """Draw the relative decrease of the rhythm (n, n_areas) in each segment; the success of imagery varies."""
+def _draw_decrease(s: Stimulation) -> Array:
+    """Draw the relative decrease of the rhythm (n, n_areas) in each segment of recording.
+
+    It is zero except in the area of the class, and varies with the success of imagery.
+    """
     active = np.zeros((len(MOTOR_AREAS), _N_MOTOR_AREAS))
     active[np.arange(len(MOTOR_AREAS)), MOTOR_AREAS] = s.person.responses[: len(MOTOR_AREAS)]
     success = s.rng.normal(1.0, 0.3, len(s.labels)).clip(0.0, 1.6)
-    loss = _DEPTH * s.ease * s.person.strength * success[:, None] * active[s.labels]
+    loss = _DECREASE * s.ease * s.person.strength * success[:, None] * active[s.labels]
     return np.asarray(loss.clip(0.0, 0.95), np.float32)
 
 
-def _rhythm(s: Stimulation, n_areas: int, centre: float, width: float) -> Array:
-    """Draw noise (n, n_areas, n_times) of standard deviation one with a peak in its spectrum."""
+def _draw_rhythm(s: Stimulation, n_areas: int, centre: float, width: float) -> Array:
+    """Draw noise (n, n_areas, n_times) of standard deviation one with a peak in its spectrum, given in Hz."""
     sfreq = 1 / (s.times[1] - s.times[0])
     shape = peak(frequencies(len(s.times), sfreq), centre, width)
     return in_time(coloured(s.rng, (len(s.labels), n_areas), shape, len(s.times)), len(s.times))
@@ -434,18 +451,18 @@ def _rhythm(s: Stimulation, n_areas: int, centre: float, width: float) -> Array:
 
 # ---- steady-state visual evoked potentials
 
-_SSVEP = 5.0  # µV at difficulty 0
-_HARMONICS = (1.0, 0.45, 0.2)
+_SSVEP_LEVEL = 5.0  # amplitude in µV at difficulty 0
+_HARMONIC_SIZES = (1.0, 0.45, 0.2)  # relative amplitudes of the frequency and its multiples
 
 
 def flicker(stimulation: Stimulation) -> tuple[Array, tuple[Planted, ...]]:
-    """Simulate a sine with harmonics at the frequency of the class, with random and continuous phase."""
+    """Simulate a sine with harmonics at the frequency of the class, with random and continuous phase, in one area."""
     s, n = stimulation, len(stimulation.labels)
-    size = _SSVEP * s.ease * s.person.strength * s.person.responses[s.labels] * np.exp(s.rng.normal(0.0, 0.3, n))
+    size = _SSVEP_LEVEL * s.ease * s.person.strength * s.person.responses[s.labels] * np.exp(s.rng.normal(0.0, 0.3, n))
     start = s.rng.uniform(0, 2 * np.pi, n)
-    lags = s.rng.uniform(0, 2 * np.pi, (len(mamem.FREQUENCIES), len(_HARMONICS)))[s.labels]  # fixed for a subject
+    lags = s.rng.uniform(0, 2 * np.pi, (len(mamem.FREQUENCIES), len(_HARMONIC_SIZES)))[s.labels]  # fixed for a subject
     phase = 2 * np.pi * np.array(mamem.FREQUENCIES)[s.labels, None] * s.times + start[:, None]
-    waves = sum(a * np.sin((k + 1) * phase + lags[:, [k]]) for k, a in enumerate(_HARMONICS))
+    waves = sum(a * np.sin((k + 1) * phase + lags[:, [k]]) for k, a in enumerate(_HARMONIC_SIZES))
     return (size[:, None] * waves)[:, None], tuple(
         Planted(label, "oscillation", 0, (f - 0.5, f + 0.5), (0.0, 1.0)) for label, f in enumerate(mamem.FREQUENCIES)
     )
@@ -454,9 +471,9 @@ def flicker(stimulation: Stimulation) -> tuple[Array, tuple[Planted, ...]]:
 # ---- error potentials
 
 #: Waves after an error: area, latency and width (standard deviation) in seconds, amplitude in µV at difficulty 0.
-_ERROR = ((0, 0.28, 0.04, -22.0), (1, 0.45, 0.07, 22.0))
-#: Waves after every feedback.
-_ALWAYS = ((2, 0.11, 0.02, -4.0), (2, 0.19, 0.03, 5.0), (3, 0.36, 0.08, 4.0))
+_ERROR_WAVES = ((0, 0.28, 0.04, -22.0), (1, 0.45, 0.07, 22.0))
+#: Waves after every feedback, likewise.
+_FEEDBACK_WAVES = ((2, 0.11, 0.02, -4.0), (2, 0.19, 0.03, 5.0), (3, 0.36, 0.08, 4.0))
 
 
 def evoke(stimulation: Stimulation) -> tuple[Array, tuple[Planted, ...]]:
@@ -464,14 +481,14 @@ def evoke(stimulation: Stimulation) -> tuple[Array, tuple[Planted, ...]]:
     s, n = stimulation, len(stimulation.labels)
     signals = np.zeros((n, 4, len(s.times)))
     size = s.ease * s.person.strength * s.person.responses[0] * (s.labels == 0)
-    for waves, scale in ((_ALWAYS, np.ones(n)), (_ERROR, size)):
+    for waves, scale in ((_FEEDBACK_WAVES, np.ones(n)), (_ERROR_WAVES, size)):
         for area, latency, width, amplitude in waves:
             when = s.rng.normal(latency + s.person.delay, 0.015, n)
             amount = amplitude * scale * s.rng.normal(1.0, 0.3, n)
             signals[:, area] += amount[:, None] * np.exp(-0.5 * ((s.times - when[:, None]) / width) ** 2)
     return signals, tuple(
         Planted(0, "deflection", area, None, (centre - 2 * width, centre + 2 * width), -1 if amplitude < 0 else 1)
-        for area, latency, width, amplitude in _ERROR
+        for area, latency, width, amplitude in _ERROR_WAVES
         for centre in (latency + s.person.delay,)
     )
 
@@ -483,16 +500,18 @@ _FLICKER_ORDER = (3, 1, 2, 4, 0, 1, 4, 3, 1, 2, 0, 4, 3, 2, 1, 3, 0, 1, 4, 2, 3,
 
 
 def _imagery_order(_session: int, _errors: float, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Draw six runs of 48 trials, twelve of each class."""
+    """Return class and run (288,) of the trials of a session: six runs of 48 trials, twelve of each class."""
     runs = [rng.permutation(np.repeat(np.arange(4), 12)) for _ in range(6)]
     return np.concatenate(runs), np.repeat([str(number) for number in range(1, 7)], 48)
 
 
 def _flicker_order(session: int, _errors: float, _rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return class and run (25,) of the stimulations of a session, which are the same in all sessions."""
     return np.array(_FLICKER_ORDER), np.full(len(_FLICKER_ORDER), mamem.SESSIONS[session])
 
 
 def _feedback_order(session: int, errors: float, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return class and run (n,) of the feedbacks of a session, of which the fraction ``errors`` has class 0."""
     name, n = tuple(ern.FEEDBACKS.items())[session]
     labels = rng.permutation(np.arange(n) >= round(errors * n)).astype(int)
     return labels, np.full(n, name)
