@@ -64,7 +64,7 @@ def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any, fingerprin
         **{name: getattr(decoder.net_, name) for name in ("lr", "batch_size", "weight_decay", "seed")},
         "epochs": len(history),
         "best_epoch": decoder.best_epoch_,
-        **({} if not history else {"at_best_epoch": history[max(decoder.best_epoch_, 1) - 1]}),
+        **({} if not history else {"at_best_epoch": history[decoder.best_epoch_ - 1]}),
     }
     save_pretrained(
         module,
