@@ -52,7 +52,7 @@ class BandPass(Step):
         if len(edges) == 2 and edges["low"] >= edges["high"]:
             raise ParameterError(f"low={self.low} must be below high={self.high}, in Hz.")
         check_at_least("order", self.order, 1)
-        self._set(**edges, order=int(self.order))
+        self._set_fields(**edges, order=int(self.order))
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
         """Filter samples (..., n_chans, n_times), and return them with the unchanged frame."""
@@ -92,7 +92,7 @@ class Notch(Step):
             raise ParameterError(
                 f"freq={self.freq} must be one or more frequencies above width / 2 = {width / 2:g} Hz."
             )
-        self._set(freq=freqs, width=width)
+        self._set_fields(freq=freqs, width=width)
 
     @property
     def freqs(self) -> tuple[float, ...]:
@@ -125,7 +125,7 @@ class Resample(Step):
     name: ClassVar[str] = "resample"
 
     def __post_init__(self) -> None:
-        self._set(sfreq=positive("sfreq", self.sfreq))
+        self._set_fields(sfreq=positive("sfreq", self.sfreq))
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
         """Resample (..., n_chans, n_times), and return the samples and the frame with the new rate."""
@@ -176,10 +176,10 @@ class ExponentialStandardise(Step):
     name: ClassVar[str] = "exponential_standardise"
 
     def __post_init__(self) -> None:
-        self._set(decay=positive("decay", self.decay), eps=positive("eps", self.eps))
+        self._set_fields(decay=positive("decay", self.decay), eps=positive("eps", self.eps))
         if self.decay >= 1:
             raise ParameterError(f"decay={self.decay} must be above 0 and below 1.")
-        self._set(start=not_negative("start", self.start))
+        self._set_fields(start=not_negative("start", self.start))
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
         """Standardise samples (..., n_chans, n_times), and return them and the frame with the unit "a.u."."""
