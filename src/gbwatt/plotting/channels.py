@@ -19,8 +19,8 @@ from gbwatt.data.montage import scalp_positions
 from gbwatt.plotting import style
 from gbwatt.plotting.style import DOUBLE, LINE, SINGLE, SMALL, TINY, Array, styled_figure
 
-_ONE_ROW = 30  # more channel names than this are staggered in two columns
-_NAME_BOX = {"facecolor": "white", "edgecolor": "none", "pad": 0.3}  # names may be on the outline of the head
+_MAX_IN_ONE_COLUMN = 30  # number of channel names; more names are staggered in two columns
+_NAME_BOX = {"facecolor": "white", "edgecolor": "none", "pad": 0.3}  # behind names on the outline of the head
 
 
 @styled_figure
@@ -63,7 +63,7 @@ def heatmaps(
     seconds = style.check_numbers("times", times, "n_times")
     style.check_same_length(times=(seconds, "samples"), values=(array[0, 0], "samples"))
     half = style.check_evenly_spaced("times", seconds) / 2
-    height = max(0.8, chans * LINE / (2 if chans > _ONE_ROW else 1))
+    height = max(0.8, chans * LINE / (2 if chans > _MAX_IN_ONE_COLUMN else 1))
     columns = style.columns_of(n, 4)
     rows = math.ceil(n / columns)
     width = SINGLE if n == 1 else DOUBLE
@@ -243,13 +243,13 @@ def patterns(
     style.check_same_length(freqs=(hertz, "frequencies"), spectra=(lines[0], "frequencies"))
     positions = scalp_positions(style.check_names("ch_names", ch_names, maps.shape[1], "channels in 'patterns'"))
     check_at_least("most", most, 1)
-    strongest = np.argsort(-_lengths(maps) * _lengths(lines), kind="stable")[:most]
+    strongest = np.argsort(-_row_norms(maps) * _row_norms(lines), kind="stable")[:most]
     return _draw_patterns(
         maps[strongest], lines[strongest], hertz, positions, [f"feature {i + 1}" for i in strongest], ylabel
     )
 
 
-def _lengths(vectors: Array) -> Array:
+def _row_norms(vectors: Array) -> Array:
     """Return the Euclidean norm of each row."""
     return np.asarray(np.linalg.norm(vectors, axis=1))
 
@@ -257,13 +257,29 @@ def _lengths(vectors: Array) -> Array:
 def _draw_patterns(
     maps: Array, lines: Array, freqs: Array, positions: Mapping[str, Array], names: Sequence[str], ylabel: str
 ) -> Figure:
-    """Draw each pattern as a scalp map, with its spectrum below."""
+    """Draw each pattern as a scalp map, with its spectrum below.
+
+    Parameters
+    ----------
+    maps : array (n, n_chans)
+        Patterns.
+    lines : array (n, n_freqs)
+        Spectra.
+    freqs : array (n_freqs,)
+        Frequencies in Hz.
+    positions : dict
+        Position (2,) of each channel, by name.
+    names : sequence of str
+        Titles of the maps.
+    ylabel : str
+        Quantity and unit of the spectra.
+    """
     n, columns = len(maps), style.columns_of(len(maps), 6)
     rows = math.ceil(n / columns)
     figure = style.canvas(DOUBLE if n > 2 else style.SINGLE, rows * 2.3 + 0.1)
     grid = figure.add_gridspec(2 * rows, columns, height_ratios=[1.2, 0.8] * rows)
     first: Axes | None = None
-    tops = []
+    map_axes = []
     for i, (map_, line, name) in enumerate(zip(maps, lines, names, strict=True)):
         row, column = divmod(i, columns)
         top, below = (figure.add_subplot(grid[2 * row + k, column], sharey=first if k else None) for k in (0, 1))
@@ -276,16 +292,16 @@ def _draw_patterns(
         if column == 0:
             below.set_ylabel(ylabel)
         first = first or below
-        tops.append(top)
+        map_axes.append(top)
     if first is not None:  # all spectra share its limits
         first.set_ylim(min(0.0, float(lines.min())), 1.05 * float(lines.max()) or 1.0)
     colours = ScalarMappable(Normalize(-1, 1), style.DIVERGING)
-    style.colour_bar(figure, colours, tops, "pattern (largest = 1)", 2.3 * rows - 1.1, shrink=0.8)
+    style.colour_bar(figure, colours, map_axes, "pattern (largest = 1)", 2.3 * rows - 1.1, shrink=0.8)
     return figure
 
 
 def draw_map(axes: Axes, values: Array, positions: Mapping[str, Array], cmap: str, vmin: float, vmax: float) -> None:
-    """Draw one scalp map: values (n_chans,) at positions (2,), with dashed negative contours."""
+    """Draw one scalp map of values (n_chans,) at the positions (2,) of channels, with dashed negative contours."""
     import mne
 
     with mne.utils.use_log_level("ERROR"):
@@ -321,11 +337,11 @@ def electrodes(axes: Axes, positions: Mapping[str, Array]) -> None:
 
 
 def _diagram_size(positions: Mapping[str, Array]) -> float:
-    """Size in inches at which no two names overlap, within limits."""
+    """Return the size in inches, from 1.4 to 3.6, at which no two names of electrodes overlap in the diagram."""
     widths = np.array([style.text_width(name, TINY) for name in positions]) + 0.02
     xy = np.stack(list(positions.values()))
-    apart = np.abs(xy[:, None] - xy[None]) + 1e-9
-    across = (widths[:, None] + widths[None]) / 2 / apart[..., 0]
-    up = TINY * 1.15 / 72 / apart[..., 1]
-    needed = np.minimum(across, up)[~np.eye(len(positions), dtype=bool)].max()
-    return float(np.clip(2.5 * needed, 1.4, 3.6))
+    distances = np.abs(xy[:, None] - xy[None]) + 1e-9
+    horizontal = (widths[:, None] + widths[None]) / 2 / distances[..., 0]
+    vertical = TINY * 1.15 / 72 / distances[..., 1]
+    scale = np.minimum(horizontal, vertical)[~np.eye(len(positions), dtype=bool)].max()
+    return float(np.clip(2.5 * scale, 1.4, 3.6))

@@ -16,9 +16,9 @@ from gbwatt.errors import ParameterError, ShapeError, WeightsError
 from gbwatt.plotting import style
 from gbwatt.plotting.style import DOUBLE, SINGLE, SMALL, Array, styled_figure, write_cells
 
-_NUMBERS = 7  # matrices up to this size have numbers in their cells
-_UNIFORM = 0.01  # if all weights are this close to 1/m, only deviations are shown
-_ILL = 4  # log10 of the condition number above which the paper calls a matrix ill-conditioned
+_MAX_NUMBERED = 7  # size of a matrix; larger matrices have no numbers in their cells
+_UNIFORM_TOLERANCE = 0.01  # if all weights are this close to 1/m, only deviations are shown
+_LOG_ILL = 4  # log10 of the condition number above which the paper calls a matrix ill-conditioned
 
 
 @styled_figure
@@ -48,7 +48,7 @@ def attention_maps(weights: ArrayLike, class_names: Sequence[str]) -> Figure:
     array = _check_attention(weights)
     n, m, _ = array.shape
     classes = style.check_names("class_names", class_names, n, "classes in 'weights'")
-    cell = 0.29 if m <= _NUMBERS else 0.1
+    cell = 0.29 if m <= _MAX_NUMBERED else 0.1
     columns = style.columns_of(n, max(1, int((DOUBLE - 0.9) / max(1.0, cell * m))))
     width = SINGLE if n == 1 or (n == 2 and m <= 3) else DOUBLE
     side = min(1.5 if m <= 4 else 2.1, (width - 1.1) / columns)
@@ -61,7 +61,7 @@ def attention_maps(weights: ArrayLike, class_names: Sequence[str]) -> Figure:
     figure = style.canvas(width, sum(heights))
     grid = figure.add_gridspec(len(heights), 1, height_ratios=heights)
     for place, (values, label, form) in enumerate(halves):
-        _matrices(figure, grid[2 * place].subgridspec(rows, columns), values, classes, side, form, label)
+        _draw_weights(figure, grid[2 * place].subgridspec(rows, columns), values, classes, side, form, label)
     return figure
 
 
@@ -73,7 +73,7 @@ def nearly_equal(weights: Array) -> bool:
     >>> nearly_equal(np.array([0.505, 0.495])), nearly_equal(np.array([0.6, 0.4]))
     (True, False)
     """
-    return bool(np.abs(weights - 1 / weights.shape[-1]).max() <= _UNIFORM)
+    return bool(np.abs(weights - 1 / weights.shape[-1]).max() <= _UNIFORM_TOLERANCE)
 
 
 def _check_attention(weights: ArrayLike) -> Array:
@@ -89,17 +89,35 @@ def _check_attention(weights: ArrayLike) -> Array:
     return array
 
 
-def _matrices(
+def _draw_weights(
     figure: Figure, cells: GridSpecBase, values: Array, names: Sequence[str], side: float, form: str, label: str
 ) -> None:
-    """Draw one half of :func:`attention_maps`."""
+    """Draw one half of :func:`attention_maps`: the weights of each class, or their deviations.
+
+    Parameters
+    ----------
+    figure : Figure
+        Figure to draw in.
+    cells : GridSpecBase
+        Grid with a cell for each class.
+    values : array (n_classes, m, m)
+        Weights or deviations, in percent.
+    names : sequence of str
+        Names of the classes.
+    side : float
+        Width of a matrix in inches.
+    form : str
+        Format of the numbers in cells.
+    label : str
+        Label of the colour bar.
+    """
     n, m, _ = values.shape
     grid = style.panels(cells, n)
     for axes, matrix, name in zip(grid, values, names, strict=True):
         image = axes.imshow(matrix, interpolation="none", **style.shades(values))
         axes.set_title(style.wrapped(name, side))
         axes.spines[:].set_visible(False)
-        if m <= _NUMBERS:
+        if m <= _MAX_NUMBERED:
             texts = [[form.format(round(value, 1) + 0.0).replace("-", "−") for value in row] for row in matrix]
             write_cells(axes, image, texts)
     style.count_ticks(grid[0].xaxis, m)
@@ -138,7 +156,7 @@ def condition_histograms(before: ArrayLike, after: ArrayLike) -> Figure:
         np.log10(style.check_positive(name, style.check_flat(name, values), remedy))
         for name, values in (("before", before), ("after", after))
     ]
-    low, high, ill = _range_of_logs(np.concatenate(logs))
+    low, high, ill = _axis_limits(np.concatenate(logs))
     figure = style.canvas(SINGLE, 2.6)
     axes = figure.subplots()
     for number, (name, x) in enumerate(zip(("before", "after"), logs, strict=True)):
@@ -151,21 +169,21 @@ def condition_histograms(before: ArrayLike, after: ArrayLike) -> Figure:
             edgecolor=style.PALETTE[number],
             linestyle=style.line(number)["linestyle"],
             hatch=("", "////")[number],
-            label=f"{name} attention: {100 * np.mean(x > _ILL):.1f} % above 10⁴",
+            label=f"{name} attention: {100 * np.mean(x > _LOG_ILL):.1f} % above 10⁴",
         )
     if ill:
-        axes.axvline(_ILL, color="black", linewidth=0.8, linestyle=":", label="κ = 10⁴")
+        axes.axvline(_LOG_ILL, color="black", linewidth=0.8, linestyle=":", label="κ = 10⁴")
     axes.set(xlabel="condition number, log₁₀ κ", ylabel="matrices (%)", xlim=(low, high))
     handles, labels = axes.get_legend_handles_labels()
     style.legend(figure, handles, labels)
     return figure
 
 
-def _range_of_logs(logs: Array) -> tuple[float, float, bool]:
-    """Limits of the axis, and whether the limit of ill-conditioning is within a decade of the data."""
+def _axis_limits(logs: Array) -> tuple[float, float, bool]:
+    """Return the limits of the axis, and whether κ = 10⁴ is drawn: it is within a decade of the data."""
     low, high = float(logs.min()), float(logs.max())
-    near = low - 1 <= _ILL <= high + 1
-    low, high = (min(low, _ILL), max(high, _ILL)) if near else (low, high)
+    near = low - 1 <= _LOG_ILL <= high + 1
+    low, high = (min(low, _LOG_ILL), max(high, _LOG_ILL)) if near else (low, high)
     margin = max(0.05 * (high - low), 0.1)
     return (low - margin if low < 0 else max(0.0, low - margin)), high + margin, near
 
@@ -206,13 +224,13 @@ def spectra(before: ArrayLike, after: ArrayLike) -> Figure:
         most = max(most, len(index))
     axes.set(xlabel="index of the eigenvalue", ylabel="eigenvalue", yscale="log", xlim=(0.5, most + 0.5))
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
-    _whole_decades(axes)
+    _set_decade_limits(axes)
     style.legend(figure, *axes.get_legend_handles_labels())
     return figure
 
 
-def _whole_decades(axes: Axes) -> None:
-    """Set limits of a logarithmic axis at powers of ten, so that there are at least two ticks."""
+def _set_decade_limits(axes: Axes) -> None:
+    """Set the limits of a logarithmic y axis at powers of ten, so that there are at least two ticks."""
     low, high = axes.dataLim.intervaly
     axes.set_ylim(10.0 ** math.floor(math.log10(low)), 10.0 ** math.ceil(math.log10(high) + 1e-9))
     style.log_ticks(axes.yaxis)
@@ -251,7 +269,7 @@ def metric_spectrum(eigenvalues: ArrayLike) -> Figure:
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
     if values[0] / values[-1] >= 20:
         axes.set_yscale("log")
-        _whole_decades(axes)
+        _set_decade_limits(axes)
     axes.legend(loc="upper right")
     return figure
 
@@ -354,7 +372,7 @@ def deletion_insertion(
 
 
 def _mean_height(x: Array, y: Array) -> float:
-    """Area under a piecewise linear curve, divided by its width."""
+    """Return the area under a piecewise linear curve, divided by its width."""
     if len(x) == 1:
         return float(y[0])
     return float(np.diff(x) @ (y[1:] + y[:-1]) / 2 / (x[-1] - x[0]))

@@ -17,8 +17,10 @@ from gbwatt.errors import ParameterError, ShapeError
 from gbwatt.plotting import style
 from gbwatt.plotting.style import DOUBLE, SINGLE, SMALL, Array, styled_figure, write_cells
 
+# Style of the results of the paper.
 _HOLLOW: dict[str, Any] = {"linestyle": "--", "markerfacecolor": "white", "linewidth": 0.9}
-_LOSSES = {"train_loss": "training", "valid_loss": "validation"}
+# Losses of a training history, and their labels.
+_LOSS_LABELS = {"train_loss": "training", "valid_loss": "validation"}
 
 
 @styled_figure
@@ -52,10 +54,10 @@ def training_curves(history: Mapping[str, Sequence[float]], best_epoch: int) -> 
     figure = style.canvas(SINGLE if accuracy is None else DOUBLE, 2.4)
     losses, *rest = figure.subplots(1, 1 if accuracy is None else 2, squeeze=False)[0]
     for number, (name, y) in enumerate(values.items()):
-        _over_epochs(losses, y, number, _LOSSES[name])
+        _plot_over_epochs(losses, y, number, _LOSS_LABELS[name])
     losses.set(ylabel="loss (cross-entropy, nats)", ylim=(0, None))
     for axes in rest:
-        _over_epochs(axes, 100 * np.asarray(accuracy), 1, "validation")
+        _plot_over_epochs(axes, 100 * np.asarray(accuracy), 1, "validation")
         axes.set(ylabel="validation accuracy (%)", ylim=(0, 100))
     for axes in (losses, *rest):
         axes.axvline(best_epoch, color=style.GREY, linewidth=0.8, linestyle=":", label=f"best epoch, {best_epoch}")
@@ -67,7 +69,7 @@ def training_curves(history: Mapping[str, Sequence[float]], best_epoch: int) -> 
 
 def _check_history(history: Mapping[str, Sequence[float]]) -> dict[str, Array]:
     """Return the training history as arrays; require known names and equal lengths."""
-    allowed = (*_LOSSES, "valid_accuracy")
+    allowed = (*_LOSS_LABELS, "valid_accuracy")
     for name in history:
         check_one_of("a name in 'history'", name, allowed)
     if "train_loss" not in history:
@@ -83,8 +85,8 @@ def _check_history(history: Mapping[str, Sequence[float]]) -> dict[str, Array]:
     return values
 
 
-def _over_epochs(axes: Axes, y: Array, number: int, label: str) -> None:
-    """Draw one quantity against the epochs."""
+def _plot_over_epochs(axes: Axes, y: Array, number: int, label: str) -> None:
+    """Draw one quantity ``y`` against the epochs, in the style of line ``number``."""
     looks = style.line(number) | {"linestyle": "-", "linewidth": 0.9, "markevery": max(1, len(y) // 12)}
     axes.plot(np.arange(1, len(y) + 1), y, label=label, **looks)
 
@@ -178,7 +180,7 @@ def subjects(
     axes = figure.subplots()
     handles = []
     for number, (label, of) in enumerate(scores.items()):
-        means = _columns_of_points(axes, of, everyone, number, len(scores), label)
+        means = _draw_subjects(axes, of, everyone, number, len(scores), label)
         looks = style.line(number) | {"linestyle": "-" if any(len(seeds) > 1 for seeds in of.values()) else "none"}
         handles.append(Line2D([], [], label=f"{label}: mean {100 * np.mean(means):.1f} %", **looks))
     if chance is not None:
@@ -186,23 +188,42 @@ def subjects(
         looks = {"color": style.GREY, "linewidth": 0.8, "linestyle": ":"}
         axes.axhline(level, **looks)
         handles.append(Line2D([], [], label=f"chance: {level:.1f} %", **looks))
-    _name_positions(axes, list(map(str, everyone)), figure.get_figwidth() - 0.7)
+    _label_positions(axes, list(map(str, everyone)), figure.get_figwidth() - 0.7)
     axes.set(xlabel="subject", ylabel=f"{score} (%)", xlim=(-0.6, len(everyone) - 0.4))
     style.legend(figure, handles, [str(handle.get_label()) for handle in handles])
     return figure
 
 
-def _columns_of_points(
-    axes: Axes, of: Mapping[Any, Sequence[float]], everyone: list[Any], number: int, n: int, label: str
+def _draw_subjects(
+    axes: Axes, scores: Mapping[Any, Sequence[float]], all_subjects: list[Any], number: int, n: int, label: str
 ) -> list[float]:
-    """Draw the points and means of one label, and return the means in the order of its subjects."""
-    style.check_not_empty(f"scores[{label!r}]", of)
+    """Draw the scores of one label as points, with a bar for the mean of each subject.
+
+    Parameters
+    ----------
+    axes : Axes
+        Axes to draw on.
+    scores : mapping
+        Scores of the seeds of each subject, from 0 to 1.
+    all_subjects : list
+        All subjects, in the order of the axis.
+    number, n : int
+        Number of this label, and how many labels share the place of a subject.
+    label : str
+        Label, for error messages.
+
+    Returns
+    -------
+    list of float
+        Mean score of each subject.
+    """
+    style.check_not_empty(f"scores[{label!r}]", scores)
     step = 0.8 / n
     looks, means = style.line(number), []
-    for subject, seeds in of.items():
+    for subject, seeds in scores.items():
         name = f"scores[{label!r}][{subject!r}]"
         y = 100 * style.check_fractions(name, style.check_numbers(name, seeds, "n_seeds"))
-        x = everyone.index(subject) + step * (number - (n - 1) / 2)
+        x = all_subjects.index(subject) + step * (number - (n - 1) / 2)
         several = len(y) > 1  # otherwise the bar would hide the point
         alpha, size = (0.45, 3) if several else (1.0, 4)
         axes.plot(np.full(len(y), x), y, looks["marker"], color=looks["color"], alpha=alpha, markersize=size, mew=0)
@@ -212,8 +233,8 @@ def _columns_of_points(
     return means
 
 
-def _name_positions(axes: Axes, names: list[str], length: float) -> None:
-    """Put names at the positions 0, 1, …, rotated if they are too wide."""
+def _label_positions(axes: Axes, names: list[str], length: float) -> None:
+    """Put names at the positions 0, 1, … of the x axis, rotated if they are too wide for ``length`` inches."""
     width = style.widest(names, SMALL)
     if len(names) * (width + 0.05) <= length:
         axes.set_xticks(range(len(names)), names)
@@ -257,7 +278,7 @@ def curves(
     ['GBWAtt', 'dashed: the paper']
     """
     style.check_not_empty("series", series)
-    names = _names(x)
+    names = _setting_names(x)
     setting = np.arange(len(names)) if names else style.check_increasing("x", style.check_numbers("x", x, "n"))
     order = list(dict.fromkeys((*series, *(paper or {}))))
     figure = style.canvas(SINGLE, 2.5 + 0.13 * len(order))
@@ -266,8 +287,8 @@ def curves(
         mean, low, high = (_check_values(setting, f"series[{label!r}][{i}]", band) for i, band in enumerate(bands))
         looks = style.line(order.index(label)) | {"linestyle": "-"}
         axes.fill_between(setting, low, high, color=looks["color"], alpha=0.15, linewidth=0)
-        alone = _alone(mean)
-        axes.vlines(setting[alone], low[alone], high[alone], color=looks["color"], alpha=0.4)
+        isolated = _without_neighbours(mean)
+        axes.vlines(setting[isolated], low[isolated], high[isolated], color=looks["color"], alpha=0.4)
         axes.plot(setting, mean, label=label, **looks)
     for label, printed in (paper or {}).items():
         looks = style.line(order.index(label)) | _HOLLOW
@@ -277,7 +298,7 @@ def curves(
         axes.plot([], [], "o", color=style.GREY, **_HOLLOW, label="dashed: the paper")
     axes.set(xlabel=xlabel, ylabel=ylabel)
     if names:
-        _name_positions(axes, names, SINGLE - 0.7)
+        _label_positions(axes, names, SINGLE - 0.7)
         axes.set_xlim(-0.4, len(names) - 0.6)
     else:
         style.at(axes.xaxis, setting.tolist())
@@ -285,20 +306,20 @@ def curves(
     return figure
 
 
-def _names(x: object) -> list[str]:
-    """Names of settings; empty if they are numbers."""
+def _setting_names(x: object) -> list[str]:
+    """Return the names of settings as a list; empty if the settings are numbers."""
     values = list(x) if isinstance(x, Sequence) and not isinstance(x, str) else []
     return values if all(isinstance(value, str) for value in values) else []
 
 
-def _alone(values: Array) -> Array:
-    """Which values have no neighbour, so that their band has no width."""
+def _without_neighbours(values: Array) -> Array:
+    """Return which values have no finite neighbour, so that their band would have no width."""
     finite = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
     return np.asarray(finite[1:-1] & ~finite[:-2] & ~finite[2:])
 
 
 def _check_values(x: Array, name: str, values: ArrayLike) -> Array:
-    """Return values (n,), with NaN for gaps; require as many as there are settings."""
+    """Return values as an array (n,), with NaN for gaps; require as many as there are settings ``x``."""
     y = style.check_numbers(name, values, "n", gaps=True)
     style.check_same_length(x=(x, "values"), **{name: (y, "values")})
     return y

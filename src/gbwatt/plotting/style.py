@@ -44,9 +44,10 @@ LINE = 0.125
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (8, 2)), (0, (4, 1, 1, 1, 1, 1)), (0, (2, 2)))
-SEQUENTIAL, DIVERGING = "cividis", "RdBu_r"
+SEQUENTIAL, DIVERGING = "cividis", "RdBu_r"  # colour maps for values from 0, and for values of both signs
 GREY = "0.45"
 
+#: Settings of matplotlib (rcParams) for all figures.
 RC: dict[str, Any] = {
     "font.family": ["DejaVu Sans"],  # included in matplotlib, so the same everywhere
     "font.size": NORMAL,
@@ -84,11 +85,12 @@ def styled(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function to run with our settings on top of matplotlib's defaults, and restore the user's settings."""
 
     @functools.wraps(function)
-    def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+    def with_style(*args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function with our settings."""
         with matplotlib.style.context(RC, after_reset=True):
             return function(*args, **kwargs)
 
-    return inside
+    return with_style
 
 
 def styled_figure(function: Callable[P, Figure]) -> Callable[P, Figure]:
@@ -98,7 +100,8 @@ def styled_figure(function: Callable[P, Figure]) -> Callable[P, Figure]:
     """
 
     @functools.wraps(function)
-    def settled(*args: P.args, **kwargs: P.kwargs) -> Figure:
+    def with_fixed_layout(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        """Call the function, compute the layout once, and fix it."""
         figure = function(*args, **kwargs)
         for axes in figure.axes:  # otherwise the ticks depend on the settings at drawing time
             axes.tick_params(which="both", labelsize=SMALL)
@@ -106,11 +109,11 @@ def styled_figure(function: Callable[P, Figure]) -> Callable[P, Figure]:
         figure.set_layout_engine("none")
         return figure
 
-    return styled(settled)
+    return styled(with_fixed_layout)
 
 
 def canvas(width: float, height: float) -> Figure:
-    """An empty figure, in inches, with constrained layout."""
+    """Return an empty figure of this size in inches, with constrained layout."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -118,7 +121,7 @@ def canvas(width: float, height: float) -> Figure:
 
 
 def line(number: int) -> dict[str, Any]:
-    """Colour, marker and dashes of line ``number``; the pairs of colour and marker of 49 lines differ.
+    """Return colour, marker and dashes of line ``number``; the pairs of colour and marker of 49 lines differ.
 
     Examples
     --------
@@ -131,14 +134,14 @@ def line(number: int) -> dict[str, Any]:
 
 
 def luminance(color: Any) -> float:
-    """Relative luminance of a colour (WCAG 2.1), from 0, black, to 1, white."""
+    """Return the relative luminance of a colour (WCAG 2.1), from 0, black, to 1, white."""
     rgb = np.asarray(to_rgb(color))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     return float(linear @ (0.2126, 0.7152, 0.0722))
 
 
 def ink(background: Any) -> str:
-    """Black or white, whichever has more contrast on the background.
+    """Return the colour for text, black or white, whichever has more contrast on the background.
 
     Examples
     --------
@@ -149,7 +152,10 @@ def ink(background: Any) -> str:
 
 
 def shades(values: NDArray[Any]) -> dict[str, Any]:
-    """Colour map and limits: from 0 to the maximum or, if there are negative values, symmetric about 0."""
+    """Return colour map and limits for values, as keyword arguments of ``imshow``.
+
+    The limits are 0 and the maximum or, if there are negative values, symmetric about 0.
+    """
     most = float(np.abs(values).max()) or 1.0
     if values.min() < 0:
         return {"cmap": DIVERGING, "vmin": -most, "vmax": most}
@@ -160,7 +166,7 @@ def shades(values: NDArray[Any]) -> dict[str, Any]:
 
 
 def text_width(text: str, size: float) -> float:
-    """Width in inches of one line of text."""
+    """Return the width in inches of one line of text in a font of ``size`` points."""
     width, _, _ = text_to_path.get_text_width_height_descent(
         text, FontProperties(family=RC["font.family"], size=size), ismath=False
     )
@@ -168,7 +174,7 @@ def text_width(text: str, size: float) -> float:
 
 
 def widest(texts: Iterable[str], size: float) -> float:
-    """Width in inches of the widest text."""
+    """Return the width in inches of the widest text in a font of ``size`` points."""
     return max(text_width(text, size) for text in texts)
 
 
@@ -183,21 +189,23 @@ def wrapped(text: str, width: float, size: float = NORMAL) -> str:
     ('right\nhand', 'deviation\n(% of it), mean')
     """
     lines = [""]
-    for word in _words(text, width, size):
+    for word in _split_words(text, width, size):
         longer = f"{lines[-1]} {word}".strip()
         if text_width(longer, size) <= width:
             lines[-1] = longer
         else:
-            lines += [_cut(word, width, size)]
+            lines += [_cut_word(word, width, size)]
     return "\n".join(part for part in lines if part)
 
 
-def _words(text: str, width: float, size: float) -> list[str]:
+def _split_words(text: str, width: float, size: float) -> list[str]:
+    """Split text at spaces, but not inside parentheses that fit in ``width`` inches."""
     groups: list[str] = re.findall(r"(?:\([^()]*\)|\S)+", text)  # with the comma or colon that follows
     return [word for group in groups for word in ([group] if text_width(group, size) <= width else group.split())]
 
 
-def _cut(word: str, width: float, size: float) -> str:
+def _cut_word(word: str, width: float, size: float) -> str:
+    """Cut a word with an ellipsis if it is wider than ``width`` inches."""
     if text_width(word, size) <= width:
         return word
     while word and text_width(word + "…", size) > width:
@@ -219,13 +227,16 @@ def legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str]) -> 
 def colour_bar(
     figure: Figure, colours: ScalarMappable, beside: Sequence[Axes], label: str, length: float, shrink: float = 1.0
 ) -> None:
-    """Add one colour bar for all axes, about ``length`` inches long, with a label that fits."""
+    """Add one colour bar for the axes ``beside``, about ``length`` inches long, with a label that fits."""
     text = wrapped(label, shrink * length)
     figure.colorbar(colours, ax=list(beside), label=text, aspect=12 * shrink * length, shrink=shrink, pad=0.02)
 
 
 def panels(grid: GridSpecBase, n: int) -> list[Axes]:
-    """Axes with common scales in the first n cells of a grid; the lowest of each column have tick labels."""
+    """Return axes with common scales in the first n cells of a grid, and remove the other cells.
+
+    The lowest axes of each column have tick labels.
+    """
     cells: list[Axes] = list(grid.subplots(sharex=True, sharey=True, squeeze=False).flat)
     for unused in cells[n:]:
         unused.remove()
@@ -235,7 +246,7 @@ def panels(grid: GridSpecBase, n: int) -> list[Axes]:
 
 
 def columns_of(n: int, most: int) -> int:
-    """Number of columns that fills a grid of n panels as evenly as possible.
+    """Return the number of columns, at most ``most``, that fills a grid of n panels as evenly as possible.
 
     Examples
     --------
@@ -262,8 +273,8 @@ def name_ticks(axis: Axis, names: Sequence[str], length: float, depth: float) ->
     n = len(names)
     step = max(1, math.ceil(n * LINE / length / 2))
     shown = list(range(0, n, step))
-    two = len(shown) * LINE > length
-    near, far = (shown[::2], shown[1::2]) if two else (shown, [])
+    two_rows = len(shown) * LINE > length
+    near, far = (shown[::2], shown[1::2]) if two_rows else (shown, [])
     axis.set_ticks(near, [names[i] for i in near])
     if far:
         axis.set_ticks(far, [names[i] for i in far], minor=True)
@@ -278,7 +289,7 @@ def count_ticks(axis: Axis, n: int, most: int = 10) -> None:
 
 
 def log_ticks(axis: Axis) -> None:
-    """Label a logarithmic axis with powers of ten, as text."""
+    """Label a logarithmic axis with powers of ten such as 10⁻², without minor ticks."""
     axis.set_major_locator(LogLocator(10, numticks=7))
     axis.set_major_formatter(FuncFormatter(lambda value, _: power_of_ten(round(math.log10(value)))))
     axis.set_minor_locator(NullLocator())
@@ -286,7 +297,7 @@ def log_ticks(axis: Axis) -> None:
 
 
 def power_of_ten(exponent: int) -> str:
-    """Power of ten as text.
+    """Return a power of ten as text.
 
     Examples
     --------
@@ -297,19 +308,20 @@ def power_of_ten(exponent: int) -> str:
 
 
 def at(axis: Axis, values: Sequence[float]) -> None:
-    """Put ticks at these values if there are at most eight; otherwise leave matplotlib's."""
+    """Put ticks of an axis at these values if there are at most eight; otherwise leave matplotlib's."""
     if len(values) <= 8:
         axis.set_major_locator(FixedLocator(list(values)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
 
 
-_VECTOR = (".svg", ".pdf")
+_VECTOR_SUFFIXES = (".svg", ".pdf")
+# Metadata to leave out of files, so that files of the same figure are identical.
 _NO_DATES: dict[str, dict[str, Any]] = {
     ".svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     ".png": {"Software": None},
 }
-_DPI = 300
+_DPI = 300  # of PNG files
 
 
 @styled
@@ -349,12 +361,12 @@ def save(figure: Figure, path: str | Path) -> tuple[Path, Path]:
         raise ParameterError(
             f"path={str(path)!r} ends in {path.suffix}; figures are written as .svg or .pdf, each with a .png."
         )
-    stem = path.with_suffix("") if suffix in _VECTOR else path
-    vector = suffix if suffix in _VECTOR else ".svg"
+    stem = path.with_suffix("") if suffix in _VECTOR_SUFFIXES else path
+    vector = suffix if suffix in _VECTOR_SUFFIXES else ".svg"
     stem.parent.mkdir(parents=True, exist_ok=True)
     files = stem.with_name(stem.name + vector), stem.with_name(stem.name + ".png")
     for file in files:
-        file.write_bytes(_bytes(figure, file.suffix))
+        file.write_bytes(_file_content(figure, file.suffix))
     return files
 
 
@@ -382,23 +394,24 @@ def to_svg(figure: Figure, title: str = "") -> str:
     >>> to_svg(metric_spectrum([1.2, 1.0, 0.8]), "The metric")[:38]
     '<svg role="img" aria-label="The metric'
     """
-    text = _bytes(figure, ".svg").decode()
+    text = _file_content(figure, ".svg").decode()
     text = text[text.index("<svg") :].strip()
     prefix = f"f{hashlib.sha256(text.encode()).hexdigest()[:12]}-"
-    text = _renumbered(text, prefix)
+    text = _renumber_ids(text, prefix)
     text = text.replace('<style type="text/css">*{', f'<style type="text/css">#{prefix}1 *{{')  # 1 is the whole figure
     return text.replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" ' if title else '<svg role="img" ', 1)
 
 
-def _bytes(figure: Figure, suffix: str) -> bytes:
+def _file_content(figure: Figure, suffix: str) -> bytes:
+    """Return the content of a figure file with this suffix; it depends only on the figure."""
     file = io.BytesIO()
     figure.savefig(file, format=suffix[1:], dpi=_DPI, metadata=_NO_DATES[suffix])
     content = file.getvalue()
-    return _renumbered(content.decode(), "i").encode() if suffix == ".svg" else content
+    return _renumber_ids(content.decode(), "i").encode() if suffix == ".svg" else content
 
 
-def _renumbered(svg: str, prefix: str) -> str:
-    """Replace identifiers by 1, 2, …; matplotlib's depend on what was drawn before."""
+def _renumber_ids(svg: str, prefix: str) -> str:
+    """Replace the identifiers of an SVG file by prefix1, prefix2, …; matplotlib's depend on what was drawn before."""
     tags, name = re.compile(r"<[^>]+>"), re.compile(r'(\sid="|url\(#|href="#)([^")]+)')
     defined = [match[2] for tag in tags.findall(svg) for match in name.finditer(tag) if match[1].endswith('id="')]
     new = {old: f"{prefix}{number}" for number, old in enumerate(defined, 1)}
@@ -439,7 +452,7 @@ def check_flat(name: str, values: ArrayLike) -> Array:
 
 
 def check_positive(name: str, values: Array, remedy: str) -> Array:
-    """Require positive values, for a logarithmic axis."""
+    """Require positive values, for a logarithmic axis; ``remedy`` is a sentence for the error message."""
     if values.min() <= 0:
         raise ParameterError(f"'{name}' has values down to {values.min():.3g}; they must be positive. {remedy}")
     return values
@@ -456,7 +469,7 @@ def check_fractions(name: str, values: Array) -> Array:
 
 
 def check_same_length(**arrays: tuple[Sequence[Any] | Array, str]) -> None:
-    """Require arrays of the same length; each comes with a word for the entries of its first axis."""
+    """Require arrays of the same length; each is given with a word for its entries, for the error message."""
     (first, (start, axis)), *others = arrays.items()
     for name, (array, entries) in others:
         if len(array) != len(start):
@@ -466,7 +479,7 @@ def check_same_length(**arrays: tuple[Sequence[Any] | Array, str]) -> None:
 
 
 def check_names(name: str, values: Sequence[str], n: int, of: str) -> tuple[str, ...]:
-    """Require a name for each of the n entries along an axis.
+    """Require a name for each of the n entries along an axis; ``of`` says what they are, for the error message.
 
     Examples
     --------
@@ -488,7 +501,7 @@ def check_increasing(name: str, values: Array) -> Array:
 
 
 def check_evenly_spaced(name: str, values: Array) -> float:
-    """The step between evenly spaced, increasing values."""
+    """Require evenly spaced, increasing values, and return the step between them."""
     steps = np.diff(check_increasing(name, values))
     if len(steps) and steps.max() - steps.min() > 0.01 * steps.mean():
         raise ParameterError(
