@@ -99,7 +99,7 @@ def test_options_for_recordings_without_a_data_set_mean_that_of_training(here, m
         opened.append(recordings)
         raise ParameterError("opened")
 
-    monkeypatch.setattr("gbwatt.cli.report._open", stop)
+    monkeypatch.setattr("gbwatt.cli.report._open_trials", stop)
     write("mine", experiments=None)
     assert opened == []
     with pytest.raises(ParameterError, match="opened"):

@@ -39,16 +39,17 @@ app.add_typer(corpus.app, name="corpus")
 app.add_typer(store.app, name="store")
 
 
-def _version(requested: bool) -> None:
+def _print_version(requested: bool) -> None:
+    """Print the version and exit, if the option was given."""
     if requested:
         Console().print(gbwatt.__version__, highlight=False)
         raise typer.Exit
 
 
 @app.callback()
-def _options(
+def _global_options(
     _: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Riemannian self-attention for EEG."""
@@ -57,7 +58,7 @@ def _options(
 @app.command()
 def version() -> None:
     """Print the version."""
-    _version(True)
+    _print_version(True)
 
 
 def main() -> None:
@@ -83,8 +84,10 @@ def is_user_error(error: Exception) -> bool:
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning to stderr, without file and line; replaces ``warnings.showwarning``."""
     _print_message("[bold yellow]warning:[/]", str(message))
 
 
 def _print_message(label: str, text: str) -> None:
+    """Print a label, which may have Rich markup, and a text to stderr; the text is escaped."""
     Console(stderr=True, soft_wrap=True).print(f"{label} {escape(visible_lines(text))}", highlight=False)

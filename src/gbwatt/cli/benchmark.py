@@ -84,13 +84,13 @@ def benchmark(
         _show_plan(console, plan, store)
         _show_estimate(console, plan, store, jobs if engine == "local" else 1, threads, root, as_json)
         return
-    with _progress(console, store, root) as progress, _terminable():
+    with _show_progress(console, store, root) as progress, _interrupted_by_sigterm():
         workers: dict[str, Any] = {"jobs": jobs, "threads": threads, "scheduler": scheduler}
         runner.benchmark(file, store, **chosen, **workers, on_start=progress.start, on_row=progress.add)
     if export is not None:
         Store(store, create=False).export_csv(export)
     plan, counts = progress.plan, progress.counts
-    _conclude(console, plan, counts, store, as_json)
+    _print_outcome(console, plan, counts, store, as_json)
     if not as_json:
         repeated = [word for name in dataset or () for word in ("--dataset", name)]
         repeated += [word for text in set_ or () for word in ("--set", text)]
@@ -101,6 +101,7 @@ def benchmark(
 
 
 def _check_engine(engine: str, scheduler: str | None) -> None:
+    """Require a known engine, and a scheduler exactly if the engine is Dask."""
     check_one_of("engine", engine, ("local", "dask"))
     if engine == "local" and scheduler is not None:
         raise ParameterError(f"scheduler={scheduler!r} is for --engine dask.")
@@ -117,13 +118,13 @@ def _show_plan(console: Console, plan: BenchmarkPlan, store: Path) -> None:
         console.print(visible(str(recordings)), highlight=False, markup=False)
     table = Table("data set", "subjects", "splits", "models", "settings", "seeds", title=escape(plan.experiment.title))
     for name in dict.fromkeys(one.run.dataset for one in plan.labelled_runs):
-        own = [one for one in plan.labelled_runs if one.run.dataset == name]
+        labelled_runs = [one for one in plan.labelled_runs if one.run.dataset == name]
         counts = (
-            {one.run.subject for one in own},
-            {one.run.split for one in own},
-            {one.label for one in own},
-            {one.setting for one in own},
-            {one.run.seed for one in own},
+            {one.run.subject for one in labelled_runs},
+            {one.run.split for one in labelled_runs},
+            {one.label for one in labelled_runs},
+            {one.setting for one in labelled_runs},
+            {one.run.seed for one in labelled_runs},
         )
         table.add_row(escape(visible(name)), *(str(len(values)) for values in counts))
     console.print(table)
@@ -145,6 +146,7 @@ def _show_plan(console: Console, plan: BenchmarkPlan, store: Path) -> None:
 def _show_estimate(
     console: Console, plan: BenchmarkPlan, store: Path, jobs: int, threads: int, root: Path | None, as_json: bool
 ) -> None:
+    """Print the estimated duration of the runs that are to do, as text or as a JSON document."""
     rows = Store(store, create=False).rows(structured=False) if store.exists() else []
     workers = runner.count_workers(jobs, threads, len(runner.group_runs(plan.todo)))
     seconds = runner.estimate_seconds(plan.todo, rows, root, threads) / workers
@@ -153,10 +155,11 @@ def _show_estimate(
         print_json({**document, "todo": len(plan.todo), "seconds": seconds})
         return
     parallel = f", {workers} at a time" if workers > 1 else " on one worker"
-    console.print(f"About {_duration(seconds)}{parallel}.", highlight=False)
+    console.print(f"About {_duration_text(seconds)}{parallel}.", highlight=False)
 
 
-def _duration(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
+    """Return a duration in seconds, minutes or hours, as text."""
     minutes = round(seconds / 60)
     return f"{round(seconds)} s" if seconds < 90 else f"{minutes} min" if minutes < 100 else f"{seconds / 3600:.1f} h"
 
@@ -165,39 +168,46 @@ def _duration(seconds: float) -> str:
 
 
 class _BenchmarkProgress:
-    """Prints the plan, a progress bar, and a line for each run."""
+    """Prints the plan, a progress bar, and a line for each failed run or, without a terminal, for each run.
+
+    Its methods are callbacks of :func:`gbwatt.experiments.benchmark`.
+    """
 
     plan: BenchmarkPlan
 
     def __init__(self, console: Console, bar: Progress, store: Path, root: Path | None) -> None:
+        """Store where to print; ``store`` and ``root`` are options of the command."""
         self.console, self.bar, self.store, self.root = console, bar, store, root
         self.todo, self.counts = 0, {"done": 0, "failed": 0}
 
     def start(self, plan: BenchmarkPlan) -> None:
+        """Print the plan, and start the progress bar if there are runs to do."""
         self.plan, self.todo = plan, len(plan.todo)
         _show_plan(self.console, plan, self.store)
         # the first label of a run that is in several lines
-        self.names = {one.run.key: _listed(one.label, one.setting) for one in reversed(plan.labelled_runs)}
+        self.names = {one.run.key: _join(one.label, one.setting) for one in reversed(plan.labelled_runs)}
         if plan.todo:
             self.bar.add_task("runs", total=len(plan.todo))
             self.bar.start()
 
     def stop(self) -> None:
+        """Stop the progress bar, if it was started."""
         if self.todo:  # a bar that was not started would print an empty line
             self.bar.stop()
 
     def add(self, row: Row) -> None:
+        """Count a new row, delete the checkpoint of its run if it is done, and print its line."""
         self.counts[row.status] += 1
         discard_checkpoint(row, self.root)
         self.bar.advance(TaskID(0))
         if row.status == "failed" or not self.console.is_terminal:
-            line = visible(_line(row, self.names[row.key]))
+            line = visible(_run_line(row, self.names[row.key]))
             self.bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
-def _progress(console: Console, store: Path, root: Path | None) -> Iterator[_BenchmarkProgress]:
-    """Show the progress; after Ctrl-C, print how many runs are stored."""
+def _show_progress(console: Console, store: Path, root: Path | None) -> Iterator[_BenchmarkProgress]:
+    """Show the progress of a benchmark; after Ctrl-C, print how many runs are stored."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     bar = Progress(*columns, TimeRemainingColumn(), console=console)
     progress = _BenchmarkProgress(console, bar, store, root)
@@ -214,37 +224,41 @@ def _progress(console: Console, store: Path, root: Path | None) -> Iterator[_Ben
         progress.stop()
 
 
-def _line(row: Row, name: str) -> str:
+def _run_line(row: Row, name: str) -> str:
+    """Return a line on a finished run: its score and duration, or why it failed; ``name`` is its line of the table."""
     run = Run.from_dict(row.run)
-    where = _listed(run.dataset, f"subject {run.subject}", f"split {run.split}" * (run.split > 0), name)
+    where = _join(run.dataset, f"subject {run.subject}", f"split {run.split}" * (run.split > 0), name)
     if row.status == "failed":
         return f"failed: {where}, seed {run.seed}: {(row.traceback or '').strip().splitlines()[-1]}"
     score = measure(run.dataset)
     return f"{where}, seed {run.seed}: {SCORE_NAMES[score]} {getattr(row, score) or 0.0:.3f} in {row.seconds:.0f} s"
 
 
-def _listed(*words: str) -> str:
+def _join(*words: str) -> str:
+    """Join the words that are not empty with commas."""
     return ", ".join(filter(None, words))
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """Handle SIGTERM, which batch schedulers send, like Ctrl-C."""
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """Handle SIGTERM, which batch schedulers send, like Ctrl-C, within the context."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
+        """Raise the exception of Ctrl-C."""
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    previous = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)
 
 
 # ---- after
 
 
-def _conclude(console: Console, plan: BenchmarkPlan, counts: dict[str, int], store: Path, as_json: bool) -> None:
+def _print_outcome(console: Console, plan: BenchmarkPlan, counts: dict[str, int], store: Path, as_json: bool) -> None:
+    """Print what was done as a JSON document, or hints on failed runs as text."""
     if as_json:
         document = {"experiment": plan.experiment.name, "runs": len(plan.runs), "before": len(plan.done), **counts}
         print_json({**document, "store": str(store)})

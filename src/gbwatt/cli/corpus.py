@@ -48,26 +48,27 @@ def build(
     """Cut a corpus into windows on disk.  The same command resumes an interrupted build."""
     console = Console(stderr=as_json)
     options: dict[str, Any] = {"corpus": corpus, "montage": montage, "notch": notch, "jobs": jobs}
-    built = _work(console, root, cache, options)
+    built = _build_with_progress(console, root, cache, options)
     if as_json:
-        print_json(_document(built))
+        print_json(_summary_document(built))
     else:
-        _conclude(console, built)
+        _print_summary(console, built)
     if built.damaged:
         raise typer.Exit(SOME_DAMAGED)
 
 
-def _work(console: Console, root: Path, cache: Path, options: dict[str, Any]) -> BuildSummary:
-    """Build with a progress bar, or with progress lines if there is no terminal."""
+def _build_with_progress(console: Console, root: Path, cache: Path, options: dict[str, Any]) -> BuildSummary:
+    """Build a cache with a progress bar or, without a terminal, progress lines; ``options`` are those of ``build``."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     shown = console.is_terminal
     with Bar(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not shown) as bar:
         task = bar.add_task("recordings", total=None)
 
         def on_progress(progress: Progress) -> None:
+            """Update the bar, and print skipped recordings and progress lines."""
             bar.update(task, completed=progress.done, total=progress.total)
             if isinstance(progress.entry, SkippedRecording):
-                console.print(_line(progress.entry), highlight=False, markup=False, soft_wrap=True)
+                console.print(_skipped_line(progress.entry), highlight=False, markup=False, soft_wrap=True)
             if not shown and progress.done % -(-progress.total // LINES) == 0:
                 console.print(f"{progress.done} of {progress.total} recordings", highlight=False)
 
@@ -81,11 +82,13 @@ def _work(console: Console, root: Path, cache: Path, options: dict[str, Any]) ->
             raise
 
 
-def _line(entry: SkippedRecording) -> str:
+def _skipped_line(entry: SkippedRecording) -> str:
+    """Return a line on a skipped recording, with the reason."""
     return f"skipped ({entry.kind}): {entry.path}: {entry.reason}"
 
 
-def _document(built: BuildSummary) -> dict[str, Any]:
+def _summary_document(built: BuildSummary) -> dict[str, Any]:
+    """Return the JSON document of a build."""
     return {
         "cache": str(built.cache),
         "new": built.new,
@@ -96,7 +99,8 @@ def _document(built: BuildSummary) -> dict[str, Any]:
     }
 
 
-def _conclude(console: Console, built: BuildSummary) -> None:
+def _print_summary(console: Console, built: BuildSummary) -> None:
+    """Print the result of a build, the skipped recordings, and the next command."""
     console.print(
         f"{built.n_recordings} recordings are cached, {built.new} of them new: {built.n_windows} windows.",
         highlight=False,
@@ -110,13 +114,15 @@ def _conclude(console: Console, built: BuildSummary) -> None:
 
 
 def _skipped_table(skipped: Sequence[SkippedRecording]) -> Table:
+    """Return a table of the kinds of skipped recordings, with their number and meaning."""
     table = Table("skipped", "recordings", "meaning", title="Not in the cache")
-    for kind, own in _by_kind(skipped).items():
-        table.add_row(kind, str(len(own)), KINDS[kind])
+    for kind, recordings in _by_kind(skipped).items():
+        table.add_row(kind, str(len(recordings)), KINDS[kind])
     return table
 
 
 def _by_kind(skipped: Sequence[SkippedRecording]) -> dict[str, list[SkippedRecording]]:
+    """Group skipped recordings by kind, in the order of ``KINDS``."""
     groups: dict[str, list[SkippedRecording]] = {}
     for entry in skipped:
         groups.setdefault(entry.kind, []).append(entry)
@@ -137,7 +143,7 @@ def describe(
     if not 0 <= valid_fraction < 1:
         raise ParameterError(f"valid_fraction={valid_fraction} must be at least 0 and below 1.")
     corpus = Corpus.open(cache)
-    document = _description(corpus, valid_fraction, seed)
+    document = _description_document(corpus, valid_fraction, seed)
     if as_json:
         print_json(document)
         return
@@ -155,11 +161,12 @@ def describe(
     _print_skipped(console, corpus)
 
 
-def _description(corpus: Corpus, valid_fraction: float, seed: int) -> dict[str, Any]:
+def _description_document(corpus: Corpus, valid_fraction: float, seed: int) -> dict[str, Any]:
+    """Return the JSON document on a cache; parts that cannot be made, with the reason in ``notes``, are left out."""
     parts, notes = {}, []
     for name in PARTS:
         try:
-            parts[name] = _part(corpus, name, valid_fraction, seed)
+            parts[name] = _describe_part(corpus, name, valid_fraction, seed)
         except ParameterError as error:
             notes.append(str(error))
     return {
@@ -179,7 +186,8 @@ def _description(corpus: Corpus, valid_fraction: float, seed: int) -> dict[str, 
     }
 
 
-def _part(corpus: Corpus, name: str, valid_fraction: float, seed: int) -> dict[str, Any]:
+def _describe_part(corpus: Corpus, name: str, valid_fraction: float, seed: int) -> dict[str, Any]:
+    """Return the numbers of recordings, subjects and windows of a part, and of windows per class."""
     part = corpus.part(name, valid_fraction, seed)
     counts = np.bincount(part.labels, minlength=len(corpus.class_names)).tolist()
     return {
@@ -191,15 +199,16 @@ def _part(corpus: Corpus, name: str, valid_fraction: float, seed: int) -> dict[s
 
 
 def _print_skipped(console: Console, corpus: Corpus) -> None:
+    """Print a table of skipped recordings, and the first recordings of each kind with reasons."""
     if not corpus.skipped:
         console.print("No recording was skipped.", highlight=False)
         return
     console.print(_skipped_table(corpus.skipped))
-    for own in _by_kind(corpus.skipped).values():
-        for entry in own[:SHOWN]:
-            console.print(_line(entry), highlight=False, markup=False, soft_wrap=True)
-        if len(own) > SHOWN:
-            more = f"  … and {len(own) - SHOWN} more ({own[0].kind}), in {corpus.cache / MANIFEST}"
+    for recordings in _by_kind(corpus.skipped).values():
+        for entry in recordings[:SHOWN]:
+            console.print(_skipped_line(entry), highlight=False, markup=False, soft_wrap=True)
+        if len(recordings) > SHOWN:
+            more = f"  … and {len(recordings) - SHOWN} more ({recordings[0].kind}), in {corpus.cache / MANIFEST}"
             console.print(more, highlight=False, markup=False, soft_wrap=True)
 
 

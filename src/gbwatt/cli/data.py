@@ -23,7 +23,7 @@ app = typer.Typer(help="List and describe data sets.", no_args_is_help=True)
 @app.command("list")
 def list_(root: Root = None, as_json: AsJson = False) -> None:
     """List the data sets, and the number of subjects whose files exist."""
-    rows = [_row(dataset, root) for dataset in DATASETS.values()]
+    rows = [_dataset_row(dataset, root) for dataset in DATASETS.values()]
     console = Console()
     if as_json:
         print_json(rows)
@@ -39,7 +39,8 @@ def list_(root: Root = None, as_json: AsJson = False) -> None:
     console.print("Next: gbwatt data describe NAME", highlight=False)
 
 
-def _row(dataset: Dataset, root: Path | None) -> dict[str, Any]:
+def _dataset_row(dataset: Dataset, root: Path | None) -> dict[str, Any]:
+    """Return what ``gbwatt data list`` shows of a data set, with the subjects whose files exist."""
     return {
         "name": dataset.name,
         "title": dataset.title,
@@ -70,14 +71,14 @@ def describe(
     description, console = trials.describe(), Console()
     if not as_json:
         _print_description(console, description)
-    evaluation = _evaluate(trials, dataset)
+    evaluation = _evaluate_baseline(trials, dataset)
     if as_json:
         print_json({**description.to_dict(), **evaluation})
     else:
         _print_evaluation(console, evaluation)
 
 
-def _evaluate(trials: Trials, dataset: Dataset) -> dict[str, Any]:
+def _evaluate_baseline(trials: Trials, dataset: Dataset) -> dict[str, Any]:
     """Return the sizes of the protocol's splits and the baseline score, or the reason why there is none."""
     from gbwatt.data.baselines import evaluate_baseline  # takes a second to import
 
@@ -91,13 +92,15 @@ def _evaluate(trials: Trials, dataset: Dataset) -> dict[str, Any]:
 
 
 def _split_sizes(trials: Trials, dataset: Dataset) -> list[dict[str, Any]]:
+    """Return the numbers of training, validation and test trials of each split of the protocol."""
     return [
         {"test": split.name, "n_train": len(split.train), "n_valid": len(split.valid), "n_test": len(split.test)}
         for split in dataset.protocol.splits(trials)
     ]
 
 
-def _counts(description: Description) -> Table:
+def _class_counts(description: Description) -> Table:
+    """Return a table of the numbers of trials per session and class."""
     classes = list(next(iter(description.counts.values()), {}))
     table = Table("session", *classes, title="Trials")
     for session, counts in description.counts.items():
@@ -106,14 +109,16 @@ def _counts(description: Description) -> Table:
 
 
 def _print_description(console: Console, description: Description) -> None:
+    """Print the properties of the trials, and their numbers per session and class."""
     facts = Table.grid(padding=(0, 2))
     for name, value in description.rows():
         facts.add_row(Text(name, style="bold"), Text(value))
     console.print(facts)
-    console.print(_counts(description))
+    console.print(_class_counts(description))
 
 
 def _print_evaluation(console: Console, evaluation: dict[str, Any]) -> None:
+    """Print the sizes of the splits and the baseline score, or the reason why there is none."""
     if evaluation["splits"]:
         table = Table("test set", "training", "validation", "test", title="Protocol")
         for part in evaluation["splits"]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gbwatt.decoding import Evaluation, EvaluationSet, TrainingRecord
 
 #: Fields of the training record that are shown.
-_SHOWN = ("status", "dataset", "subject", "split", "simulated", "seed", "epochs", "best_epoch")
+_RECORD_FIELDS = ("status", "dataset", "subject", "split", "simulated", "seed", "epochs", "best_epoch")
 
 
 def evaluate(
@@ -66,11 +66,23 @@ def evaluate(
 
 
 def document_of(folder: Path, chosen: EvaluationSet, result: Evaluation, part: str) -> dict[str, Any]:
-    """The document of ``--json``."""
+    """Return the document that ``--json`` prints.
+
+    Parameters
+    ----------
+    folder : path
+        Folder of the model.
+    chosen : EvaluationSet
+        The model, and the trials that were scored.
+    result : Evaluation
+        Scores.
+    part : "test" or "all"
+        Trials that were requested.
+    """
     return {
         "model": chosen.decoder.model,
         "folder": str(folder),
-        "training": _summary(chosen.record),
+        "training": _training_summary(chosen.record),
         "dataset": chosen.dataset,
         "subject": int(chosen.trials.subject[0]),
         "simulated": bool(chosen.trials.truths),
@@ -81,9 +93,9 @@ def document_of(folder: Path, chosen: EvaluationSet, result: Evaluation, part: s
     }
 
 
-def _summary(record: TrainingRecord | None) -> dict[str, Any] | None:
-    """Return the fields of a training record that the document contains."""
-    return None if record is None else {name: getattr(record, name) for name in _SHOWN}
+def _training_summary(record: TrainingRecord | None) -> dict[str, Any] | None:
+    """Return the fields of a training record that the document contains; None without a record."""
+    return None if record is None else {name: getattr(record, name) for name in _RECORD_FIELDS}
 
 
 # ---------------------------------------------------------------------------------------------------------------- print
@@ -103,7 +115,7 @@ def _print_document(console: Console, document: dict[str, Any]) -> None:
 
 
 def _origin(training: dict[str, Any] | None) -> str:
-    """Return what the model was trained on as text."""
+    """Return as text what the model was trained on; ``training`` is that of the document."""
     from gbwatt.decoding.training_record import FILE
 
     if training is None:

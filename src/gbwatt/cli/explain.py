@@ -29,7 +29,7 @@ from gbwatt.cli.options import (
 if TYPE_CHECKING:
     from gbwatt.report.explanation_figures import NamedFigure
 
-CAPTIONS = "captions.md"
+CAPTIONS = "captions.md"  # file with findings and captions, beside the figures
 
 
 def explain(
@@ -65,7 +65,7 @@ def explain(
     findings = [*filter(None, [tested.warning]), *explanation.findings()]
     figures = list(explanation_figures(explanation))
     title = f"{tested.decoder.model} in {folder}, on {tested.description}, by {method}"
-    files = _save(figures, output, title, findings)
+    files = _save_figures(figures, output, title, findings)
     if as_json:
         about = {"model": tested.decoder.model, "dataset": tested.dataset, "split": tested.split}
         print_json({**about, **explanation.numbers, "findings": findings, "files": files})
@@ -76,8 +76,8 @@ def explain(
     console.print(f"{len(figures)} figures and {CAPTIONS} written to {output}", highlight=False, markup=False)
 
 
-def _save(figures: list[NamedFigure], output: Path, title: str, findings: list[str]) -> list[str]:
-    """Write figures, and a Markdown file with findings and captions."""
+def _save_figures(figures: list[NamedFigure], output: Path, title: str, findings: list[str]) -> list[str]:
+    """Write figures, and a Markdown file with findings and captions; return the paths of all files."""
     from gbwatt.plotting import save
 
     files: list[str] = []

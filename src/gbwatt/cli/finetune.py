@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gbwatt.decoding import TrainingRecord
     from gbwatt.experiments.runs import Run
 
-RECORD, CHECKPOINT = "finetuning.json", "checkpoint"
+RECORD, CHECKPOINT = "finetuning.json", "checkpoint"  # file and folder in the output folder
 #: Beginnings of the names of the files that are written after training.
 WRITTEN = ("config.json", "model.safetensors", "README.md", "training.json", RECORD)
 
@@ -118,7 +118,7 @@ def finetune(
     model = make_classifier(backbone, corpus, options, seed)
     if accelerator.is_main_process:
         require_writable(output)
-    _describe(console, corpus, model, settings, accelerator.num_processes)
+    _print_setup(console, corpus, model, settings, accelerator.num_processes)
     started, on_epoch = time.perf_counter(), partial(_print_epoch, console, settings.max_epochs)
     try:
         result = train_and_test(
@@ -128,12 +128,12 @@ def finetune(
         message = f"Interrupted. The same command resumes from the checkpoint in {output / CHECKPOINT}."
         console.print(message, highlight=False)
         raise typer.Exit(INTERRUPTED) from None
-    record = _record(corpus, model, result, settings, accelerator)
+    record = _result_record(corpus, model, result, settings, accelerator)
     record |= {"options": {**options, "weights": model.initialisation}, "seconds": time.perf_counter() - started}
     if accelerator.is_main_process:
         if store is not None:
             _add_to_store(store, run_of(corpus, model, options, training, seed), result, corpus, model, record)
-        _save(model, corpus, record, output)
+        _save_model(model, corpus, record, output)
         _print_result(console, record, output)
         if as_json:
             print_json(record)
@@ -145,15 +145,15 @@ def _require_free(output: Path, force: bool) -> None:
     """Require a folder that is empty, or has an interrupted training or, with ``force``, a model."""
     if output.exists() and not output.is_dir():
         raise ParameterError(f"output={str(output)!r} is a file, not a folder; choose another with -o.")
-    inside = [path.name for path in output.iterdir()] if output.is_dir() else []
-    ours = WRITTEN if CHECKPOINT in inside else ()
-    others = [name for name in inside if name != CHECKPOINT and not name.strip(".").startswith(ours)]
-    if others and not force:
+    names = [path.name for path in output.iterdir()] if output.is_dir() else []
+    our_prefixes = WRITTEN if CHECKPOINT in names else ()
+    extra = [name for name in names if name != CHECKPOINT and not name.strip(".").startswith(our_prefixes)]
+    if extra and not force:
         raise ParameterError(
-            f"output={str(output)!r} already contains {others[0]!r}; choose another folder with -o, or replace a model "
+            f"output={str(output)!r} already contains {extra[0]!r}; choose another folder with -o, or replace a model "
             "with --force."
         )
-    if others and not (holds_model(output) or (output / RECORD).exists()):
+    if extra and not (holds_model(output) or (output / RECORD).exists()):
         raise ParameterError(
             f"output={str(output)!r} contains other things than a model of gbwatt, which --force does not replace; "
             "choose another folder with -o."
@@ -163,7 +163,7 @@ def _require_free(output: Path, force: bool) -> None:
 # ---- result
 
 
-def _record(
+def _result_record(
     corpus: Corpus, model: PretrainedClassifier, result: FineTuningResult, settings: FineTuning, accelerator: Any
 ) -> dict[str, Any]:
     """Return all settings and results, as written to ``finetuning.json`` and printed with ``--json``."""
@@ -174,7 +174,7 @@ def _record(
     from gbwatt.experiments.statistics import weighted_f1
 
     confusion = result.scores["confusion"]
-    hits = sum(row[place] for place, row in enumerate(confusion))
+    hits = sum(row[index] for index, row in enumerate(confusion))
     counts = Accuracy.of(hits, sum(map(sum, confusion)))._asdict()
     return {
         "corpus": corpus.name,
@@ -209,8 +209,8 @@ def _add_to_store(
         opened.add(row._replace(seconds=record["seconds"], finished=datetime.now(UTC).isoformat(timespec="seconds")))
 
 
-def _save(model: PretrainedClassifier, corpus: Corpus, record: Mapping[str, Any], output: Path) -> None:
-    """Write the files of a model as ``gbwatt train`` does, and ``finetuning.json`` with every step."""
+def _save_model(model: PretrainedClassifier, corpus: Corpus, record: Mapping[str, Any], output: Path) -> None:
+    """Write the files of a model as ``gbwatt train`` does, and ``finetuning.json``; delete the checkpoint."""
     from gbwatt import _io
     from gbwatt.models.serialization import save_pretrained
 
@@ -274,9 +274,10 @@ def _training_record(model: PretrainedClassifier, corpus: Corpus, record: Mappin
 # ---- output
 
 
-def _describe(
+def _print_setup(
     console: Console, corpus: Corpus, model: PretrainedClassifier, settings: FineTuning, processes: int
 ) -> None:
+    """Print the sizes of the corpus parts, the model with its settings, and the weights it starts from."""
     parts = [f"{len(corpus.part(name))} {name}" for name in ("train", "valid", "eval")]
     console.print(
         f"{corpus.name}: windows {', '.join(parts)}; {len(corpus.skipped)} recordings skipped.", highlight=False
@@ -293,6 +294,7 @@ def _describe(
 
 
 def _print_epoch(console: Console, max_epochs: int, row: Mapping[str, Any]) -> None:
+    """Print losses, validation score and duration of an epoch; ``row`` is its entry in the history."""
     console.print(
         f"epoch {row['epoch']}/{max_epochs}: loss {row['train_loss']:.4f}, validation loss {row['valid_loss']:.4f}, "
         f"balanced accuracy {percent(row['valid_accuracy'])}, {row['duration']:.0f} s",
@@ -301,6 +303,7 @@ def _print_epoch(console: Console, max_epochs: int, row: Mapping[str, Any]) -> N
 
 
 def _print_result(console: Console, record: Mapping[str, Any], output: Path) -> None:
+    """Print test scores, confusion matrix and folder."""
     test = record["test"]
     auc = "" if test["auc"] is None else f", AUROC {test['auc']:.3f}"
     console.print(

@@ -13,7 +13,7 @@ from gbwatt.cli.options import AsJson, print_json
 from gbwatt.errors import InputError
 
 #: Input for which the parameters of models for corpora are counted: windows of TUAB.
-_CORPUS: dict[str, Any] = {"n_chans": 23, "n_outputs": 2, "n_times": 2000, "sfreq": 200.0, "weights": "random"}
+_CORPUS_INPUT: dict[str, Any] = {"n_chans": 23, "n_outputs": 2, "n_times": 2000, "sfreq": 200.0, "weights": "random"}
 
 
 def models(
@@ -25,7 +25,7 @@ def models(
     from gbwatt.models.presets import find_task
 
     signal = find_task(task).signal
-    rows = [_row(name, task) for name in list_models()]
+    rows = [_model_row(name, task) for name in list_models()]
     if as_json:
         print_json(rows)
         return
@@ -44,14 +44,14 @@ def models(
     console.print("Next: gbwatt train --model NAME", highlight=False)
 
 
-def _row(name: str, task: str) -> dict[str, Any]:
-    """Registered properties of a model, and whether it can be built."""
+def _model_row(name: str, task: str) -> dict[str, Any]:
+    """Return registered properties of a model, its number of parameters, or the reason why it cannot be built."""
     from gbwatt.models import create, entry
 
     registered = entry(name)
     count, reason = None, None
     try:
-        model = create(name, task=task) if registered.for_tasks else create(name, **_CORPUS)
+        model = create(name, task=task) if registered.for_tasks else create(name, **_CORPUS_INPUT)
         count = sum(p.numel() for p in model.parameters() if p.requires_grad)
     except (InputError, ImportError) as error:
         reason = str(error)

@@ -20,26 +20,28 @@ from gbwatt import _io
 from gbwatt._validation import check_at_least
 from gbwatt.errors import ModelFileError, ParameterError
 
-_MAX_RANGE = 10_000  # numbers in a range
+_MAX_IN_RANGE = 10_000  # largest number of integers in a range such as 5-7
 #: Exit code after Ctrl-C, as in shells.
 INTERRUPTED = 130
 
 
-def _existing_folder(root: Path | None) -> Path | None:
+def _require_folder(root: Path | None) -> Path | None:
+    """Require that the folder of ``--root`` exists, if the option was given."""
     if root is not None and not root.expanduser().is_dir():
         raise ParameterError(f"root={str(root)!r} is not a folder; give the folder of the recordings.")
     return root
 
 
-_DATASET = "A data set of `gbwatt data list`, moabb:NAME, or a file"
+_DATASET_HELP = "A data set of `gbwatt data list`, moabb:NAME, or a file"
 
+# Arguments and options of commands, with their help texts.
 ModelFolder = Annotated[Path, typer.Argument(help="Folder of a saved model.")]
 Root = Annotated[
     Path | None,
-    typer.Option(callback=_existing_folder, help="Folder of recordings; default: $GBWATT_DATA, else ~/gbwatt_data."),
+    typer.Option(callback=_require_folder, help="Folder of recordings; default: $GBWATT_DATA, else ~/gbwatt_data."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print a single JSON document to stdout.")]
-DatasetName = Annotated[str, typer.Option(help=f"{_DATASET}.")]
+DatasetName = Annotated[str, typer.Option(help=f"{_DATASET_HELP}.")]
 Subject = Annotated[int | None, typer.Option(help="Number of the subject; default: the first.")]
 SourceName = Annotated[
     str | None, typer.Option("--source", help="File source (gdf, processed, moabb, …); default: the first available.")
@@ -49,7 +51,7 @@ Reading = Annotated[
     typer.Option("--read", help="Option of the file reader, e.g. tmin=0.5 or tmax=4 of a recording; repeatable."),
 ]
 TestedDataset = Annotated[
-    str | None, typer.Option("--dataset", help=f"{_DATASET}; default: the one used for training.")
+    str | None, typer.Option("--dataset", help=f"{_DATASET_HELP}; default: the one used for training.")
 ]
 TestedSubject = Annotated[
     int | None, typer.Option("--subject", help="Number of the subject; default: the one used for training.")
@@ -85,7 +87,7 @@ def key_values(texts: list[str] | None, name: str = "option") -> dict[str, Any]:
 
 
 def numbers(name: str, text: str) -> list[int]:
-    """Parse whole numbers and ranges, in their order.
+    """Parse whole numbers and ranges, in their order; ``name`` is the option, for error messages.
 
     Examples
     --------
@@ -98,8 +100,8 @@ def numbers(name: str, text: str) -> list[int]:
         digits = first.isdecimal() and (last.isdecimal() if dash else True) and max(len(first), len(last)) < 10
         if not digits or (dash and int(last) < int(first)):
             raise ParameterError(f"{name}={text!r} has {part!r}; give numbers and ranges, for example 1,2,5-7.")
-        if dash and int(last) - int(first) >= _MAX_RANGE:
-            raise ParameterError(f"{name}={text!r} has {part!r}; a range has at most {_MAX_RANGE} numbers.")
+        if dash and int(last) - int(first) >= _MAX_IN_RANGE:
+            raise ParameterError(f"{name}={text!r} has {part!r}; a range has at most {_MAX_IN_RANGE} numbers.")
         parsed.extend(range(int(first), int(last or first) + 1))
     repeated = [number for number, count in Counter(parsed).items() if count > 1]
     if repeated:
@@ -108,7 +110,7 @@ def numbers(name: str, text: str) -> list[int]:
 
 
 def seed_numbers(text: str) -> list[int]:
-    """Parse the number of seeds, or the seeds themselves."""
+    """Parse the number of seeds, "3" for 0, 1 and 2, or a list of seeds, "0,5" or "5,"."""
     if text.isdecimal() and len(text) < 10:
         check_at_least("seeds", int(text), 1)
         return numbers("seeds", f"0-{int(text) - 1}")
@@ -116,7 +118,7 @@ def seed_numbers(text: str) -> list[int]:
 
 
 def reading(source: str | None, options: list[str] | None) -> dict[str, Any]:
-    """Arguments of :func:`gbwatt.data.load` that were given on the command line."""
+    """Return the arguments of :func:`gbwatt.data.load` from the options ``--source`` and ``--read``."""
     return {**({} if source is None else {"source": source}), **key_values(options, "read")}
 
 
@@ -124,7 +126,7 @@ def reading(source: str | None, options: list[str] | None) -> dict[str, Any]:
 
 
 def holds_model(folder: Path) -> bool:
-    """Whether a folder holds a model, even a damaged one."""
+    """Return whether a folder holds a model, even a damaged one."""
     from gbwatt.decoding.training_record import FILE
     from gbwatt.models.serialization import CONFIG, WEIGHTS, read_config
 
@@ -136,17 +138,20 @@ def holds_model(folder: Path) -> bool:
 
 
 def _is_html(file: Path) -> bool:
+    """Return whether a file begins like a report, or is empty."""
     start = b"<!doctype html>"
     with file.open("rb") as content:
         return content.read(len(start)).lower() in (start, b"")
 
 
 class _OutputKind(NamedTuple):
+    """A kind of output: file or folder, and a function that tells whether ``--force`` may replace what exists."""
+
     is_folder: bool
     replaceable: Callable[[Path], bool]
 
 
-_OUTPUTS = {
+_OUTPUT_KINDS = {
     "model": _OutputKind(True, holds_model),
     "explanation": _OutputKind(True, lambda _: True),  # files of other names are kept
     "report": _OutputKind(False, _is_html),
@@ -170,7 +175,7 @@ def require_free(path: Path, *, kind: str, force: bool) -> None:
     ParameterError
         If the output exists, or cannot be written there.
     """
-    is_folder, replaceable = _OUTPUTS[kind]
+    is_folder, replaceable = _OUTPUT_KINDS[kind]
     output = f"output={str(path)!r}"
     if path.exists() and path.is_dir() != is_folder:
         got, needed = ("a file", "a folder") if is_folder else ("a folder", "a file")
@@ -215,7 +220,7 @@ def kernel_note() -> str | None:
 
 
 def use_threads(number: int | None) -> None:
-    """Set the number of torch threads."""
+    """Set the number of torch threads; None: do not change it."""
     if number is not None:
         import torch
 
@@ -228,7 +233,7 @@ def print_json(document: Any) -> None:
 
 
 def kind_of_recordings(dataset: str, simulated: bool) -> str:
-    """Where recordings come from, in words."""
+    """Return in words whether recordings are simulated, from a file, or real."""
     if simulated:
         return "simulated recordings"
     return "recordings of a file" if Path(dataset).exists() else "real recordings"
@@ -253,7 +258,7 @@ def print_scores(console: Console, title: str, scores: Mapping[str, Any]) -> Non
 
 
 def confusion_table(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> Table:
-    """Confusion matrix with a row for each true class and a column for each predicted class."""
+    """Return the confusion matrix as a table, with a row for each true class and a column for each predicted class."""
     table = Table("true class", title="Columns: predicted class", title_justify="left")
     for name in names:
         table.add_column(Text(name), justify="right")

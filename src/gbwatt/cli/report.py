@@ -75,11 +75,12 @@ def report(
             raise ParameterError(f"--{name} {value} is for a model, but {source} has results; leave it out.")
         page = _page_of_results(source, experiments)
     now = datetime.now(UTC).isoformat(sep=" ", timespec="minutes").removesuffix("+00:00")
-    size = _write(replace(page, created=f"Created by gbwatt {gbwatt.__version__} on {now} UTC."), output)
+    size = _write_page(replace(page, created=f"Created by gbwatt {gbwatt.__version__} on {now} UTC."), output)
     typer.echo(f"{output} ({size / 1e6:.1f} MB)")
 
 
-def _write(page: Page, output: Path) -> int:
+def _write_page(page: Page, output: Path) -> int:
+    """Write a page as HTML, and return its size in bytes."""
     from gbwatt._io import write_atomically
     from gbwatt.report import render
 
@@ -92,10 +93,12 @@ def _write(page: Page, output: Path) -> int:
 
 
 def _is_model(source: Path) -> bool:
-    return source.is_dir() and not _tables(source)
+    """Return whether the source is a folder without CSV files of results, as that of a model."""
+    return source.is_dir() and not _csv_files(source)
 
 
 def _require_config(folder: Path) -> None:
+    """Require the configuration file that every folder of a model has."""
     from gbwatt.models.serialization import CONFIG
 
     if not (folder / CONFIG).exists():
@@ -106,7 +109,17 @@ def _require_config(folder: Path) -> None:
 
 
 def _page_of_model(folder: Path, recordings: dict[str, Any], how: dict[str, Any]) -> Page:
-    """Report a model; with options for recordings, also its explanation."""
+    """Make the report of a model; with options for recordings, also its explanation.
+
+    Parameters
+    ----------
+    folder : path
+        Folder of the model.
+    recordings : dict
+        Options for recordings that were given; if it is empty, the model is not explained.
+    how : dict
+        Arguments of :func:`gbwatt.data.load`.
+    """
     from gbwatt.decoding import TrainingRecord
     from gbwatt.report import report_of_model
 
@@ -117,15 +130,15 @@ def _page_of_model(folder: Path, recordings: dict[str, Any], how: dict[str, Any]
     from gbwatt.explain import Explanation
     from gbwatt.report.model_report import explanation_section
 
-    tested = _open(folder, recordings, how)
+    tested = _open_trials(folder, recordings, how)
     explanation = Explanation(tested.decoder, tested.trials)
     page = report_of_model(folder, record, module=explanation.inputs.module)
     section = explanation_section(explanation, tested.description, tested.warning)
     return page.with_sections([section], before="Configuration")
 
 
-def _open(folder: Path, recordings: dict[str, Any], how: dict[str, Any]) -> EvaluationSet:
-    """Open the model and its trials."""
+def _open_trials(folder: Path, recordings: dict[str, Any], how: dict[str, Any]) -> EvaluationSet:
+    """Open the model and the trials to explain it on."""
     from gbwatt.decoding import EvaluationSet
 
     dataset, subject, split, root = (recordings.get(name) for name in ("dataset", "subject", "split", "root"))
@@ -136,28 +149,33 @@ def _open(folder: Path, recordings: dict[str, Any], how: dict[str, Any]) -> Eval
 
 
 def _page_of_results(source: Path, folder: Path | None) -> Page:
+    """Make the report of results; ``folder`` has the experiments, None for all known ones."""
     from gbwatt.report import report_of_rows
 
-    rows = _rows(source)
+    rows = _read_results(source)
     if not rows:
         raise ParameterError(f"source={str(source)!r} has no rows: there is nothing to report yet.")
     name = None if folder is None else str(folder)
-    return report_of_rows(rows, _experiments(folder), source=str(source), folder=name)
+    return report_of_rows(rows, _read_experiments(folder), source=str(source), folder=name)
 
 
-def _tables(folder: Path) -> list[Path]:
+def _csv_files(folder: Path) -> list[Path]:
+    """Return the CSV files of a folder."""
     return sorted(folder.glob("*.csv"))
 
 
-def _rows(source: Path) -> list[Row]:
-    """All rows of a store, of a file, or of the files of a folder, where what is done counts more than what failed."""
+def _read_results(source: Path) -> list[Row]:
+    """Read all rows of a store, of a CSV file, or of the CSV files of a folder.
+
+    If files of a folder have the same run, a finished row takes precedence over a failed one.
+    """
     from gbwatt.experiments.store import read_rows
 
     return read_rows(source)
 
 
-def _experiments(folder: Path | None) -> list[Experiment]:
-    """Experiments of a folder, or all known ones; those of the paper first, in its order."""
+def _read_experiments(folder: Path | None) -> list[Experiment]:
+    """Read the experiments of a folder, or all known ones; those of the paper first, in its order."""
     from gbwatt.experiments import claims
     from gbwatt.experiments.config import list_experiments, read_experiment
 

@@ -16,7 +16,7 @@ from gbwatt.experiments.table_formats import visible, visible_lines
 app = typer.Typer(help="Export, import, merge and recover results; list failed runs.", no_args_is_help=True)
 
 Where = Annotated[Path, typer.Option("--store", help="Store of results.")]
-STORE = Path("results.sqlite")
+STORE = Path("results.sqlite")  # default of --store
 
 
 @app.command("export")

@@ -60,7 +60,7 @@ def tables(
     rows = [row for source in results or [store] for row in read_rows(source)]
     chosen = None if seeds is None else seed_numbers(seeds)
     if page is not None:
-        _fill(page, _of_seeds(rows, chosen), dataset)
+        _fill_page(page, _select_seeds(rows, chosen), dataset)
     elif experiment is not None:
         made = make_tables(experiment, rows, datasets=dataset, seeds=chosen, reference=reference, overrides=set_ or ())
         if not made:
@@ -70,34 +70,38 @@ def tables(
                 f"benchmark {experiment}` first. For results of a benchmark with --set or --dataset, use the same "
                 "options here."
             )
-        _print(made, form or FORMATS[0], output)
+        _print_tables(made, form or FORMATS[0], output)
 
 
-def _of_seeds(rows: Sequence[Row], seeds: Sequence[int] | None) -> list[Row]:
+def _select_seeds(rows: Sequence[Row], seeds: Sequence[int] | None) -> list[Row]:
+    """Return the rows with these seeds; all rows if seeds is None."""
     return [row for row in rows if seeds is None or row.run["seed"] in seeds]
 
 
-def _fill(page: Path, rows: Sequence[Row], datasets: list[str] | None) -> None:
+def _fill_page(page: Path, rows: Sequence[Row], datasets: list[str] | None) -> None:
+    """Replace the tables and figures of a Markdown page, write the figures beside it, and print what changed."""
     from gbwatt.experiments import make_tables, to_markdown
     from gbwatt.experiments.table_formats import fill, markdown
 
     pictures: dict[Path, str] = {}
 
     def selected(seeds: str | None) -> list[Row]:
-        return _of_seeds(rows, None if seeds is None else seed_numbers(seeds))
+        """Return the rows of the seeds that the page names; all rows by default."""
+        return _select_seeds(rows, None if seeds is None else seed_numbers(seeds))
 
     def table(experiment: str, reference: str | None, seeds: str | None) -> str:
+        """Return the tables of an experiment as Markdown."""
         made = make_tables(experiment, selected(seeds), datasets=datasets, reference=reference)
-        return "\n".join(map(to_markdown, made)) or _no_results(experiment)
+        return "\n".join(map(to_markdown, made)) or _no_results_note(experiment)
 
     def figure(experiment: str, _reference: str | None, seeds: str | None) -> str:
         """Collect the figures of an experiment in ``pictures``, and return the Markdown that shows them."""
         lines = []
-        for number, (title, svg, caption) in enumerate(_figures(experiment, selected(seeds)), 1):
+        for number, (title, svg, caption) in enumerate(_figures_of(experiment, selected(seeds)), 1):
             file = page.with_name(f"{page.stem}-{experiment}{'' if number == 1 else f'-{number}'}.svg")
             pictures[file] = svg + "\n"
             lines.append(f"![{markdown(title)}]({file.name})\n\n*{markdown(caption)}*\n")
-        return "\n".join(lines) or _no_results(experiment)
+        return "\n".join(lines) or _no_results_note(experiment)
 
     if not page.is_file():
         raise ParameterError(f"--fill {page} does not exist or is not a file.")
@@ -111,12 +115,13 @@ def _fill(page: Path, rows: Sequence[Row], datasets: list[str] | None) -> None:
     typer.echo("\n".join(f"{file}: updated" for file in changed) or f"{page}: no changes")
 
 
-def _no_results(experiment: str) -> str:
+def _no_results_note(experiment: str) -> str:
+    """Return the Markdown that stands for an experiment without results."""
     return f"*No results yet: run `gbwatt benchmark {experiment}`.*\n"
 
 
-def _figures(name: str, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
-    """Title, SVG and caption of the figures of an experiment."""
+def _figures_of(name: str, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+    """Return title, SVG and caption of each figure of an experiment."""
     from gbwatt.experiments import read_experiment
     from gbwatt.experiments.tables import CLAIMS
     from gbwatt.report.experiment_results import results_by_experiment
@@ -129,7 +134,8 @@ def _figures(name: str, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
     return [(experiment.title, one.svg, one.caption) for one in figures]
 
 
-def _print(made: Sequence[Table], form: str, output: Path | None) -> None:
+def _print_tables(made: Sequence[Table], form: str, output: Path | None) -> None:
+    """Print tables in a format, or write them to a file; CSV needs one file for each table."""
     from gbwatt.experiments.table_formats import to_csv, to_latex, to_markdown, to_rich
 
     if form == "terminal" and output is None:
@@ -142,12 +148,13 @@ def _print(made: Sequence[Table], form: str, output: Path | None) -> None:
         typer.echo("\n".join(texts), nl=False)
     elif form == "csv":  # a file has one header
         for number, text in enumerate(texts, 1):
-            _write(output if number == 1 else output.with_stem(f"{output.stem}-{number}"), text)
+            _write_text(output if number == 1 else output.with_stem(f"{output.stem}-{number}"), text)
     else:
-        _write(output, "\n".join(texts))
+        _write_text(output, "\n".join(texts))
 
 
-def _write(path: Path, text: str) -> None:
+def _write_text(path: Path, text: str) -> None:
+    """Write a text to a file, and print its path."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -93,6 +93,7 @@ def train(
     console = Console(quiet=as_json, soft_wrap=True)
 
     def announce(setup: TrainingSetup) -> None:
+        """Print data, model and a note on missing kernels before training; check that the folder is writable."""
         for text in filter(None, (describe_data(setup), describe_model(setup), kernel_note())):
             console.print(text, highlight=False, markup=False)
         require_writable(folder)
@@ -125,7 +126,7 @@ def train(
 
 
 def default_name(dataset: str, subject: int, model: str, seed: int, split: int) -> str:
-    """Default name of the folder of a model.
+    """Return the default name of the folder of a model.
 
     Examples
     --------
@@ -168,7 +169,7 @@ def document_of(result: TrainingResult) -> dict[str, Any]:
 
 
 def _print_result(console: Console, result: TrainingResult, root: list[str]) -> None:
-    """Print epochs, test scores and folder, and the commands to call next."""
+    """Print epochs, test scores, folder and next commands; ``root`` are the words of ``--root`` for these."""
     record = result.record
     console.print(
         f"{record.epochs} epochs in {record.seconds:.0f} s; best weights from epoch {record.best_epoch}"
@@ -183,7 +184,7 @@ def _print_result(console: Console, result: TrainingResult, root: list[str]) -> 
 
 
 def _selection(record: TrainingRecord) -> str:
-    """Return how the epoch was selected as text; empty without validation trials."""
+    """Return as text how the best epoch was selected; empty without validation trials."""
     best = record.at_best_epoch
     if "valid_loss" not in best:
         return ""
@@ -191,7 +192,7 @@ def _selection(record: TrainingRecord) -> str:
 
 
 def interruption(result: TrainingResult) -> str:
-    """Message after an interruption: what was saved, and how to continue."""
+    """Return the message after an interruption: what was saved, and how to continue."""
     record = result.record
     if not record.epochs:
         return "Interrupted before the first epoch was complete; nothing new was saved."
