@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def is_user_error(error: Exception) -> bool:
-    """Whether the user can fix the cause of an error.
+    """Return whether the user can fix the cause of an error, so that no traceback is needed.
 
     True for exceptions of this package, which say what to do, missing packages, and errors of the file system.
     """

@@ -102,7 +102,7 @@ def _training_summary(record: TrainingRecord | None) -> dict[str, Any] | None:
 
 
 def _print_document(console: Console, document: dict[str, Any]) -> None:
-    """Print the document as text."""
+    """Print the document of :func:`document_of` as text: model, trials, scores, and their use in training."""
     kind = kind_of_recordings(document["dataset"], document["simulated"])
     console.print(f"Model: {document['model']}, {_origin(document['training'])}.", highlight=False, markup=False)
     console.print(

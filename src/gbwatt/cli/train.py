@@ -138,7 +138,7 @@ def default_name(dataset: str, subject: int, model: str, seed: int, split: int) 
 
 
 def describe_data(setup: TrainingSetup) -> str:
-    """Describe the recordings in a line."""
+    """Return a line on the recordings, for the terminal: data set, tested part, and numbers of trials."""
     kind, (train, valid, test) = kind_of_recordings(setup.dataset, bool(setup.trials.truths)), setup.sizes.values()
     return (
         f"{setup.dataset} ({kind}), tested: {setup.split.name}. Trials: {train} training, {valid} validation, {test} "
@@ -147,7 +147,7 @@ def describe_data(setup: TrainingSetup) -> str:
 
 
 def describe_model(setup: TrainingSetup) -> str:
-    """Describe the model and its training in a line."""
+    """Return a line on the model and its training, for the terminal: recipe, parameters, epochs and seed."""
     recipe = setup.options.get("recipe", setup.recipe)
     return (
         f"{setup.model}{f' ({recipe} recipe)' if recipe else ''}: {setup.n_parameters} parameters, at most "

@@ -148,14 +148,14 @@ def check_distinct(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def check_name(name: str) -> str:
-    """Require a valid name of an experiment."""
+    """Require a valid name of an experiment: lower-case letters, digits, - and _."""
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
         raise ParameterError(f"name={name!r} must be lower-case letters, digits, - and _, starting with a letter.")
     return name
 
 
 def dataset_name(name: str) -> str:
-    """Return the full name of a data set."""
+    """Return the full name of a data set, which may be given by another name; raise an error if it is unknown."""
     try:
         return find_dataset(name).name
     except ImportError as error:  # MOABB, for its data sets
@@ -165,7 +165,7 @@ def dataset_name(name: str) -> str:
 
 
 def check_model(name: str) -> str:
-    """Require a registered model."""
+    """Require the name of a registered model."""
     from gbwatt.models import list_models  # imports torch
 
     check_one_of("model", name, list_models())
@@ -369,7 +369,7 @@ def _build_errors(model: str, options: Mapping[str, Any], tasks: list[str]) -> l
 
 
 def _errors_on_task(model: str, options: dict[str, Any], task: str) -> Iterator[str]:
-    """Yield the error messages of all options that a model rejects on a task.
+    """Yield the error messages of all options that a model rejects on a task; ``options`` is changed.
 
     A model raises one error at a time; therefore it is built again without the option that the message names.
     """
@@ -781,7 +781,7 @@ def experiment_from_dict(content: Mapping[str, Any]) -> Experiment:
 
 
 def override(content: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """Return a copy with values assigned; the values are YAML.
+    """Return a copy of an experiment's content with values assigned; the values are YAML.
 
     Examples
     --------

@@ -253,7 +253,7 @@ def expand(
 
 
 def _require_few_runs(experiment: Experiment, recordings: Sequence[Recordings], n_seeds: int) -> None:
-    """Refuse a grid that would exhaust the memory, before it is built."""
+    """Raise an error if an experiment has more than ``MOST_RUNS`` runs, before the runs are made."""
     n_lines = len(experiment.models) * (1 if experiment.vary is None else len(experiment.vary.values))
     n_splits = sum(len(source.subjects) * count_splits(source.dataset) for source in recordings)
     n_runs = n_lines * n_splits * n_seeds
@@ -453,7 +453,15 @@ class Results(dict[Cell, CellResults]):
 
 
 def collect_results(runs: Sequence[LabelledRun], rows: Mapping[str, Row]) -> Results:
-    """Sort rows, given by the keys of their runs, into the cells of a table."""
+    """Sort rows of results into the cells of a table.
+
+    Parameters
+    ----------
+    runs : sequence of LabelledRun
+        All runs of the table.
+    rows : dict
+        Rows by the keys of their runs.  A run without a row counts as missing.
+    """
     results, seen = Results(), set()
     for label, setting, run in runs:
         cell, key = Cell(label, setting, run.dataset), run.key

@@ -90,7 +90,7 @@ def flatten(row: Row) -> PlainRow:
 
 
 def _stored_value(key: str, name: str, value: Any) -> str | int | float | None:
-    """Return a value as it is stored; errors name the row and the column."""
+    """Return the value of column ``name`` as it is stored; errors name the row, by its key, and the column."""
     if value is None:
         return None
     try:
@@ -117,7 +117,7 @@ def _plain_value(kind: type, value: Any) -> str | int | float:
 
 
 def _numpy_to_json(value: Any) -> Any:
-    """Convert NumPy values, which ``json`` does not know."""
+    """Convert NumPy values, which ``json`` cannot encode, to Python values."""
     if not hasattr(value, "tolist"):
         raise TypeError(f"{type(value).__name__} is not a JSON type")
     return value.tolist()
@@ -224,7 +224,7 @@ def _describe_errors(path: Path, errors: list[tuple[int, str]]) -> str:
 
 
 def _valid_rows(file: Iterable[bytes], errors: list[tuple[int, str]]) -> Iterator[Row]:
-    """Yield the valid rows; the problems of the others are added to ``errors``."""
+    """Yield the valid rows of a CSV file; line and problem of the others are added to the list ``errors``."""
     records = _read_records(file)
     _, names = next(records, (1, []))
     _check_header(names)
@@ -459,7 +459,7 @@ def find_problems(row: Row) -> list[str]:
 
 
 def _describe_error(loc: tuple[int | str, ...], type: str, msg: str, input: Any, **_: Any) -> str:
-    """Return a validation error of pydantic as text."""
+    """Return a validation error of pydantic as text; the arguments are those of its error details."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc).removeprefix(".")
     if type in ("missing", "extra_forbidden"):
         return f"{path:.120} is {'missing' if type == 'missing' else 'not a known key'}"
@@ -469,7 +469,7 @@ def _describe_error(loc: tuple[int | str, ...], type: str, msg: str, input: Any,
 
 
 def _contradictions(row: Row) -> Iterator[str]:
-    """Yield contradictions between columns of a row."""
+    """Yield contradictions between columns of a row: epochs, history and confusion matrix."""
     if row.best_epoch is not None and row.epochs is not None and row.best_epoch > row.epochs:
         yield f"best_epoch is {row.best_epoch}, but epochs is {row.epochs}"
     for name, values in (row.history or {}).items():

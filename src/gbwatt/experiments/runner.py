@@ -333,7 +333,7 @@ def _max_epochs(run: Run) -> int:
 
 
 def _measure_epoch(run: Run, root: str | Path | None) -> float:
-    """Return the seconds of one epoch of a run, measured by training two epochs; 0 if the model cannot be built.
+    """Return the seconds of one epoch of a run, measured by training two epochs; 0 if its packages are missing.
 
     For runs with an executor, the time is estimated by the executor.
     """

@@ -178,7 +178,7 @@ def registered_training(model: str, dataset: str) -> dict[str, Any]:
 
 
 def complete_training(model: str, dataset: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the registered value of every training setting that is not given."""
+    """Return training settings, with the registered value of every setting that is not in ``settings``."""
     return {
         **registered_training(model, dataset),
         **{name: canonicalize(value) for name, value in settings.items()},

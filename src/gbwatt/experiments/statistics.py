@@ -49,7 +49,7 @@ class Summary(NamedTuple):
 
 
 def summarize(scores: Scores) -> Summary | None:
-    """Return mean and spreads; None without scores.
+    """Return the mean of scores, and their spreads over seeds and between subjects; None without scores.
 
     Examples
     --------

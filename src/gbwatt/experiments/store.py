@@ -183,7 +183,7 @@ class Store:
         return StoreError(f"store {self.path}: {_DAMAGED_TEXT} ({details})")
 
     def forget(self, keys: Iterable[str]) -> int:
-        """Remove the rows of failed runs and return their number.
+        """Remove the rows of those runs that failed, and return their number.
 
         Rows of runs that are done are kept: another process may just have finished them.
         """
@@ -474,7 +474,7 @@ def _create_table(connection: sqlite3.Connection) -> None:
 
 
 def _get(connection: sqlite3.Connection, query: str) -> Any:
-    """Return the single value that a query gives."""
+    """Execute a query that gives a single value, and return the value."""
     answer = connection.execute(query).fetchone()
     if answer is None:
         raise sqlite3.DatabaseError(f"no answer to {query}")

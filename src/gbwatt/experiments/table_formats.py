@@ -79,7 +79,7 @@ class Table:
         return tuple(dict.fromkeys(column.group for column in self.header if column.group))
 
     def stacked(self) -> Table:
-        """Return the table with data sets below each other instead of side by side."""
+        """Return the table with the data sets below each other instead of side by side, named in the first column."""
         common = [index for index, column in enumerate(self.header) if not column.group]
         shared = {column.name: replace(column, group="") for column in self.header if column.group}
         where = {(column.group, column.name): index for index, column in enumerate(self.header)}
@@ -95,7 +95,7 @@ class Table:
 
 
 def without_empty(table: Table, names: frozenset[str]) -> Table:
-    """Return the table without the columns of these names that are empty."""
+    """Return the table without empty columns; only columns with one of these names are removed."""
     filled = [any(line[i] not in (None, "") for line in table.lines) for i in range(len(table.header))]
     kept = [i for i, column in enumerate(table.header) if filled[i] or column.name not in names]
     lines = tuple(tuple(line[i] for i in kept) for line in table.lines)
@@ -234,7 +234,7 @@ _LATEX_ESCAPES = str.maketrans(
 
 
 def escape(text: str) -> str:
-    r"""Escape a text for LaTeX.
+    r"""Escape a text for LaTeX; Greek letters and signs become formulas.
 
     Examples
     --------

@@ -220,7 +220,7 @@ def _error_at(event: Any, text: str) -> yaml.YAMLError:
 
 
 def _build_content(text: str) -> tuple[Any, Origins]:
-    """Build the content of a document and the line of each of its values."""
+    """Build the content of a YAML text, and return it with the line of each of its values."""
     loader = _Loader(text)
     try:
         node = loader.get_single_node()

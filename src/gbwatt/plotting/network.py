@@ -66,7 +66,7 @@ def attention_maps(weights: ArrayLike, class_names: Sequence[str]) -> Figure:
 
 
 def nearly_equal(weights: Array) -> bool:
-    """Whether all weights (..., m) are within a percentage point of 1/m.
+    """Return whether all weights (..., m) are within a percentage point of 1/m.
 
     Examples
     --------

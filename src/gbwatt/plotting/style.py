@@ -459,7 +459,7 @@ def check_positive(name: str, values: Array, remedy: str) -> Array:
 
 
 def check_fractions(name: str, values: Array) -> Array:
-    """Require values from 0 to 1."""
+    """Require values from 0 to 1, and return them; ``name`` is for the error message."""
     if values.min() < 0 or values.max() > 1:
         raise ParameterError(
             f"'{name}' has values from {values.min():.3g} to {values.max():.3g}; values from 0 to 1 are needed: divide "
@@ -494,7 +494,7 @@ def check_names(name: str, values: Sequence[str], n: int, of: str) -> tuple[str,
 
 
 def check_increasing(name: str, values: Array) -> Array:
-    """Require strictly increasing values."""
+    """Require strictly increasing values, and return them; ``name`` is for the error message."""
     if (np.diff(values) <= 0).any():
         raise ParameterError(f"'{name}' must be strictly increasing; sort it together with the values it belongs to.")
     return values

@@ -168,7 +168,7 @@ def other_runs(rows: Sequence[Row], results: Sequence[ExperimentResults]) -> lis
 
 
 def changed_options(run: Run) -> str:
-    """Options of a run that differ from the defaults of its model.
+    """Return the options of a run that differ from the defaults of its model, as text.
 
     Examples
     --------

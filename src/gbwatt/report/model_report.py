@@ -226,7 +226,7 @@ def _usage_blocks(folder: str, estimator: Record | None, record: Record | None) 
 
 
 def recording_options(record: Record) -> list[str]:
-    """Command-line options for the recordings of a training record.
+    """Return the command-line options that select the recordings of a training record.
 
     Examples
     --------
