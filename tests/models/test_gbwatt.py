@@ -123,6 +123,7 @@ KNOBS = {
     "temperature": "learnt",
     "eps": 1e-2,
     "shrinkage": 0.5,
+    "n_templates": 2,
     "embed_mean": True,
     "reeig": 0.2,
     "features": False,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gbwatt.errors import ParameterError
+from gbwatt.errors import ParameterError, ShapeError
 from gbwatt.geometry import AffineInvariant, logm, reeig, vech
 from gbwatt.geometry.linalg import congruence, invsqrtm
-from gbwatt.nn import BiMap, Embedding, LogEig, ReEig, SPDBatchNorm
+from gbwatt.nn import BiMap, Embedding, LogEig, ReEig, SPDBatchNorm, Templates
 from gbwatt.nn.manifolds import on_manifold
 from gbwatt.nn.optim import RiemannianAdam
 from tests.geometry.conftest import assert_close
@@ -114,3 +114,24 @@ def test_bias_of_the_normalisation_is_trained_on_its_manifold(spd):
 def test_momentum_is_checked():
     with pytest.raises(ParameterError, match="momentum=0"):
         SPDBatchNorm(3, momentum=0.0)
+
+
+# ---- templates
+
+
+def test_templates_are_appended_to_the_features():
+    layer = Templates(2, 7).double()
+    x = torch.randn(3, 2, 4, 7, dtype=torch.float64)
+    extended = layer(x)
+    assert extended.shape == (3, 2, 6, 7)
+    assert torch.equal(extended[:, :, :4], x)
+    assert torch.equal(extended[1, 1, 4:], layer.weight)
+    extended[..., 4:, :].sum().backward()
+    assert torch.equal(layer.weight.grad, torch.full((2, 7), 6.0, dtype=torch.float64))
+
+
+def test_templates_need_features_of_their_length():
+    with pytest.raises(ShapeError, match=r"features \(batch, branches, n, 7\)"):
+        Templates(2, 7)(torch.randn(3, 1, 4, 8))
+    with pytest.raises(ParameterError, match="n_templates=0"):
+        Templates(0, 7)

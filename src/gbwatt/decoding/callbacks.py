@@ -17,6 +17,8 @@ from gbwatt._io import write_atomically
 if TYPE_CHECKING:
     from gbwatt.decoding.training import Trainer
 
+#: Entry of the first epoch: the validation loss of the initial weights, if these are candidates.
+INITIAL_LOSS = "initial_valid_loss"
 COLUMNS = ("epoch", "train_loss", "valid_loss", "valid_accuracy", "lr", "duration")
 
 
@@ -86,7 +88,7 @@ class Callback:
 
 def columns(row: Mapping[str, Any]) -> dict[str, Any]:
     """Entries of a row of the history that are written to logs: those in :data:`COLUMNS`."""
-    return {name: row[name] for name in COLUMNS if name in row}
+    return {name: row[name] for name in (*COLUMNS, INITIAL_LOSS) if name in row}
 
 
 class CSVLog(Callback):
@@ -107,7 +109,7 @@ class CSVLog(Callback):
     def _write_history(self, net: Trainer) -> None:
         """Replace the file by one with the header and a row for each epoch so far."""
         text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
         writer.writerows(map(columns, net.history))
         write_atomically(Path(self.path), text.getvalue().encode())

@@ -15,12 +15,13 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from gbwatt._validation import check_at_least
+from gbwatt._validation import check_at_least, check_one_of
 from gbwatt.data.trials import Trials
 from gbwatt.decoding import inputs, serialization
 from gbwatt.decoding.callbacks import Callback, CSVLog, EpochDisplay, TensorBoardLog, columns
 from gbwatt.decoding.checkpoints import Checkpoint, describe_data
 from gbwatt.decoding.fingerprints import UNKNOWN, UNSEEN, TrialFingerprints
+from gbwatt.decoding.initialization import initialize_classically
 from gbwatt.decoding.inputs import Array, Labels, Sets
 from gbwatt.decoding.sharding import SingleProcess
 from gbwatt.decoding.signal_metadata import Recorded, Samples
@@ -58,6 +59,10 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Stop when this many epochs in a row have not lowered the validation loss.
     class_weight : "balanced" or dict, optional
         Weights of the classes in the loss: inversely proportional to their frequencies, or by label or name.
+    initialization : "random" or "classical"
+        Initial weights.  "classical": the untrained network is a classical pipeline of the training trials (tangent
+        space and logistic regression), see :func:`~gbwatt.decoding.initialization.initialize_classically`.  These
+        weights are kept if training does not lower the validation loss; ``best_epoch_`` is then 0.
     seed : int
         Random seed of initial weights, validation split, order of trials and dropout.
     device : str
@@ -134,6 +139,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     validation: Any = 0.2
     early_stopping: int | None = None
     class_weight: Any = None
+    initialization: str = "random"
     seed: int = 0
     device: str = "cpu"
     sfreq: float | None = None
@@ -160,6 +166,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The fitted decoder itself.
         """
         training, device = self._training(), inputs.on_device(self.device)
+        check_one_of("initialization", self.initialization, ("random", "classical"))
         X = inputs.gathered(X)
         x, recorded = inputs.read_epochs(X), Recorded.of(X, y)
         labels = Labels.of(X, y, len(x))
@@ -178,6 +185,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             sets = sets.to(_precision(module), scale)
             weights = inputs.weigh_classes(self.class_weight, classes, sets.train.y.numpy(), names)
             train = ShuffledBatches(sets.train, training.batch_size, device)
+            if self.initialization == "classical":
+                initialize_classically(module, sets.train.x, sets.train.y, weights)
             valid = None if sets.valid is None else OrderedBatches(sets.valid, 2 * training.batch_size)
             net = self._restored_trainer(module, training, weights, sets, len(train.sizes))
             self.classes_, self.signal_, self.scale_, self.net_ = classes, signal, scale, net
@@ -265,6 +274,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             class_weights=None if weights is None else weights.to(_precision(module)),
             seed=int(self.seed),
             early_stopping=self.early_stopping,
+            keep_initial=self.initialization == "classical",
             callbacks=callbacks,
             accelerator=SingleProcess(self.device),
         )
@@ -280,6 +290,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "weight_decay": training.weight_decay,
             "early_stopping": self.early_stopping,
             "class weights": None if weights is None else weights.tolist(),
+            **({} if self.initialization == "random" else {"initialization": self.initialization}),
             "seed": int(self.seed),
             "device": str(self.device),
             "sfreq": self.sfreq,

@@ -21,6 +21,7 @@ from gbwatt.data.splits import Split
 from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
 from gbwatt.decoding.metrics import Accuracy, score
 from gbwatt.decoding.signal_metadata import Recorded
+from gbwatt.decoding.training import best_row
 from gbwatt.decoding.training_record import FILE, USES, TrainingRecord, versions
 from gbwatt.errors import MismatchError, ModelFileError, ParameterError
 from gbwatt.models.registry import create, entry, known_options
@@ -369,7 +370,7 @@ def _result_fields(decoder: EEGDecoder) -> dict[str, Any]:
         "early_stopping": decoder.early_stopping,
         "epochs": len(decoder.history_),
         "best_epoch": decoder.best_epoch_,
-        "at_best_epoch": decoder.history_[decoder.best_epoch_ - 1],
+        "at_best_epoch": best_row(decoder.history_),
         "parameters": _count_parameters(net.module_),
     }
 

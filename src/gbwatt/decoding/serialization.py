@@ -15,6 +15,7 @@ from gbwatt.decoding import inputs
 from gbwatt.decoding.fingerprints import TrialFingerprints
 from gbwatt.decoding.inputs import Array
 from gbwatt.decoding.signal_metadata import Recorded, Samples
+from gbwatt.decoding.training import best_row
 from gbwatt.errors import ModelFileError
 from gbwatt.models.registry import entry
 from gbwatt.models.serialization import Pretrained, load_pretrained, save_pretrained
@@ -64,7 +65,7 @@ def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any, fingerprin
         **{name: getattr(decoder.net_, name) for name in ("lr", "batch_size", "weight_decay", "seed")},
         "epochs": len(history),
         "best_epoch": decoder.best_epoch_,
-        **({} if not history else {"at_best_epoch": history[decoder.best_epoch_ - 1]}),
+        **({} if not history else {"at_best_epoch": best_row(history)}),
     }
     save_pretrained(
         module,

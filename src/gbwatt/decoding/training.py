@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from gbwatt.decoding.callbacks import Callback, StopTraining
+from gbwatt.decoding.callbacks import INITIAL_LOSS, Callback, StopTraining
 from gbwatt.decoding.inputs import Examples
 from gbwatt.decoding.metrics import BatchScores, summarize
 from gbwatt.decoding.sharding import Pair, SingleProcess, gather, hash_numbers, seed_generators
@@ -128,15 +128,26 @@ class History(list[dict[str, Any]]):
 def best_epoch(history: Sequence[Mapping[str, Any]]) -> int:
     """Number of the epoch with the lowest validation loss, the first of equals; without validation the last.
 
+    0 stands for the initial weights, which are candidates if their loss is in the first row.
+
     Examples
     --------
     >>> best_epoch([{"valid_loss": 0.9}, {"valid_loss": 0.7}, {"valid_loss": 0.7}])
     2
-    >>> best_epoch([{}, {}]), best_epoch([])
-    (2, 0)
+    >>> best_epoch([{}, {}]), best_epoch([]), best_epoch([{"valid_loss": 0.9, "initial_valid_loss": 0.8}])
+    (2, 0, 0)
     """
     losses = [row["valid_loss"] for row in history if "valid_loss" in row]
-    return losses.index(min(losses)) + 1 if losses else len(history)
+    if not losses:
+        return len(history)
+    losses.insert(0, history[0].get(INITIAL_LOSS, math.inf))
+    return losses.index(min(losses))
+
+
+def best_row(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Scores of the weights that are used; of epoch 0, the initial weights, the validation loss only."""
+    epoch = best_epoch(history)
+    return dict(history[epoch - 1]) if epoch else {"epoch": 0, "valid_loss": history[0][INITIAL_LOSS]}
 
 
 # ------------------------------------------------------------------------------------------------------------- trainer
@@ -174,6 +185,8 @@ class Trainer:
         Multiply decaying weights by ``1 - lr * weight_decay`` after each step, instead of adding to their gradients.
     balanced_accuracy : bool
         Whether ``valid_accuracy`` is the mean recall of the classes.
+    keep_initial : bool
+        Also validate the initial weights, and keep them if no epoch has a lower loss.
     callbacks : sequence of Callback
     accelerator : accelerate.Accelerator or SingleProcess, optional
         Device and processes; by default one process on the CPU.
@@ -213,12 +226,14 @@ class Trainer:
         group_options: Mapping[str, Any] | None = None,
         decoupled_decay: bool = False,
         balanced_accuracy: bool = False,
+        keep_initial: bool = False,
         callbacks: Sequence[Callback] = (),
         accelerator: Any = None,
     ) -> None:
         self.lr, self.batch_size, self.max_epochs = lr, batch_size, max_epochs
         self.weight_decay, self.seed = weight_decay, seed
         self.early_stopping, self.schedule, self.balanced_accuracy = early_stopping, schedule, balanced_accuracy
+        self.keep_initial = keep_initial
         self.accelerator = SingleProcess() if accelerator is None else accelerator
         self.device: torch.device = self.accelerator.device
         self.callbacks = _initialize(callbacks)
@@ -277,6 +292,8 @@ class Trainer:
         began, epoch = time.perf_counter(), len(self.history) + 1
         self.history.append({"epoch": epoch})
         self.n_steps = len(train.sizes)
+        if epoch == 1 and self.step == 0 and self.keep_initial and valid is not None:
+            self.history[0][INITIAL_LOSS] = self._validate(valid)["valid_loss"]
         self.notify("on_epoch_begin", dataset_train=train, dataset_valid=valid)
         self._set_training(True)
         for shards in train.epoch(self.seed, epoch, self.step):

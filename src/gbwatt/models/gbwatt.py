@@ -23,7 +23,7 @@ from gbwatt.models.signal import Signal, as_epochs
 from gbwatt.nn import Aggregation, Embedding, MetricLayer, Score, SegmentCovariance, SPDSelfAttention
 from gbwatt.nn.attention import EuclideanSelfAttention, Formulation, NoAttention, Segments
 from gbwatt.nn.covariance import Shrinkage
-from gbwatt.nn.features import SpatioTemporalFeatures
+from gbwatt.nn.features import SpatioTemporalFeatures, Templates
 
 Recipe = Literal["paper", "best"]
 Attention = Literal["spd", "euclidean", "none"]
@@ -94,6 +94,9 @@ class GBWAtt(nn.Module):
         Options of the attention (:class:`~gbwatt.nn.SPDSelfAttention`).  ``metric="bures-wasserstein"`` is BWAtt.
     eps, shrinkage
         Regularisation of the covariances (:class:`~gbwatt.nn.SegmentCovariance`).
+    n_templates : int
+        Number of trained templates that are appended to the features, for event-related potentials
+        (:class:`~gbwatt.nn.Templates`).
     embed_mean : bool
         Embed the means of windows together with their covariances, for event-related potentials
         (:class:`~gbwatt.nn.SegmentCovariance`).
@@ -159,6 +162,7 @@ class GBWAtt(nn.Module):
         temperature: float | Literal["learnt"] = 1.0,
         eps: float = 1e-5,
         shrinkage: Shrinkage | None = None,
+        n_templates: int = 0,
         embed_mean: bool = False,
         reeig: float = 1e-5,
         features: bool = True,
@@ -169,6 +173,9 @@ class GBWAtt(nn.Module):
         super().__init__()
         check_one_of("attention", attention, ("spd", "euclidean", "none"))
         check_one_of("recipe", recipe, tuple(RECIPES))
+        check_at_least("n_templates", n_templates, 0)
+        if attention != "spd" and (n_templates or embed_mean):
+            raise ParameterError(f"attention={attention!r} has no covariances; n_templates and embed_mean need 'spd'.")
         signal = Signal.infer(n_chans, n_outputs, n_times, sfreq, chs_info, input_window_seconds)
         rule = architecture_for(signal)
         if not features:
@@ -193,6 +200,7 @@ class GBWAtt(nn.Module):
             **of_attention,
             "eps": eps,
             "shrinkage": shrinkage,
+            "n_templates": n_templates,
             "embed_mean": embed_mean,
             "reeig": reeig,
             "features": features,
@@ -202,12 +210,13 @@ class GBWAtt(nn.Module):
         }
         derived = _Sizes(signal, sizes, features)
         self.features = derived.features()
+        self.templates = Templates(n_templates, derived.times) if n_templates else nn.Identity()
         self.covariances: nn.Module
         self.attention: nn.Module
         self.embedding: nn.Module
         if attention == "spd":
             self.covariances = SegmentCovariance(derived.windows, eps, shrinkage, embed_mean)
-            self.attention = SPDSelfAttention(derived.n + embed_mean, sizes.k, **of_attention)
+            self.attention = SPDSelfAttention(derived.n + n_templates + embed_mean, sizes.k, **of_attention)
             self.embedding = Embedding(embedding, reeig)
         elif attention == "euclidean":
             self.covariances = Segments(derived.windows)
@@ -240,10 +249,16 @@ class GBWAtt(nn.Module):
         """
         x = as_epochs(x, self.config["n_chans"], self.config["n_times"], self)
         x = self.features(x)  # SFEM: (batch, branches, n, times)
-        covariances = self.covariances(x)  # SPDM: (batch, m, n, n)
+        covariances = self.covariances(self.templates(x))  # SPDM: (batch, m, n, n)
         attended, weights = self.attention(covariances)  # SSAM: (batch, m, k, k) and (batch, m, m)
         logits = self._classify(attended)  # MEEM
         return Details(logits, covariances, weights, attended) if details else logits
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Vectors that the final layer classifies, (batch, n_chans, n_times) -> (batch, n_features)."""
+        x = self.features(as_epochs(x, self.config["n_chans"], self.config["n_times"], self))
+        embedded: Tensor = self.embedding(self.attention(self.covariances(self.templates(x)))[0])
+        return embedded
 
     @full_precision
     def _classify(self, x: Tensor) -> Tensor:

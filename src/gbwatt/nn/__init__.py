@@ -10,7 +10,7 @@ from gbwatt.nn.attention import (
     SPDSelfAttention,
 )
 from gbwatt.nn.covariance import SegmentCovariance
-from gbwatt.nn.features import SpatioTemporalFeatures
+from gbwatt.nn.features import SpatioTemporalFeatures, Templates
 from gbwatt.nn.spd_layers import BiMap, Embedding, LogEig, ReEig, SPDBatchNorm
 
 __all__ = [
@@ -28,4 +28,5 @@ __all__ = [
     "Score",
     "SegmentCovariance",
     "SpatioTemporalFeatures",
+    "Templates",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -190,11 +190,24 @@ class _Filters(nn.Module):
         for name, value in sizes.items():
             check_at_least(name, value, 1)
         groups, padding = 1 if shared else branches, kernel // 2 if padded else 0
-        self.branches = branches
+        self.branches, self.frozen_statistics = branches, False
         self.spatial = nn.Conv1d(n_chans, groups * n_spatial, 1)
         self.spatial_norm = nn.BatchNorm1d(groups * n_spatial)
         self.temporal = nn.Conv1d(groups * n_spatial, branches * n_temporal, kernel, padding=padding, groups=groups)
         self.temporal_norm = nn.BatchNorm1d(branches * n_temporal)
+
+    def freeze_statistics(self) -> None:
+        """Use the running statistics of the batch normalisation in training, too, and keep them as they are."""
+        self.frozen_statistics = True
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training or evaluation mode; frozen statistics stay in evaluation mode."""
+        super().train(mode)
+        if self.frozen_statistics:
+            self.spatial_norm.eval()
+            self.temporal_norm.eval()
+        return self
 
     def _require(self, x: Tensor) -> None:
         """Check epochs (batch, n_chans, n_times); without padding they must be at least as long as the kernel."""
@@ -278,6 +291,40 @@ class SpatioTemporalFeatures(_Filters):
             update(norm, mean, var, x.shape[0] * x.shape[2])
         scale = norm.weight * (var + norm.eps).rsqrt()
         return torch.cat([scale[:, None] * weight, (scale * (bias - mean) + norm.bias)[:, None]], dim=1)
+
+
+class Templates(nn.Module):
+    """Trained signals appended to features, (batch, branches, n, times) -> (batch, branches, n + p, times).
+
+    Products of features and templates are the outputs of matched filters.  The covariance of the extended features is
+    that of the ERP covariances of pyRiemann [1]_, with trained instead of fixed templates.
+
+    Parameters
+    ----------
+    n_templates : int
+        Number p of templates.
+    times : int
+        Number of samples.
+
+    References
+    ----------
+    .. [1] A. Barachant, M. Congedo, "A plug&play P300 BCI using information geometry", arXiv:1409.0107, 2014.
+    """
+
+    def __init__(self, n_templates: int, times: int) -> None:
+        super().__init__()
+        check_at_least("n_templates", n_templates, 1)
+        self.weight = nn.Parameter(torch.randn(n_templates, times))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Append the templates to features (batch, branches, n, times)."""
+        check_same_kind(weight=self.weight, x=x)
+        if x.ndim != 4 or x.shape[-1] != self.weight.shape[-1]:
+            raise ShapeError(
+                f"'x' {tuple(x.shape)} must be features (batch, branches, n, {self.weight.shape[-1]}), with as many "
+                "samples as the templates."
+            )
+        return torch.cat([x, self.weight.expand(*x.shape[:2], -1, -1)], dim=2)
 
 
 class ActivatedFeatures(_Filters):

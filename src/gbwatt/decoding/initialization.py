@@ -1,0 +1,153 @@
+"""Initial weights from training data: the untrained network is a classical Riemannian pipeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from torch import Tensor, nn
+
+from gbwatt.errors import ParameterError
+from gbwatt.models.gbwatt import GBWAtt
+from gbwatt.nn.features import SpatioTemporalFeatures, Templates
+
+Array = NDArray[Any]
+
+#: Candidates for the inverse regularisation strength of the logistic regression.
+STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+#: Initial logit of a trained residual connection: 88 % of the weight is on a window itself.
+RESIDUAL_LOGIT = 2.0
+#: Eigenvalues of the channel covariance below this fraction of the largest one are raised to it.
+FLOOR = 1e-6
+FOLDS = 5
+
+
+@torch.no_grad()
+def initialize_classically(model: nn.Module, x: Tensor, y: Tensor, class_weights: Tensor | None = None) -> None:
+    """Set the weights of a network such that it is a classical pipeline of the training data.
+
+    Spatial filters whiten the channels, temporal filters pass them on, bilinear maps keep the leading entries, and the
+    last layer is a logistic regression of the embedded training trials: the pipeline of tangent space and logistic
+    regression [1]_, for every window.  Templates, if the network has any, are the principal components of the class
+    means of the features.  The statistics of the batch normalisation are fixed: those of small batches would change
+    the start at once.
+
+    Parameters
+    ----------
+    model : GBWAtt
+        With attention of SPD matrices and filters; changed in place.
+    x : Tensor, shape (n, n_chans, n_times)
+        Training epochs.
+    y : Tensor, shape (n,)
+        Class numbers.
+    class_weights : Tensor, shape (n_classes,), optional
+        Weights of the classes in the loss.
+
+    Raises
+    ------
+    ParameterError
+        If the model is not a GBWAtt, BWAtt or MAtt network with filters and attention of SPD matrices.
+
+    References
+    ----------
+    .. [1] A. Barachant, S. Bonnet, M. Congedo, C. Jutten, "Classification of covariance matrices using a
+       Riemannian-based kernel for BCI applications", Neurocomputing 112, 2013.
+    """
+    features = getattr(model, "features", None)
+    spd = isinstance(model, GBWAtt) and model.config["attention"] == "spd"
+    if not isinstance(model, GBWAtt) or not spd or not isinstance(features, SpatioTemporalFeatures):
+        raise ParameterError(
+            "initialization='classical' needs a network with filters and attention of SPD matrices (gbwatt, bwatt or "
+            "matt with features=True and attention='spd'); use initialization='random' for others."
+        )
+    model.eval()
+    _initialize_filters(features, x)
+    features.freeze_statistics()
+    attention: Any = model.attention
+    for bilinear in (attention.query, attention.key, attention.value):
+        bilinear.weight.copy_(torch.eye(*bilinear.weight.shape))
+    if attention.residual == "learnt":
+        attention.residual_logit.fill_(RESIDUAL_LOGIT)
+    if isinstance(model.templates, Templates):
+        _initialize_templates(model.templates, features, x, y)
+    _initialize_final_layer(model, x, y, class_weights)
+
+
+def whitening(x: Tensor, n_filters: int) -> Tensor:
+    """Spatial filters (n_filters, n_chans) whose outputs are uncorrelated and have unit variance, in float64.
+
+    With as many filters as channels they are the symmetric whitening, which changes the channels least; with fewer,
+    the leading principal components.  Filters beyond the number of channels are zero.
+    """
+    centred = (x - x.mean(-1, keepdim=True)).double()
+    covariance = torch.einsum("bct,bdt->cd", centred, centred) / (x.shape[0] * x.shape[2])
+    variances, components = torch.linalg.eigh(covariance)
+    scaled: Tensor = components * variances.clamp_min(FLOOR * variances[-1]).rsqrt()
+    if n_filters < x.shape[1]:
+        return scaled.flip(1)[:, :n_filters].mT
+    filters = x.new_zeros(n_filters, x.shape[1], dtype=torch.float64)
+    filters[: x.shape[1]] = scaled @ components.mT
+    return filters
+
+
+def _initialize_filters(features: SpatioTemporalFeatures, x: Tensor) -> None:
+    """Whiten the channels, and pass them through the temporal filters unchanged."""
+    spatial, temporal = features.spatial, features.temporal
+    n_spatial, n_temporal = spatial.out_channels // temporal.groups, temporal.out_channels // features.branches
+    spatial.weight.copy_(whitening(x, n_spatial).repeat(temporal.groups, 1)[:, :, None])
+    temporal.weight.zero_()
+    for output in range(temporal.out_channels):
+        component = output % n_temporal
+        if component < n_spatial:
+            temporal.weight[output, component, temporal.kernel_size[0] // 2] = 1
+    for layer, norm in ((spatial, features.spatial_norm), (temporal, features.temporal_norm)):
+        assert layer.bias is not None  # by construction; for the type checker
+        assert norm.running_var is not None
+        layer.bias.zero_()
+        norm.reset_parameters()  # mean 0, variance 1, weight 1, bias 0
+        norm.running_var.sub_(norm.eps)
+
+
+def _initialize_templates(templates: Templates, features: nn.Module, x: Tensor, y: Tensor) -> None:
+    """Principal components in time of the class means of the features, without what all classes share."""
+    filtered = features(x)  # (n, branches, n_temporal, times)
+    means = torch.stack([filtered[y == label].mean(0) for label in y.unique()])
+    means = (means - means.mean(0)).flatten(0, -2).double()  # (classes * branches * n_temporal, times)
+    _, scales, components = torch.linalg.svd(means, full_matrices=False)
+    rows = torch.zeros(templates.weight.shape, dtype=torch.float64)
+    count = min(len(rows), len(components))
+    rows[:count] = scales[:count, None] * components[:count]
+    templates.weight.copy_(rows / rows.std().clamp_min(torch.finfo(torch.float64).tiny))
+
+
+def _initialize_final_layer(model: GBWAtt, x: Tensor, y: Tensor, class_weights: Tensor | None) -> None:
+    """Logistic regression of the embedded epochs, with a strength of regularisation chosen by cross-validation."""
+    embedded, labels = torch.cat([model.embed(part) for part in x.split(256)]).double().numpy(), y.numpy()
+    weights = np.ones(model.final_layer.out_features) if class_weights is None else class_weights.double().numpy()
+    regression = LogisticRegression(max_iter=2000, class_weight=dict(enumerate(weights.tolist())))
+    folds = min(FOLDS, int(np.bincount(labels).min()))
+    if folds > 1:
+        regression.set_params(C=_choose_strength(regression, embedded, labels, weights, folds))
+    regression.fit(embedded, labels)
+    coefficients, intercepts = regression.coef_, regression.intercept_
+    if len(coefficients) == 1:  # two classes: logits of opposite sign
+        coefficients, intercepts = (np.concatenate([-half, half]) for half in (coefficients / 2, intercepts / 2))
+    model.final_layer.weight.copy_(torch.from_numpy(coefficients))
+    model.final_layer.bias.copy_(torch.from_numpy(intercepts))
+
+
+def _choose_strength(
+    regression: LogisticRegression, embedded: Array, labels: Array, weights: Array, folds: int
+) -> float:
+    """Inverse regularisation strength with the lowest weighted log loss in cross-validation."""
+
+    def negative_loss(fitted: LogisticRegression, x: Array, y: Array) -> float:
+        probabilities = fitted.predict_proba(x)[np.arange(len(y)), y].clip(1e-12)
+        return float(np.average(np.log(probabilities), weights=weights[y]))
+
+    search = GridSearchCV(regression, {"C": STRENGTHS}, scoring=negative_loss, cv=StratifiedKFold(folds), refit=False)
+    return float(search.fit(embedded, labels).best_params_["C"])
