@@ -640,7 +640,7 @@ _SHARED_FIELDS = tuple(f.name for f in dataclasses.fields(Trials) if f.name not 
 
 
 def _checked_truths(truths: Mapping[int, Truth], subject: Array) -> Mapping[int, Truth]:
-    """Return the ground truth by subject as an immutable mapping; require that all subjects have trials."""
+    """Return the planted effects of simulated subjects as an immutable mapping; refuse subjects without trials."""
     subjects = in_order(subject)
     unknown = [number for number in truths if number not in subjects]
     if unknown:

@@ -232,10 +232,12 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return dict(self.model_options or {})
 
     def _arguments(self, signal: Signal) -> dict[str, Any]:
+        """All arguments of the model for an input."""
         task = {} if self.task is None else {"task": self.task}
         return {**vars(signal), **task, **self._options()}
 
     def _build(self, signal: Signal) -> nn.Module:
+        """Build the network with random weights, which depend on the seed only."""
         start_epoch(self.seed, 0, torch.device(self.device))
         return create(self.model, **self._arguments(signal))
 
@@ -253,18 +255,19 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             checkpoint,
         )
         callbacks = [*(callback for callback in built_in if callback is not None), *(self.callbacks or ())]
-        net = self._trainer(module, training, weights, callbacks)
+        net = self._make_trainer(module, training, weights, callbacks)
         if checkpoint is not None:
             checkpoint.restore(net, n_steps)
         return net
 
-    def _trainer(
+    def _make_trainer(
         self,
         module: nn.Module,
         training: Training,
         weights: Tensor | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> Trainer:
+        """Create a trainer of ``module`` with the settings of this estimator, for fitting or for a loaded model."""
         return Trainer(
             module,
             lr=training.lr,

@@ -446,7 +446,7 @@ def _wrap_network(loaded: Pretrained, folder: str, device: str) -> EEGDecoder:
     decoder.scale_, decoder.fingerprints_, decoder.samples_ = 1.0, None, None
     sfreq, ch_names = decoder.signal_.sfreq, arguments.get("ch_names")
     decoder.recorded_ = None if sfreq is None or ch_names is None else Recorded(tuple(ch_names), sfreq, "µV")
-    decoder.net_ = decoder._trainer(loaded.model, decoder._training())
+    decoder.net_ = decoder._make_trainer(loaded.model, decoder._training())
     return decoder
 
 

@@ -314,7 +314,7 @@ def compare(trained: Recorded | None, samples: Samples | None, other: Recorded |
         noisy = any(metadata is not None and metadata.is_noisy for metadata in (trained, other))
         unknown = trained is None or not trained.same_filters_are_known(other)
         rate = samples.sfreq if other is None else other.sfreq
-        reference, filters = samples.compared(x, name, unknown and not noisy, rate)
+        reference, filters = samples.warnings_for(x, name, unknown and not noisy, rate)
     if reference is not None:
         if trained is not None and other is not None:
             raise MismatchError(f"{reference} To skip this check, give the plain array.")

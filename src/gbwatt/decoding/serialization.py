@@ -139,7 +139,7 @@ def _rebuild_estimator(cls: type[D], loaded: Pretrained, saved: dict[str, Any], 
     decoder.samples_ = Samples.from_dict(saved.get("samples"))
     decoder.fingerprints_ = TrialFingerprints.from_dict(saved.get("fingerprints"))
     decoder._names = _read_class_names(saved, decoder)
-    decoder.net_ = decoder._trainer(loaded.model, decoder._training())
+    decoder.net_ = decoder._make_trainer(loaded.model, decoder._training())
     decoder.net_.history.extend({**row, "duration": row["duration"]} for row in saved["history"])
     return decoder
 

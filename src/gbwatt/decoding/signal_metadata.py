@@ -338,8 +338,11 @@ class Samples:
         spectrum = None if levels is None else [level if math.isfinite(level) else None for level in levels]
         return {"average_reference": self.average_reference, "sfreq": self.sfreq, "spectrum": spectrum}
 
-    def compared(self, x: Array, name: str, spectra: bool, sfreq: float | None) -> tuple[str | None, str | None]:
-        """Texts of warnings for epochs with another reference and, if ``spectra``, another spectrum; else None."""
+    def warnings_for(self, x: Array, name: str, spectra: bool, sfreq: float | None) -> tuple[str | None, str | None]:
+        """Texts of two warnings, each None if it does not apply: another reference, and another spectrum, than in training.
+
+        Spectra are compared only if ``spectra`` is true, and at the sampling rate of the training data.
+        """
         spectra = spectra and self.spectrum is not None and sfreq is not None
         spectra = spectra and math.isclose(sfreq or 0.0, self.sfreq or 0.0, rel_tol=1e-6)
         reference = None if self.average_reference is None else self._reference_warning(x, name)

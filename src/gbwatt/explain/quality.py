@@ -353,7 +353,7 @@ def randomised(model: Model, seed: int = 0) -> Model:
     if isinstance(model, nn.Module):
         return fresh
     twin = copy.copy(model)
-    twin.net_ = twin._trainer(fresh, twin._training())
+    twin.net_ = twin._make_trainer(fresh, twin._training())
     return twin
 
 

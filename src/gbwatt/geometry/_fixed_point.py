@@ -179,7 +179,10 @@ class MeanEquation(ABC):
     def iterate_in_frames(
         self, n: Tensor, w: Tensor, frames: InitialFrames, tolerance: float, max_steps: int
     ) -> Solutions | None:
-        """Take all steps in the given frames, which are updated; None if this is not implemented or does not apply.
+        """Iterate to the solutions without a decomposition in every step; None if this is not implemented or applicable.
+
+        Frames are singular vectors at a nearby point, from which polar factors are corrected to first order.  They are
+        updated in place.
 
         Iterates are (r, k, k), weights (r, m) and frames (i, m, k, k); the first r / i problems share the first
         frames, and so on.
@@ -338,7 +341,7 @@ class BuresEquation(MeanEquation):
     def iterate_in_frames(
         self, n: Tensor, w: Tensor, frames: InitialFrames, tolerance: float, max_steps: int
     ) -> Solutions | None:
-        """All steps by the compiled kernel; None if it does not accept the matrices."""
+        """Iterate by the compiled kernel; None if it does not accept the matrices."""
         if not _kernel_accepts(n, frames.rotated):
             return None
         limit = max(tolerance, self._rounding_level(n))

@@ -74,7 +74,7 @@ def report_of_rows(
         *map(_experiment_section, shown),
         *_started_section([one for one in results if one.has_single_value]),
         *_other_runs_section(others, rows, other_grid),
-        *_detail_section({**grids, "Other runs": other_grid}),
+        *_best_result_sections({**grids, "Other runs": other_grid}),
         experiment_results.all_runs(rows),
         *experiment_results.failures(rows),
         Section("Configuration", tuple(_configuration_blocks(rows, shown))),
@@ -303,10 +303,10 @@ def _other_runs_section(cells: Sequence[LabelledRun], rows: Sequence[Row], grid:
     return [Section("Other runs", (Paragraph(text), table, *drawn))]
 
 
-def _detail_section(grids: Mapping[str, Results]) -> list[Section]:
-    """Return the section with figures of the best line on each data set, in a list; empty if there are none.
+def _best_result_sections(grids: Mapping[str, Results]) -> list[Section]:
+    """Return a section with figures of the best model on each data set, in a list; empty if there are no figures.
 
-    The best line is that of the first grid that has results on the data set.
+    If several experiments have results on a data set, the first one counts.
     """
     drawn: dict[str, list[Block]] = {}
     for title, grid in grids.items():

@@ -105,7 +105,7 @@ def _read_arrays(file: Path) -> dict[str, Array]:
     require_file(file, folders=True)
     try:
         with file.open("rb") as stream:  # NumPy does not close files that it cannot read
-            _expect_sizes(file, stream)
+            _expect_sound_archive(file, stream)
             archive = np.load(stream, allow_pickle=False)
             if isinstance(archive, np.ndarray):  # an .npy file
                 raise ValueError("one array without a name")
@@ -118,10 +118,10 @@ def _read_arrays(file: Path) -> dict[str, Array]:
         raise DataError(file, f"{size_text(file)} that NumPy cannot read ({error})", _FORM, _remedy(error)) from error
 
 
-def _expect_sizes(file: Path, stream: BinaryIO) -> None:
-    """Raise an error unless arrays have their sizes in the archive and are in proportion to the file.
+def _expect_sound_archive(file: Path, stream: BinaryIO) -> None:
+    """Raise an error if the archive is damaged or expands beyond reason, before memory is allocated.
 
-    The check is made before memory is allocated.  ``stream`` is the open file, which is at its start afterwards.
+    The size of each array must follow from its shape and dtype, and their sum must be in proportion to the file.  ``stream`` is the open file, which is at its start afterwards.
     """
     if not zipfile.is_zipfile(stream):
         stream.seek(0)

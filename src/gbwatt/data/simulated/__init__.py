@@ -161,7 +161,7 @@ def _draw_dipoles(paradigm: Paradigm, rng: np.random.Generator) -> list[tuple[Ar
         _draw_beneath(paradigm.areas, rng),
         _draw_beneath(alpha, rng),
         _draw_beneath([_EYES], rng),
-        paradigms.cortex(rng, N_BACKGROUND),
+        paradigms.draw_background_dipoles(rng, N_BACKGROUND),
     ]
 
 

@@ -218,7 +218,7 @@ def band_pass(f: Array, band: tuple[float, float]) -> Array:
 ALPHA_AREAS = ("Pz", "PO3", "PO4", "POz", "PO7", "PO8")
 
 
-def cortex(rng: np.random.Generator, n: int) -> tuple[Array, Array]:
+def draw_background_dipoles(rng: np.random.Generator, n: int) -> tuple[Array, Array]:
     """Draw positions and orientations (n, 3) of dipoles in the whole brain except its base."""
     height, angle = rng.uniform(-0.4, 1.0, n), rng.uniform(0, 2 * np.pi, n)
     ring = np.sqrt(1 - height**2)
