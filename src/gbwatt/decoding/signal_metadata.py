@@ -339,7 +339,7 @@ class Samples:
         return {"average_reference": self.average_reference, "sfreq": self.sfreq, "spectrum": spectrum}
 
     def warnings_for(self, x: Array, name: str, spectra: bool, sfreq: float | None) -> tuple[str | None, str | None]:
-        """Texts of two warnings, each None if it does not apply: another reference, and another spectrum, than in training.
+        """Texts of two warnings, or None: another reference and another spectrum than the training data.
 
         Spectra are compared only if ``spectra`` is true, and at the sampling rate of the training data.
         """

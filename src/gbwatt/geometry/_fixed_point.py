@@ -179,7 +179,7 @@ class MeanEquation(ABC):
     def iterate_in_frames(
         self, n: Tensor, w: Tensor, frames: InitialFrames, tolerance: float, max_steps: int
     ) -> Solutions | None:
-        """Iterate to the solutions without a decomposition in every step; None if this is not implemented or applicable.
+        """Iterate to the solutions without a decomposition in every step; None if this is not implemented.
 
         Frames are singular vectors at a nearby point, from which polar factors are corrected to first order.  They are
         updated in place.

@@ -121,7 +121,8 @@ def _read_arrays(file: Path) -> dict[str, Array]:
 def _expect_sound_archive(file: Path, stream: BinaryIO) -> None:
     """Raise an error if the archive is damaged or expands beyond reason, before memory is allocated.
 
-    The size of each array must follow from its shape and dtype, and their sum must be in proportion to the file.  ``stream`` is the open file, which is at its start afterwards.
+    The size of each array must follow from its shape and dtype, and their sum must be in proportion to the file.
+    ``stream`` is the open file, which is at its start afterwards.
     """
     if not zipfile.is_zipfile(stream):
         stream.seek(0)
