@@ -125,6 +125,7 @@ KNOBS = {
     "shrinkage": 0.5,
     "n_templates": 2,
     "embed_mean": True,
+    "normalize_trace": False,
     "reeig": 0.2,
     "features": False,
     "attention": "euclidean",
@@ -167,7 +168,10 @@ def test_config_rebuilds_the_model(x):
 
 
 def test_recipes_differ_and_explicit_arguments_win():
-    assert set(RECIPES) == {"paper", "best"}
+    assert set(RECIPES) == {"paper", "release", "best"}
+    for recipe in ("paper", "best"):
+        config = small(recipe=recipe).config
+        assert (config["theta"], config["learn_metric"], config["normalize_trace"]) == (1.5, True, True)
     assert small(recipe="paper").config["shrinkage"] == 0.0
     assert small(recipe="best").config["shrinkage"] != 0.0
     assert small(recipe="best", shrinkage=0.05).config["shrinkage"] == 0.05
@@ -308,3 +312,19 @@ def test_networks_without_matrices_have_no_condition_numbers(x, attention):
 def test_sizes_must_be_numbers(name, value):
     with pytest.raises(ParameterError, match=f"{name}={value!r}"):
         small(**{name: value})
+
+
+def test_the_release_is_bures_wasserstein_with_tangent_means_of_plain_covariances():
+    """The mean of the released code is (Σ w V^½)², M is not trained, theta is 1 and covariances keep their trace."""
+    model = GBWAtt(4, 2, 40, recipe="release")
+    chosen = {"aggregation": "tangent", "shrinkage": 0.0, "theta": 1.0, "learn_metric": False, "normalize_trace": False}
+    assert {name: model.config[name] for name in chosen} == chosen
+    assert not model.attention.metric.M.requires_grad
+    torch.manual_seed(0)
+    release = GBWAtt(4, 2, 40, recipe="release")
+    torch.manual_seed(0)
+    plain = GBWAtt(4, 2, 40, metric="bures-wasserstein", aggregation="tangent", normalize_trace=False)
+    x = torch.randn(3, 4, 40, generator=torch.Generator().manual_seed(1))
+    assert_close(release.eval()(x), plain.eval()(x), 1e-5)
+    given = GBWAtt(4, 2, 40, recipe="release", theta=0.5, learn_metric=True)
+    assert (given.config["theta"], given.attention.metric.M.requires_grad) == (0.5, True)

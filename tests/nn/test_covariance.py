@@ -71,6 +71,22 @@ def test_embedded_means_of_extreme_amplitudes_are_finite(scale, dtype):
     assert torch.isfinite(x.grad).all()
 
 
+@pytest.mark.parametrize("embed_mean", [False, True])
+@pytest.mark.parametrize("shrinkage", [0.0, 0.25, "oas"])
+def test_covariances_that_are_not_normalised_are_the_normalised_ones_times_their_trace(shrinkage, embed_mean):
+    x = 3 * features(2, 2, 3, 23)
+    plain = SegmentCovariance(4, 0, shrinkage, embed_mean, normalize_trace=False)(x)
+    trace = plain.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    assert_close(plain, trace * SegmentCovariance(4, 0, shrinkage, embed_mean)(x), 1e-12)
+    if not embed_mean:
+        expected = sum(np.var(x[1, 0, row, :6].numpy(), ddof=1) for row in range(3))
+        assert trace[1, 0].item() == pytest.approx(expected)
+    assert torch.autograd.gradcheck(
+        lambda x: SegmentCovariance(4, 1e-5, shrinkage, embed_mean, normalize_trace=False)(x),
+        features(1, 1, 2, 9).requires_grad_(),
+    )
+
+
 def test_fixed_shrinkage_moves_towards_the_identity():
     x = features(2, 1, 3, 20)
     plain, shrunk = SegmentCovariance(1, eps=0)(x), SegmentCovariance(1, eps=0, shrinkage=0.25)(x)

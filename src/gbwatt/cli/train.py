@@ -48,7 +48,9 @@ def train(
     model: Annotated[str, typer.Option(help="A model of `gbwatt models`.")] = "gbwatt",
     recipe: Annotated[
         str | None,
-        typer.Option(help="Recipe for covariances and means, of gbwatt, bwatt and matt: best (default) or paper."),
+        typer.Option(
+            help="Recipe for covariances and means, of gbwatt, bwatt and matt: best, paper or release; default: best."
+        ),
     ] = None,
     option: Annotated[list[str] | None, typer.Option(help="Option of the model, e.g. theta=1.5; repeatable.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate; default: that of the model.")] = None,

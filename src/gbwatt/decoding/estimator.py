@@ -468,8 +468,9 @@ class GBWAttClassifier(EEGDecoder):
 
     Parameters
     ----------
-    recipe : "best" or "paper"
-        Regularisation of the covariances: the best on validation data, or that of the paper.
+    recipe : "best", "paper" or "release"
+        Kind of mean, regularisation and metric: the best on validation data, as the paper describes, or as the code of
+        its authors computes; see :class:`~gbwatt.models.GBWAtt`.
     task : "mi", "ssvep" or "ern", optional
         Use the architecture and training of the paper for this task.
     metric, theta, shrinkage, n_segments, k : optional

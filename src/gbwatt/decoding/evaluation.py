@@ -239,7 +239,7 @@ def train_and_evaluate(
         :class:`~gbwatt.data.splits.Split`.
     task : "mi", "ssvep" or "ern", optional
         Use the architecture and the training settings of the paper for this task; default: the task of the data set.
-    recipe : "best" or "paper", optional
+    recipe : "best", "paper" or "release", optional
         Regularisation of models of the GBWAtt family; default: "best".
     options : dict, optional
         Further arguments of the model.

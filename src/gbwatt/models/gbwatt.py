@@ -25,16 +25,21 @@ from gbwatt.nn.attention import EuclideanSelfAttention, Formulation, NoAttention
 from gbwatt.nn.covariance import Shrinkage
 from gbwatt.nn.features import SpatioTemporalFeatures, Templates
 
-Recipe = Literal["paper", "best"]
+Recipe = Literal["paper", "release", "best"]
 Attention = Literal["spd", "euclidean", "none"]
 
 #: Arguments that a recipe sets unless the caller gives them.
 RECIPES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "paper": MappingProxyType({"aggregation": "frechet", "shrinkage": 0.0}),
+        "release": MappingProxyType(
+            {"aggregation": "tangent", "shrinkage": 0.0, "theta": 1.0, "learn_metric": False, "normalize_trace": False}
+        ),
         "best": MappingProxyType({"aggregation": "tangent", "shrinkage": 0.3}),
     }
 )
+#: Values of these arguments in recipes that do not set them.
+_USUAL = MappingProxyType({"theta": 1.5, "learn_metric": True, "normalize_trace": True})
 
 
 class Details(NamedTuple):
@@ -108,9 +113,13 @@ class GBWAtt(nn.Module):
         "euclidean" replaces the SPD matrices by dot-product attention of the features; "none" classifies the features.
     embedding : bool
         If False, the rectification and the logarithm are left out.
-    recipe : "paper" or "best"
-        Defaults of ``aggregation`` and ``shrinkage``.  "paper": Fréchet mean, no shrinkage.  "best": tangent mean and
-        ``shrinkage=0.3``, selected on validation data.
+    normalize_trace : bool
+        Divide covariances by their trace (:class:`~gbwatt.nn.SegmentCovariance`).
+    recipe : "paper", "release" or "best"
+        Defaults of ``aggregation``, ``shrinkage``, ``theta``, ``learn_metric`` and ``normalize_trace``.  "paper": as
+        the paper describes, with Fréchet means, no shrinkage, theta 1.5, a trained M and covariances of trace one.
+        "release": as the code of the authors computes, with tangent means, theta 1, M fixed at the identity and
+        covariances that are not normalised.  "best": tangent means and ``shrinkage=0.3``, selected on validation data.
 
     Attributes
     ----------
@@ -152,8 +161,8 @@ class GBWAtt(nn.Module):
         n_segments: int | None = None,
         k: int | None = None,
         metric: str | Metric | MetricLayer = "gbw",
-        theta: float = 1.5,
-        learn_metric: bool = True,
+        theta: float | None = None,
+        learn_metric: bool | None = None,
         learn_theta: bool = False,
         score: str | Score = "inverse-log",
         aggregation: str | Aggregation | None = None,
@@ -164,6 +173,7 @@ class GBWAtt(nn.Module):
         shrinkage: Shrinkage | None = None,
         n_templates: int = 0,
         embed_mean: bool = False,
+        normalize_trace: bool | None = None,
         reeig: float = 1e-5,
         features: bool = True,
         attention: Attention = "spd",
@@ -181,8 +191,12 @@ class GBWAtt(nn.Module):
         if not features:
             rule = replace(rule, k=max(1, 3 * signal.n_chans // 4))
         sizes = _complete(rule, n_spatial, n_temporal, kernel, split, n_segments, k)
-        shrinkage = RECIPES[recipe]["shrinkage"] if shrinkage is None else shrinkage
-        aggregation = RECIPES[recipe]["aggregation"] if aggregation is None else aggregation
+        usual: dict[str, Any] = {**_USUAL, **RECIPES[recipe]}
+        shrinkage = usual["shrinkage"] if shrinkage is None else shrinkage
+        aggregation = usual["aggregation"] if aggregation is None else aggregation
+        theta = usual["theta"] if theta is None else theta
+        learn_metric = usual["learn_metric"] if learn_metric is None else learn_metric
+        normalize_trace = usual["normalize_trace"] if normalize_trace is None else normalize_trace
         of_attention: dict[str, Any] = {
             "metric": metric,
             "theta": theta,
@@ -202,6 +216,7 @@ class GBWAtt(nn.Module):
             "shrinkage": shrinkage,
             "n_templates": n_templates,
             "embed_mean": embed_mean,
+            "normalize_trace": normalize_trace,
             "reeig": reeig,
             "features": features,
             "attention": attention,
@@ -215,7 +230,7 @@ class GBWAtt(nn.Module):
         self.attention: nn.Module
         self.embedding: nn.Module
         if attention == "spd":
-            self.covariances = SegmentCovariance(derived.windows, eps, shrinkage, embed_mean)
+            self.covariances = SegmentCovariance(derived.windows, eps, shrinkage, embed_mean, normalize_trace)
             self.attention = SPDSelfAttention(derived.n + n_templates + embed_mean, sizes.k, **of_attention)
             self.embedding = Embedding(embedding, reeig)
         elif attention == "euclidean":

@@ -83,6 +83,10 @@ class SegmentCovariance(nn.Module):
 
     of size n + 1, with the same normalisation and regularisation.
 
+    Without ``normalize_trace``, Σ is the covariance itself, with the number of samples minus one as its divisor (the
+    number of samples with ``embed_mean``), and shrinkage is towards :math:`\mathrm{tr}(Σ) I / n`.  The compiled kernel
+    is not used.
+
     Parameters
     ----------
     n_segments : int
@@ -94,6 +98,8 @@ class SegmentCovariance(nn.Module):
         "learnt", a trained parameter common to all windows.
     embed_mean : bool
         Whether to embed mean and covariance of a window; the size of the matrices is then n + 1.
+    normalize_trace : bool
+        Whether covariances are divided by their trace.
 
     References
     ----------
@@ -113,7 +119,12 @@ class SegmentCovariance(nn.Module):
     undecayed = ("shrinkage_logit",)
 
     def __init__(
-        self, n_segments: int, eps: float = 1e-5, shrinkage: Shrinkage = 0.0, embed_mean: bool = False
+        self,
+        n_segments: int,
+        eps: float = 1e-5,
+        shrinkage: Shrinkage = 0.0,
+        embed_mean: bool = False,
+        normalize_trace: bool = True,
     ) -> None:
         super().__init__()
         check_at_least("n_segments", n_segments, 1)
@@ -124,13 +135,14 @@ class SegmentCovariance(nn.Module):
         elif not 0 <= shrinkage < 1:
             raise ParameterError(f"shrinkage={shrinkage} must be in [0, 1), 'oas' or 'learnt'.")
         self.n_segments, self.eps, self.shrinkage, self.embed_mean = n_segments, eps, shrinkage, embed_mean
+        self.normalize_trace = normalize_trace
         if shrinkage == "learnt":
             self.shrinkage_logit = nn.Parameter(torch.tensor(math.log(START / (1 - START))))
 
     def extra_repr(self) -> str:
         """Describe the options for repr."""
-        sizes = f"n_segments={self.n_segments}, eps={self.eps:g}"
-        return f"{sizes}, shrinkage={self.shrinkage!r}, embed_mean={self.embed_mean}"
+        sizes = f"n_segments={self.n_segments}, eps={self.eps:g}, shrinkage={self.shrinkage!r}"
+        return f"{sizes}, embed_mean={self.embed_mean}, normalize_trace={self.normalize_trace}"
 
     @full_precision
     def forward(self, x: Tensor) -> Tensor:
@@ -157,6 +169,11 @@ class SegmentCovariance(nn.Module):
                 f"{x.shape[-1]} samples give {self.n_segments} windows of {length}, but a covariance needs at least 2 "
                 "samples: use fewer windows (n_segments) or longer epochs."
             )
+        if not self.normalize_trace:
+            cov = torch.cat([_covariance(part, self.embed_mean) for part in self._windows(x)], dim=2).flatten(1, 2)
+            size = cov.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+            rho = self._rho(cov / size.clamp_min(_tiny(cov)), length, longer)
+            return self._shrink(cov, rho, size)
         if isinstance(self.shrinkage, str):
             cov = self._trace_one(x)
             return self._shrink(cov, self._rho(cov, length, longer))
@@ -165,11 +182,11 @@ class SegmentCovariance(nn.Module):
             return apply(_Windows, x, self.n_segments, 1 - rho, rho / n + self.eps, self.embed_mean)
         return self._shrink(self._trace_one(x), self.shrinkage)
 
-    def _shrink(self, cov: Tensor, rho: Tensor | float) -> Tensor:
-        """``(1 - ρ) Σ + (ρ / n + ε) I``."""
+    def _shrink(self, cov: Tensor, rho: Tensor | float, trace: Tensor | float = 1.0) -> Tensor:
+        """``(1 - ρ) Σ + (ρ tr Σ / n + ε) I``."""
         n = cov.shape[-1]
         eye = torch.eye(n, dtype=cov.dtype, device=cov.device)
-        return (1 - rho) * cov + (rho / n + self.eps) * eye
+        return (1 - rho) * cov + (rho * trace / n + self.eps) * eye
 
     def _trace_one(self, x: Tensor) -> Tensor:
         """Covariances of trace one, (batch, branches, n, times) -> (batch, branches * m, n, n)."""
@@ -186,8 +203,10 @@ class SegmentCovariance(nn.Module):
             parts.insert(0, x[..., :cut].unflatten(-1, (longer, length + 1)))
         return [part.transpose(-3, -2) for part in parts]
 
-    def _rho(self, cov: Tensor, length: int, longer: int) -> Tensor:
-        """Trained ρ, or its estimate for each window; the first ``longer`` windows have ``length + 1`` samples."""
+    def _rho(self, cov: Tensor, length: int, longer: int) -> Tensor | float:
+        """Given or trained ρ, or its estimate for each window, of which the first ``longer`` are one sample longer."""
+        if not isinstance(self.shrinkage, str):
+            return self.shrinkage
         if self.shrinkage == "learnt":
             return self.shrinkage_logit.sigmoid()
         n, square = cov.shape[-1], cov.square().sum((-2, -1), keepdim=True)  # tr Σ², for trace one
@@ -211,7 +230,15 @@ def _trace_one(x: Tensor, embed_mean: bool) -> Tensor:
 
 
 def _product(x: Tensor) -> Tensor:
+    """Products of rows, (..., n, samples) -> (..., n, n)."""
     return sym(x @ x.mT)
+
+
+def _covariance(x: Tensor, embed_mean: bool) -> Tensor:
+    """Covariances of windows (..., n, samples), or their second moments with an additional row of ones."""
+    if embed_mean:
+        return _product(torch.cat([x, torch.ones_like(x[..., :1, :])], dim=-2)) / x.shape[-1]
+    return centred_product(x) / (x.shape[-1] - 1)
 
 
 class TokenMoments(nn.Module):
