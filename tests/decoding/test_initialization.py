@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from gbwatt import GBWAtt, GBWAttClassifier
 from gbwatt.decoding import EEGDecoder
-from gbwatt.decoding.initialization import initialize_classically, whitening
+from gbwatt.decoding.initialization import filter_bank, initialize_classically, whitening
 from gbwatt.decoding.training import best_epoch, best_row
 from gbwatt.errors import ParameterError
 from gbwatt.geometry import logm, vech
@@ -48,6 +48,32 @@ def test_whitening_of_a_flat_channel_is_finite():
     x, _ = epochs()
     x[:, 2] = 0
     assert torch.isfinite(whitening(x, 4)).all()
+
+
+def test_a_filter_bank_divides_the_amplitude_equally_and_adds_up_to_the_identity():
+    """White noise has bands of equal width; the sum of all bands passes the signal on."""
+    noise = torch.randn(50, 2, 400, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for length in (81, 80):
+        bank = filter_bank(noise, 4, length)
+        total = bank.sum(0)
+        assert total[length // 2] == pytest.approx(1)
+        assert total.abs().sum() == pytest.approx(1, abs=1e-9)
+        response = torch.fft.rfft(bank, 800).abs()
+        for band in range(4):
+            centre = 50 + 100 * band  # of 400 frequencies up to half the sampling rate
+            assert response[band, centre] == pytest.approx(1, abs=0.02)
+            others = [other for other in range(4) if other != band]
+            assert response[others, centre].max() < 0.02
+    assert torch.equal(filter_bank(noise, 1, 5)[0], torch.tensor([0.0, 0, 1, 0, 0], dtype=torch.float64))
+
+
+def test_more_temporal_than_spatial_filters_start_as_a_filter_bank_of_equal_power():
+    x, y = epochs()
+    model = network(n_temporal=9, k=9, kernel=15)
+    initialize_classically(model, x, y)
+    power = model.features(x).var(3).mean((0, 1))
+    assert_close(power[:8], torch.ones(8, dtype=torch.float64), 1e-6)
+    assert not model.features.temporal.weight[8].any()  # two bands of four components
 
 
 def test_the_untrained_network_is_tangent_space_and_logistic_regression():

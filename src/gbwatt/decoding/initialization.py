@@ -32,9 +32,10 @@ def initialize_classically(model: nn.Module, x: Tensor, y: Tensor, class_weights
 
     Spatial filters whiten the channels, temporal filters pass them on, bilinear maps keep the leading entries, and the
     last layer is a logistic regression of the embedded training trials: the pipeline of tangent space and logistic
-    regression [1]_, for every window.  Templates, if the network has any, are the principal components of the class
-    means of the features.  The statistics of the batch normalisation are fixed: those of small batches would change
-    the start at once.
+    regression [1]_, for every window.  If there are at least twice as many temporal as spatial filters, the temporal
+    filters are a filter bank: they divide the spectrum into bands that contain equal amounts of amplitude.  Templates,
+    if the network has any, are the principal components of the class means of the features.  The statistics of the
+    batch normalisation are fixed: those of small batches would change the start at once.
 
     Parameters
     ----------
@@ -94,22 +95,44 @@ def whitening(x: Tensor, n_filters: int) -> Tensor:
     return filters
 
 
+def filter_bank(x: Tensor, n_bands: int, length: int) -> Tensor:
+    """Band-pass filters (n_bands, length) that divide the amplitude spectrum of epochs equally, in float64.
+
+    One band is the identity.  Filters are ideal band-pass filters times a Hamming window.
+    """
+    times = torch.arange(length, dtype=torch.float64) - length // 2
+    if n_bands == 1:
+        return (times == 0).double()[None]
+    amplitude = torch.fft.rfft((x - x.mean(-1, keepdim=True)).double()).abs().mean((0, 1))
+    share = amplitude.cumsum(0) / amplitude.sum()
+    inner = torch.searchsorted(share, torch.arange(1, n_bands, dtype=torch.float64) / n_bands)
+    edges = torch.cat([torch.zeros(1), inner / x.shape[-1], torch.tensor([0.5])]).double()  # cycles per sample
+    low_passes = 2 * edges[:, None] * torch.sinc(2 * edges[:, None] * times)
+    return low_passes.diff(dim=0) * torch.hamming_window(length + 1 - length % 2, False, dtype=torch.float64)[:length]
+
+
 def _initialize_filters(features: SpatioTemporalFeatures, x: Tensor) -> None:
-    """Whiten the channels, and pass them through the temporal filters unchanged."""
+    """Whiten the channels, and divide them into the bands of a filter bank; one band passes them on unchanged."""
     spatial, temporal = features.spatial, features.temporal
     n_spatial, n_temporal = spatial.out_channels // temporal.groups, temporal.out_channels // features.branches
-    spatial.weight.copy_(whitening(x, n_spatial).repeat(temporal.groups, 1)[:, :, None])
+    whitener = whitening(x, n_spatial)
+    n_components = min(n_spatial, x.shape[1])
+    bank = filter_bank(whitener @ x.double(), max(1, n_temporal // n_components), temporal.kernel_size[0])
+    spatial.weight.copy_(whitener.repeat(temporal.groups, 1)[:, :, None])
     temporal.weight.zero_()
     for output in range(temporal.out_channels):
-        component = output % n_temporal
-        if component < n_spatial:
-            temporal.weight[output, component, temporal.kernel_size[0] // 2] = 1
+        band, component = divmod(output % n_temporal, n_components)
+        if band < len(bank):
+            temporal.weight[output, component] = bank[band]
     for layer, norm in ((spatial, features.spatial_norm), (temporal, features.temporal_norm)):
         assert layer.bias is not None  # by construction; for the type checker
         assert norm.running_var is not None
         layer.bias.zero_()
         norm.reset_parameters()  # mean 0, variance 1, weight 1, bias 0
         norm.running_var.sub_(norm.eps)
+    if len(bank) > 1:  # bands of equal power
+        variance = features(x).double().var(3).mean(0).flatten()
+        features.temporal_norm.weight.copy_(variance.clamp_min(FLOOR * variance.max()).rsqrt())
 
 
 def _initialize_templates(templates: Templates, features: nn.Module, x: Tensor, y: Tensor) -> None:
