@@ -10,6 +10,7 @@ from sklearn.decomposition import PCA
 
 from gbwatt.errors import MismatchError, NotFiniteError, ParameterError, ShapeError
 from gbwatt.explain import embed, learnt_metric, look_inside
+from gbwatt.explain.internals import logits_with_other_weights
 from gbwatt.models import GBWAtt, SPDNet
 
 # ---- a forward pass
@@ -158,3 +159,17 @@ def test_what_was_seen_inside_is_shown_in_a_line(decoder, trials):
     for found in (look_inside(decoder, trials), learnt_metric(decoder)):
         assert "\n" not in repr(found)
         assert len(repr(found)) < 300
+
+
+def test_logits_with_other_weights_are_those_of_networks_with_such_weights():
+    """A temperature of infinity gives uniform weights, a residual of one each window alone."""
+    x = np.random.default_rng(0).standard_normal((5, 4, 60))
+    torch.manual_seed(0)
+    model = GBWAtt(4, 2, 60, n_segments=3, residual=0.3).eval()
+    uniform, own = logits_with_other_weights(model, x)
+    for expected, options in ((uniform, {"temperature": 1e12}), (own, {"residual": 1.0})):
+        other = GBWAtt(4, 2, 60, n_segments=3, **options).eval()
+        other.load_state_dict(model.state_dict())
+        assert np.allclose(other(torch.as_tensor(x, dtype=torch.float32)).detach().numpy(), expected, atol=1e-4)
+    with pytest.raises(ParameterError, match="without attention of SPD matrices"):
+        logits_with_other_weights(GBWAtt(4, 2, 60, attention="none"), x)

@@ -18,6 +18,7 @@ from gbwatt.data import Trials, find_dataset, load
 from gbwatt.data.splits import add_noise
 from gbwatt.decoding.estimator import EEGDecoder
 from gbwatt.decoding.evaluation import scores
+from gbwatt.decoding.training import best_row
 from gbwatt.decoding.training_record import versions
 from gbwatt.experiments.runs import Row, Run, find_executor
 from gbwatt.models.gbwatt import GBWAtt
@@ -84,7 +85,7 @@ def execute(runs: Sequence[Run], root: str | Path | None = None, threads: int = 
 def _make_row(run: Run, decoder: EEGDecoder, parts: Parts) -> Row:
     """Evaluate a trained decoder on the test trials of a run, and return the row of results."""
     history, test = decoder.history_, with_test_noise(parts[2], run)
-    at_best = history[decoder.best_epoch_ - 1]
+    at_best = best_row(history)
     sizes = [0 if part is None else len(part.y) for part in parts]
     return Row(
         run.key,

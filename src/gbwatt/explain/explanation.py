@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import entr
 from scipy.stats import binomtest
 
 from gbwatt._validation import check_one_of
@@ -17,7 +18,7 @@ from gbwatt.data.trials import Trials
 from gbwatt.errors import ParameterError, UnknownPositionError
 from gbwatt.explain.attribution import CONTRIBUTIONS, METHODS, Attribution
 from gbwatt.explain.inputs import Array, ModelInputs, prepare
-from gbwatt.explain.internals import Internals, LearntMetric, learnt_metric, look_inside
+from gbwatt.explain.internals import Internals, LearntMetric, learnt_metric, logits_with_other_weights, look_inside
 from gbwatt.explain.patterns import Patterns, Spectra, feature_patterns, temporal_spectra
 from gbwatt.explain.quality import (
     Curve,
@@ -223,7 +224,9 @@ class Explanation:
             - deletion, insertion: gain; trials; first, after_10_percent and last, the mean probabilities of the true
               class with no, a tenth of and all cells changed; after_10_percent_random, the same in random order; or
               None
-            - attention: m; smallest and largest weight; or None
+            - attention: m; smallest and largest weight; entropy, the mean entropy of the weights as a fraction of that
+              of uniform weights, None for a single window; accuracy_uniform and accuracy_own, the accuracy of the same
+              network with uniform weights and with each window alone; or None
             - metric: theta; smallest and largest eigenvalue of M; distance from the identity; or None
             - localisation: for each class the fields of :class:`~gbwatt.explain.LocalisationResult`, and found; None
               if the trials are not simulated
@@ -268,8 +271,21 @@ class Explanation:
         """Range of the attention weights; None without attention."""
         if self.internals is None:
             return None
-        weights = self.internals.attention
-        return {"m": weights.shape[-1], "smallest": float(weights.min()), "largest": float(weights.max())}
+        weights, labels = self.internals.attention, self.full_attribution.labels
+        m = weights.shape[-1]
+        entropy = None if m == 1 else float(entr(weights).sum(-1).mean() / np.log(m))
+        uniform, own = (
+            float(np.mean(logits.argmax(1) == labels))
+            for logits in logits_with_other_weights(self.decoder, self.trials)
+        )
+        return {
+            "m": m,
+            "smallest": float(weights.min()),
+            "largest": float(weights.max()),
+            "entropy": entropy,
+            "accuracy_uniform": uniform,
+            "accuracy_own": own,
+        }
 
     def _metric_numbers(self) -> dict[str, Any] | None:
         """Power, eigenvalues and distance from the identity; None without a learned metric."""
@@ -413,6 +429,12 @@ def _attention_and_metric_sentences(numbers: Numbers) -> list[str]:
         texts.append(
             f"Attention weights range from {low:.3f} to {high:.3f}; uniform weights would be 1/{m} = {1 / m:.3f}."
         )
+        if attention["entropy"] is not None:
+            texts.append(
+                f"Their entropy is {100 * attention['entropy']:.1f} % of that of uniform weights. With uniform weights "
+                f"the accuracy of the same network would be {100 * attention['accuracy_uniform']:.1f} %, with each "
+                f"window alone {100 * attention['accuracy_own']:.1f} %."
+            )
     if metric is not None:
         texts.append(
             f"The matrix M of the metric, initially the identity, has eigenvalues from {metric['smallest']:.2f} to "

@@ -101,6 +101,42 @@ def _batch_internals(module: GBWAtt, x: Tensor) -> tuple[Array, ...]:
     return to_numpy(details.attention), before, after, to_numpy(module.embedding(details.attended))
 
 
+def logits_with_other_weights(model: Model, trials: Any) -> tuple[Array, Array]:
+    """Logits of a trained network if its attention weights were replaced.
+
+    Parameters
+    ----------
+    model : EEGDecoder or nn.Module
+        A GBWAtt with attention of SPD matrices, or a fitted estimator of one.
+    trials : Trials, mne.Epochs or array (n, n_chans, n_times)
+        Epochs, in the unit of the recording.
+
+    Returns
+    -------
+    uniform, own : array (n, n_classes)
+        Logits with equal weights of all windows, and with each window alone.
+
+    Raises
+    ------
+    ParameterError
+        If the network has no attention of SPD matrices.
+    """
+    module = _require_attention(network(model))
+    with evaluating(module), torch.no_grad():
+        parts = [_replaced_weights_logits(module, batch) for _, batch in prepare(model, trials).batches()]
+    uniform, own = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return uniform, own
+
+
+def _replaced_weights_logits(module: GBWAtt, x: Tensor) -> tuple[Array, Array]:
+    """Logits of a batch with uniform attention weights, and with the identity as weights."""
+    covariances = module(x, details=True).covariances
+    own = torch.eye(covariances.shape[1])
+    weights = (torch.full_like(own, 1 / len(own)), own)
+    uniform, alone = (to_numpy(module._classify(module.attention(covariances, w).value)) for w in weights)
+    return uniform, alone
+
+
 def _require_attention(module: nn.Module) -> GBWAtt:
     """Return the network; raise ParameterError unless it is a GBWAtt with attention of SPD matrices."""
     if isinstance(module, GBWAtt) and isinstance(module.attention, SPDSelfAttention):

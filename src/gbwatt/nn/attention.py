@@ -335,13 +335,15 @@ class SPDSelfAttention(nn.Module):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     @full_precision
-    def forward(self, x: Tensor) -> Attended:
+    def forward(self, x: Tensor, weights: Tensor | None = None) -> Attended:
         """Apply attention.
 
         Parameters
         ----------
         x : Tensor, shape (batch, m, n, n)
             Sequences of SPD matrices.
+        weights : Tensor, shape (..., m, m), optional
+            Weights to use instead of those of the scores, with rows that sum to one.
 
         Returns
         -------
@@ -354,7 +356,10 @@ class SPDSelfAttention(nn.Module):
         metric = self.metric()  # for the current M and theta
         x = self._deform(x)
         q, k, v = self.query(x), self.key(x), self.value(x)
-        weights = self._weigh(self.score(metric, q, k))
+        if weights is None:
+            weights = self._weigh(self.score(metric, q, k))
+        else:
+            weights = weights.to(x).expand(*x.shape[:-2], x.shape[-3])
         return Attended(self._aggregate(metric, v, weights), weights)
 
     def _weigh(self, scores: Tensor) -> Tensor:
