@@ -151,6 +151,8 @@ def describe_data(setup: TrainingSetup) -> str:
 def describe_model(setup: TrainingSetup) -> str:
     """Return a line on the model and its training, for the terminal: recipe, parameters, epochs and seed."""
     recipe = setup.options.get("recipe", setup.recipe)
+    if not setup.usual_epochs:
+        return f"{setup.model}: {setup.n_parameters} parameters, a classical pipeline without training epochs."
     return (
         f"{setup.model}{f' ({recipe} recipe)' if recipe else ''}: {setup.n_parameters} parameters, at most "
         f"{setup.max_epochs} epochs{f' instead of {setup.usual_epochs}' * (setup.max_epochs != setup.usual_epochs)}, "
@@ -164,7 +166,7 @@ def describe_model(setup: TrainingSetup) -> str:
 def document_of(result: TrainingResult) -> dict[str, Any]:
     """Return the document that ``--json`` prints: the training record and the folder of the model."""
     folder = None if result.folder is None else str(result.folder)
-    if not result.record.epochs:
+    if result.record.status == "interrupted" and not result.record.epochs:
         return {"status": result.record.status, "epochs": 0, "folder": folder}
     values = result.record.to_dict()
     return {**{name: value for name, value in values.items() if name not in ("seen", "format")}, "folder": folder}
@@ -173,10 +175,9 @@ def document_of(result: TrainingResult) -> dict[str, Any]:
 def _print_result(console: Console, result: TrainingResult, root: list[str]) -> None:
     """Print epochs, test scores, folder and next commands; ``root`` are the words of ``--root`` for these."""
     record = result.record
+    course = f"{record.epochs} epochs in {record.seconds:.0f} s; best weights from epoch {record.best_epoch}"
     console.print(
-        f"{record.epochs} epochs in {record.seconds:.0f} s; best weights from epoch {record.best_epoch}"
-        f"{_selection(record)}.",
-        highlight=False,
+        f"{course}{_selection(record)}." if record.epochs else f"Fitted in {record.seconds:.1f} s.", highlight=False
     )
     print_scores(console, f"Test, once, on {record.tested_on}", record.test or {})
     console.print(f"Saved in {result.folder}", highlight=False, markup=False)

@@ -43,7 +43,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     model : str
-        One of :func:`gbwatt.models.list_models`.
+        One of :func:`gbwatt.models.list_models`.  Classical pipelines are fitted without gradient steps, to training
+        and validation trials together; they use no training parameters.
     task : "mi", "ssvep" or "ern", optional
         Use the architecture and training of the paper for this task.
     model_options : dict, optional
@@ -184,6 +185,9 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             fingerprints = TrialFingerprints.of(sets)
             sets = sets.to(_precision(module), scale)
             weights = inputs.weigh_classes(self.class_weight, classes, sets.train.y.numpy(), names)
+            if entry(self.model).classical:
+                sets = sets.merged()
+                module.fit(sets.train.x, sets.train.y, weights)  # type: ignore[operator]
             train = ShuffledBatches(sets.train, training.batch_size, device)
             if self.initialization == "classical":
                 initialize_classically(module, sets.train.x, sets.train.y, weights)
@@ -197,10 +201,13 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _training(self) -> Training:
         """Hyper-parameters of the estimator, or of the registry where they are None."""
-        usual = entry(self.model).training_for(None if self.task is None else find_task(self.task).name)
+        model = entry(self.model)
+        usual = model.training_for(None if self.task is None else find_task(self.task).name)
         names = ("lr", "batch_size", "max_epochs", "weight_decay")
         chosen = {name: getattr(usual if getattr(self, name) is None else self, name) for name in names}
-        _require(chosen | {"seed": self.seed}, self.early_stopping, self.validation)
+        _require(chosen | {"seed": self.seed}, self.early_stopping, self.validation, model.classical)
+        if model.classical:
+            return usual
         lr, batch_size, max_epochs, weight_decay = chosen.values()
         return Training(float(lr), int(batch_size), int(max_epochs), float(weight_decay))
 
@@ -446,9 +453,9 @@ def _precision(module: nn.Module) -> torch.dtype:
     return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
 
-def _require(numbers: dict[str, Any], patience: int | None, validation: Any) -> None:
+def _require(numbers: dict[str, Any], patience: int | None, validation: Any, classical: bool) -> None:
     """Check the hyper-parameters before training."""
-    least = {"lr": 0, "weight_decay": 0, "batch_size": 2, "max_epochs": 1, "seed": 0}
+    least = {"lr": 0, "weight_decay": 0, "batch_size": 2, "max_epochs": 1 - classical, "seed": 0}
     for name, value in numbers.items():
         whole = name in ("batch_size", "max_epochs", "seed")
         kind = (int, np.integer) if whole else (int, float, np.number)

@@ -370,7 +370,7 @@ def _result_fields(decoder: EEGDecoder) -> dict[str, Any]:
         "early_stopping": decoder.early_stopping,
         "epochs": len(decoder.history_),
         "best_epoch": decoder.best_epoch_,
-        "at_best_epoch": best_row(decoder.history_),
+        "at_best_epoch": best_row(decoder.history_) if decoder.history_ else {},
         "parameters": _count_parameters(net.module_),
     }
 

@@ -237,6 +237,13 @@ class Sets:
         """The same in another unit and precision."""
         return Sets(self.train.to(dtype, scale), None if self.valid is None else self.valid.to(dtype, scale))
 
+    def merged(self) -> Sets:
+        """All examples as training data, without validation data."""
+        if self.valid is None:
+            return self
+        parts = (self.train, self.valid)
+        return Sets(Examples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])), None)
+
     def unit_scale(self) -> float:
         """Factor that brings the median standard deviation of the training channels to 1.
 

@@ -85,7 +85,7 @@ def execute(runs: Sequence[Run], root: str | Path | None = None, threads: int = 
 def _make_row(run: Run, decoder: EEGDecoder, parts: Parts) -> Row:
     """Evaluate a trained decoder on the test trials of a run, and return the row of results."""
     history, test = decoder.history_, with_test_noise(parts[2], run)
-    at_best = best_row(history)
+    at_best = best_row(history) if history else {}
     sizes = [0 if part is None else len(part.y) for part in parts]
     return Row(
         run.key,
@@ -101,7 +101,7 @@ def _make_row(run: Run, decoder: EEGDecoder, parts: Parts) -> Row:
         trials=dict(zip(("train", "valid", "test"), sizes, strict=True)),
         parameters=sum(p.numel() for p in decoder.net_.module_.parameters() if p.requires_grad),
         preprocessing=[dict(step) for step in test.steps],
-        seconds_per_epoch=float(np.median([row["duration"] for row in history])),
+        seconds_per_epoch=float(np.median([row["duration"] for row in history])) if history else None,
         versions=versions(),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -300,8 +301,9 @@ def expected_seconds(runs: Sequence[Run], rows: Iterable[Row]) -> tuple[float, l
     """
     seconds_per_epoch: dict[str, list[float]] = {}
     for row in rows:
-        if row.status == "done" and row.seconds is not None and row.epochs:
-            seconds_per_epoch.setdefault(_cost_key(Run.from_dict(row.run)), []).append(row.seconds / row.epochs)
+        if row.status == "done" and row.seconds is not None and row.epochs is not None:
+            duration = row.seconds / max(row.epochs, 1)
+            seconds_per_epoch.setdefault(_cost_key(Run.from_dict(row.run)), []).append(duration)
     timed = [run for run in runs if _cost_key(run) in seconds_per_epoch]
     seconds = sum(statistics.median(seconds_per_epoch[_cost_key(run)]) * _max_epochs(run) for run in timed)
     return seconds, [run for run in runs if _cost_key(run) not in seconds_per_epoch]
@@ -328,14 +330,14 @@ def measured_seconds(runs: Sequence[Run], root: str | Path | None = None, thread
 
 
 def _max_epochs(run: Run) -> int:
-    """Return the maximum number of epochs of a run."""
-    return int(complete_training(run.model, run.dataset, run.training)["max_epochs"])
+    """Return the maximum number of epochs of a run; classical pipelines count as one."""
+    return max(1, int(complete_training(run.model, run.dataset, run.training)["max_epochs"]))
 
 
 def _measure_epoch(run: Run, root: str | Path | None) -> float:
     """Return the seconds of one epoch of a run, measured by training two epochs; 0 if its packages are missing.
 
-    For runs with an executor, the time is estimated by the executor.
+    For classical pipelines, these are the seconds of the fit.  For runs with an executor, the executor estimates them.
     """
     executor = find_executor(run.dataset)
     if executor is not None:
@@ -344,11 +346,13 @@ def _measure_epoch(run: Run, root: str | Path | None) -> float:
 
     short = replace(run, training={**run.training, "max_epochs": 2})
     train, valid, _ = load_parts(short, root)
+    began = time.perf_counter()
     try:
         decoder = make_decoder(short, valid).fit(train)
     except ImportError:
         return 0.0
-    return float(decoder.history_[-1]["duration"])
+    history = decoder.history_
+    return float(history[-1]["duration"]) if history else time.perf_counter() - began
 
 
 def _estimate_epoch(executor: Executor, run: Run, root: str | Path | None) -> float:

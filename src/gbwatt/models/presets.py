@@ -112,6 +112,9 @@ TASKS = MappingProxyType(
 #: Training parameters for other recordings than the paper's.
 OWN_DATA = Training(1e-3, 32, 150, 1e-2)
 
+#: Classical pipelines are fitted without gradient steps.
+NO_TRAINING = Training(0.0, 32, 0, 0.0)
+
 #: Training parameters of convolutional networks, by task or for "own" recordings.  The paper does not state them.  With
 #: the paper's weight decay EEGNet stays near chance; the authors of these networks use none.
 CONVOLUTIONAL: Mapping[str, Training] = MappingProxyType(

@@ -15,7 +15,7 @@ from torch import nn
 from gbwatt import _plugins
 from gbwatt._validation import check_one_of
 from gbwatt.errors import ParameterError
-from gbwatt.models.presets import OWN_DATA, TASKS, Training, find_task
+from gbwatt.models.presets import NO_TRAINING, OWN_DATA, TASKS, Training, find_task
 from gbwatt.models.signal import Signal
 
 Build = Callable[..., nn.Module]
@@ -44,6 +44,8 @@ class Entry:
         Names of its options, for models that cannot be built for the tasks of the paper; None for all others.
     added_options : mapping
         See :func:`register`.
+    classical : bool
+        Whether the model is a classical pipeline, with a method ``fit(x, y, class_weights)`` instead of gradient steps.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Entry:
     extra: str | None = None
     options: tuple[str, ...] | None = None
     added_options: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    classical: bool = False
 
     @property
     def for_tasks(self) -> bool:
@@ -61,6 +64,8 @@ class Entry:
 
     def training_for(self, name: str | None) -> Training:
         """Training parameters for a task, or for other recordings if ``name`` is None."""
+        if self.classical:
+            return NO_TRAINING
         if name is None:
             return self.training.get("own", OWN_DATA)
         return self.training.get(name, TASKS[name].training)
@@ -77,6 +82,7 @@ def register(
     extra: str | None = None,
     options: tuple[str, ...] | None = None,
     added_options: Mapping[str, tuple[Any, Any]] | None = None,
+    classical: bool = False,
 ) -> Callable[[Build], Build]:
     """Register the decorated function ``build(signal, task, **options)`` as a model.
 
@@ -96,6 +102,8 @@ def register(
         Options that were added after models had been saved, and whose default changes the network: for each the value
         that gives the earlier network, and the default.  Saved configurations and runs without the option use the
         earlier value.
+    classical : bool
+        Whether the model is fitted by its method ``fit(x, y, class_weights)`` instead of gradient steps.
 
     Returns
     -------
@@ -111,7 +119,8 @@ def register(
     def decorate(build: Build) -> Build:
         if name in _MODELS:
             raise ParameterError(f"a model named {name!r} is already registered: {_MODELS[name].summary}.")
-        _MODELS[name] = Entry(name, build, summary, dict(training or {}), extra, options, dict(added_options or {}))
+        added = dict(added_options or {})
+        _MODELS[name] = Entry(name, build, summary, dict(training or {}), extra, options, added, classical)
         return build
 
     return decorate

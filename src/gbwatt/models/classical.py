@@ -1,0 +1,447 @@
+"""Classical pipelines as models: covariances, spatial filters and linear classifiers, fitted without gradient steps."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.feature_selection import mutual_info_classif
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor, nn
+
+from gbwatt._validation import check_at_least
+from gbwatt.errors import ParameterError
+from gbwatt.geometry import AffineInvariant, invsqrtm, logm, vech
+from gbwatt.geometry._context import full_precision
+from gbwatt.geometry.linalg import congruence
+from gbwatt.models.presets import Task
+from gbwatt.models.registry import register
+from gbwatt.models.signal import Signal, as_epochs
+
+#: Bands of filter-bank common spatial patterns [Ang et al. 2008], in Hz.
+BANDS = tuple((low, low + 4.0) for low in (4.0, 8.0, 12.0, 16.0, 20.0, 24.0, 28.0, 32.0, 36.0))
+_ORDER = 4  # of the Butterworth response of a band
+
+
+class ClassicalModel(nn.Module, ABC):
+    """A model that is fitted to all training trials at once.
+
+    Parameters
+    ----------
+    signal : Signal
+        Shape of the epochs, number of classes and sampling rate.
+    n_features : int
+        Number of features that the final layer classifies.
+    options : dict
+        Arguments of the model beyond the signal, for ``config``.
+    """
+
+    def __init__(self, signal: Signal, n_features: int, options: dict[str, Any]) -> None:
+        super().__init__()
+        self.config: dict[str, Any] = {**vars(signal), **options}
+        self.final_layer = nn.Linear(n_features, signal.n_outputs)
+
+    @abstractmethod
+    def fit_features(self, x: Tensor, y: Tensor) -> None:
+        """Estimate everything before the final layer from epochs (n, n_chans, n_times) in float64 and labels (n,)."""
+
+    @abstractmethod
+    def embed(self, x: Tensor) -> Tensor:
+        """Features (n, n_features) of epochs."""
+
+    @abstractmethod
+    def classifier(self, class_weight: dict[int, float] | None) -> Any:
+        """Linear classifier of scikit-learn for the features."""
+
+    @torch.no_grad()
+    def fit(self, x: Tensor, y: Tensor, class_weights: Tensor | None = None) -> None:
+        """Fit the model.
+
+        Parameters
+        ----------
+        x : Tensor, shape (n, n_chans, n_times)
+            Training epochs.
+        y : Tensor, shape (n,)
+            Class numbers; every class needs trials.
+        class_weights : Tensor, shape (n_classes,), optional
+            Weights of the classes, for classifiers that support them.
+        """
+        present = y.unique().tolist()
+        if present != list(range(self.config["n_outputs"])):
+            raise ParameterError(
+                f"'y' has the classes {present}, but all {self.config['n_outputs']} classes need training trials."
+            )
+        weights = None if class_weights is None else dict(enumerate(class_weights.double().tolist()))
+        self.double()
+        self.fit_features(x.double(), y)
+        fitted = self.classifier(weights).fit(self.embed(x.double()).numpy(), y.numpy())
+        coefficients, intercepts = np.asarray(fitted.coef_), np.asarray(fitted.intercept_)
+        if len(coefficients) == 1:  # two classes: logits of opposite sign
+            coefficients, intercepts = (np.concatenate([-half, half]) for half in (coefficients / 2, intercepts / 2))
+        self.final_layer.weight.copy_(torch.from_numpy(coefficients))
+        self.final_layer.bias.copy_(torch.from_numpy(intercepts))
+        self.to(x.dtype)
+
+    @full_precision
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (batch, n_outputs) of epochs (batch, n_chans, n_times)."""
+        x = as_epochs(x, self.config["n_chans"], self.config["n_times"], self)
+        logits: Tensor = self.final_layer(self.embed(x))
+        return logits
+
+
+# ---------------------------------------------------------------------------------------------------------- components
+
+
+def oas_covariances(x: Tensor) -> Tensor:
+    """Covariances (..., n, n) of signals (..., n, times), with oracle approximating shrinkage as in scikit-learn."""
+    centred = x - x.mean(-1, keepdim=True)
+    n, times = x.shape[-2:]
+    cov = centred @ centred.mT / times
+    mean = cov.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
+    square = cov.square().mean((-2, -1), keepdim=True)
+    above = (times + 1) * (square - mean.square() / n)
+    rho = ((square + mean.square()) / above.clamp_min(torch.finfo(x.dtype).tiny)).clamp_max(1)
+    return (1 - rho) * cov + rho * mean * torch.eye(n, dtype=x.dtype, device=x.device)
+
+
+def tangent_vectors(covariances: Tensor, whitener: Tensor) -> Tensor:
+    """``vech(log(W C W))`` with off-diagonal entries times √2, (..., n, n) -> (..., n (n + 1) / 2)."""
+    tangents = logm(congruence(whitener, covariances))
+    n = tangents.shape[-1]
+    scale = torch.full((n, n), 2**0.5, dtype=tangents.dtype, device=tangents.device).fill_diagonal_(1.0)
+    return vech(tangents * scale)
+
+
+class FilterBank(nn.Module):
+    """Zero-phase band-pass filters in the frequency domain, (batch, n, times) -> (batch, bands, n, times).
+
+    The response is that of a Butterworth filter of order 4, applied forwards and backwards.  Epochs are reflected at
+    both ends.
+
+    Parameters
+    ----------
+    bands : sequence of (low, high)
+        Edges in Hz.
+    sfreq : float
+        Sampling rate in Hz.
+    n_times : int
+        Number of samples of an epoch.
+    """
+
+    gains: Tensor
+
+    def __init__(self, bands: Sequence[tuple[float, float]], sfreq: float, n_times: int) -> None:
+        super().__init__()
+        for low, high in bands:
+            if not 0 < low < high < sfreq / 2:
+                raise ParameterError(
+                    f"band {low:g} to {high:g} Hz must lie between 0 and half the sampling rate, {sfreq / 2:g} Hz."
+                )
+        self.margin = n_times - 1
+        f = torch.fft.rfftfreq(n_times + 2 * self.margin, 1 / sfreq, dtype=torch.float64).clamp_min(1e-9)
+        detuning = [(f**2 - low * high) / (f * (high - low)) for low, high in bands]
+        self.register_buffer("gains", torch.stack([1 / (1 + d ** (2 * _ORDER)) for d in detuning]), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Filter epochs (batch, n, times)."""
+        padded = nn.functional.pad(x, (self.margin, self.margin), mode="reflect")
+        spectra = torch.fft.rfft(padded)[:, None] * self.gains[:, None].to(x.dtype)
+        filtered: Tensor = torch.fft.irfft(spectra, padded.shape[-1])
+        return filtered[..., self.margin : -self.margin or None]
+
+
+class _OneBand(nn.Module):
+    """The epochs themselves, (batch, n, times) -> (batch, 1, n, times)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Insert the axis of bands."""
+        return x[:, None]
+
+
+def _make_bank(signal: Signal, bands: Sequence[tuple[float, float]] | None) -> nn.Module:
+    """The filter bank of a model; without bands, epochs are used as they are."""
+    if bands is None:
+        return _OneBand()
+    if signal.sfreq is None:
+        raise ParameterError("bands in Hz need the sampling rate; pass sfreq.")
+    return FilterBank(bands, signal.sfreq, signal.n_times)
+
+
+# -------------------------------------------------------------------------------------------------------------- models
+
+
+class TangentSpace(ClassicalModel):
+    """Covariances in the affine-invariant tangent space at their mean, and logistic regression.
+
+    Parameters
+    ----------
+    n_chans, n_outputs, n_times : int
+        Numbers of channels, classes and samples.
+    sfreq : float, optional
+        Sampling rate in Hz, for filter banks.
+    bands : sequence of (low, high), optional
+        Edges in Hz of a filter bank; the tangent vectors of all bands are classified together.
+    C : float
+        Inverse regularisation strength.
+    """
+
+    whiteners: Tensor
+
+    def __init__(
+        self,
+        n_chans: int,
+        n_outputs: int,
+        n_times: int,
+        *,
+        sfreq: float | None = None,
+        bands: Sequence[tuple[float, float]] | None = None,
+        C: float = 1.0,
+    ) -> None:
+        signal = Signal(n_chans, n_outputs, n_times, sfreq)
+        n_bands, n = 1 if bands is None else len(bands), signal.n_chans
+        super().__init__(signal, n_bands * n * (n + 1) // 2, {"bands": bands, "C": C})
+        self.bank = _make_bank(signal, bands)
+        self.register_buffer("whiteners", torch.eye(n).repeat(n_bands, 1, 1))
+
+    def fit_features(self, x: Tensor, y: Tensor) -> None:  # noqa: ARG002
+        """Compute the mean covariance of each band."""
+        self.whiteners = invsqrtm(AffineInvariant().mean(oas_covariances(self.bank(x)).transpose(0, 1)))
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Tangent vectors of all bands."""
+        return tangent_vectors(oas_covariances(self.bank(x)), self.whiteners).flatten(1)
+
+    def classifier(self, class_weight: dict[int, float] | None) -> Any:
+        """Logistic regression."""
+        return LogisticRegression(C=self.config["C"], max_iter=2000, class_weight=class_weight)
+
+
+class XdawnTangentSpace(ClassicalModel):
+    """Xdawn filters, covariances with the filtered class means, tangent space and logistic regression [1]_.
+
+    Parameters
+    ----------
+    n_chans, n_outputs, n_times : int
+        Numbers of channels, classes and samples.
+    sfreq : float, optional
+        Sampling rate in Hz, for filter banks.
+    n_filters : int
+        Spatial filters for each class.
+    C : float
+        Inverse regularisation strength.
+
+    References
+    ----------
+    .. [1] A. Barachant, M. Congedo, "A plug&play P300 BCI using information geometry", arXiv:1409.0107, 2014.
+    """
+
+    filters: Tensor
+    templates: Tensor
+    whitener: Tensor
+
+    def __init__(
+        self,
+        n_chans: int,
+        n_outputs: int,
+        n_times: int,
+        *,
+        sfreq: float | None = None,
+        n_filters: int = 4,
+        C: float = 1.0,
+    ) -> None:
+        signal = Signal(n_chans, n_outputs, n_times, sfreq)
+        check_at_least("n_filters", n_filters, 1)
+        n_rows = signal.n_outputs * min(n_filters, signal.n_chans)
+        size = 2 * n_rows  # templates and filtered epochs
+        super().__init__(signal, size * (size + 1) // 2, {"n_filters": n_filters, "C": C})
+        self.register_buffer("filters", torch.eye(n_rows, signal.n_chans))
+        self.register_buffer("templates", torch.zeros(n_rows, signal.n_times))
+        self.register_buffer("whitener", torch.eye(size))
+
+    def fit_features(self, x: Tensor, y: Tensor) -> None:
+        """Compute filters with the largest power of each class mean relative to all epochs, and the mean covariance."""
+        per_class = len(self.filters) // self.config["n_outputs"]
+        noise = oas_covariances(x.transpose(0, 1).flatten(1))
+        whiten = invsqrtm(noise)
+        filters, templates = [], []
+        for label in range(self.config["n_outputs"]):
+            evoked = x[y == label].mean(0)
+            signal = evoked - evoked.mean(-1, keepdim=True)
+            _, vectors = torch.linalg.eigh(whiten @ signal @ signal.mT @ whiten)
+            chosen = vectors.flip(1)[:, :per_class].mT @ whiten
+            filters.append(chosen)
+            templates.append(chosen @ evoked)
+        self.filters, self.templates = torch.cat(filters), torch.cat(templates)
+        self.whitener = invsqrtm(AffineInvariant().mean(self._covariances(x)))
+
+    def _covariances(self, x: Tensor) -> Tensor:
+        """Covariances of templates and filtered epochs together."""
+        filtered = self.filters @ x
+        return oas_covariances(torch.cat([self.templates.expand(len(x), -1, -1), filtered], dim=1))
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Tangent vectors."""
+        return tangent_vectors(self._covariances(x), self.whitener)
+
+    def classifier(self, class_weight: dict[int, float] | None) -> Any:
+        """Logistic regression."""
+        return LogisticRegression(C=self.config["C"], max_iter=2000, class_weight=class_weight)
+
+
+class CommonSpatialPatterns(ClassicalModel):
+    """Log-variances of common spatial patterns of each class against the others, and shrinkage LDA.
+
+    Parameters
+    ----------
+    n_chans, n_outputs, n_times : int
+        Numbers of channels, classes and samples.
+    sfreq : float, optional
+        Sampling rate in Hz, for filter banks.
+    n_filters : int
+        Filters for each class and band: those with the largest variance in the class relative to all trials.
+    bands : sequence of (low, high), optional
+        Edges in Hz of a filter bank [1]_.
+    n_selected : int, optional
+        Number of features with the highest mutual information with the labels that are used; by default all.
+
+    References
+    ----------
+    .. [1] K. K. Ang, Z. Y. Chin, H. Zhang, C. Guan, "Filter bank common spatial pattern (FBCSP) in brain-computer
+       interface", IJCNN 2008.
+    """
+
+    filters: Tensor
+    selected: Tensor
+
+    def __init__(
+        self,
+        n_chans: int,
+        n_outputs: int,
+        n_times: int,
+        *,
+        sfreq: float | None = None,
+        n_filters: int = 3,
+        bands: Sequence[tuple[float, float]] | None = None,
+        n_selected: int | None = None,
+    ) -> None:
+        check_at_least("n_filters", n_filters, 1)
+        signal = Signal(n_chans, n_outputs, n_times, sfreq)
+        n_bands, per_class = 1 if bands is None else len(bands), min(n_filters, signal.n_chans)
+        n_features = n_bands * signal.n_outputs * per_class
+        options = {"n_filters": n_filters, "bands": bands, "n_selected": n_selected}
+        super().__init__(signal, n_features, options)
+        self.bank = _make_bank(signal, bands)
+        self.register_buffer("filters", torch.eye(signal.n_outputs * per_class, signal.n_chans).repeat(n_bands, 1, 1))
+        self.register_buffer("selected", torch.ones(n_features))
+
+    def fit_features(self, x: Tensor, y: Tensor) -> None:
+        """Solve the eigenvalue problem of each class and band, and select features."""
+        n_outputs = self.config["n_outputs"]
+        per_class = self.filters.shape[1] // n_outputs
+        covariances = oas_covariances(self.bank(x))
+        covariances = covariances / covariances.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+        means = torch.stack([covariances[y == label].mean(0) for label in range(n_outputs)])  # (classes, bands, n, n)
+        whiten = invsqrtm(means.mean(0))
+        _, vectors = torch.linalg.eigh(whiten @ means @ whiten)
+        filters = vectors.flip(-1)[..., :per_class].mT @ whiten  # (classes, bands, per_class, n)
+        self.filters = filters.transpose(0, 1).flatten(1, 2)
+        self.selected = torch.ones_like(self.selected)
+        if self.config["n_selected"] is not None:
+            information = mutual_info_classif(self.embed(x).numpy(), y.numpy(), random_state=0)
+            order = torch.from_numpy(information).argsort(descending=True)
+            self.selected[order[self.config["n_selected"] :]] = 0
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Log-variances of all filters and bands; features that are not selected are zero."""
+        filtered = self.filters @ self.bank(x)
+        variance = filtered.var(-1).clamp_min(torch.finfo(x.dtype).tiny)
+        features: Tensor = variance.log().flatten(1) * self.selected
+        return features
+
+    def classifier(self, class_weight: dict[int, float] | None) -> Any:  # noqa: ARG002
+        """Linear discriminant analysis, which has no class weights."""
+        return LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
+
+
+class MinimumDistanceToMean(nn.Module):
+    """Squared affine-invariant distances of the covariance to the class means, with opposite sign, as logits.
+
+    Parameters
+    ----------
+    n_chans, n_outputs, n_times : int
+        Numbers of channels, classes and samples.
+    sfreq : float, optional
+        Sampling rate in Hz; not used.
+    """
+
+    means: Tensor
+
+    def __init__(self, n_chans: int, n_outputs: int, n_times: int, *, sfreq: float | None = None) -> None:
+        super().__init__()
+        signal = Signal(n_chans, n_outputs, n_times, sfreq)
+        self.config: dict[str, Any] = dict(vars(signal))
+        self.metric = AffineInvariant()
+        self.scale = nn.Parameter(torch.ones(()))
+        self.register_buffer("means", torch.eye(signal.n_chans).repeat(signal.n_outputs, 1, 1))
+
+    @torch.no_grad()
+    def fit(self, x: Tensor, y: Tensor, class_weights: Tensor | None = None) -> None:  # noqa: ARG002
+        """Compute the mean covariance of each class."""
+        covariances = oas_covariances(x.double())
+        means = [self.metric.mean(covariances[y == label]) for label in range(self.config["n_outputs"])]
+        self.means = torch.stack(means).to(x.dtype)
+
+    @full_precision
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (batch, n_outputs) of epochs (batch, n_chans, n_times)."""
+        x = as_epochs(x, self.config["n_chans"], self.config["n_times"], self)
+        return -self.scale * self.metric.sqdist(oas_covariances(x)[:, None], self.means)
+
+
+# ------------------------------------------------------------------------------------------------------------ registry
+
+
+def _bands_below_nyquist(signal: Signal) -> tuple[tuple[float, float], ...]:
+    """The bands of FBCSP that the sampling rate allows."""
+    if signal.sfreq is None:
+        raise ParameterError("a filter bank needs the sampling rate; pass sfreq, or bands=None for none.")
+    return tuple(band for band in BANDS if band[1] < signal.sfreq / 2)
+
+
+@register("tangent-space", "tangent space of covariances and logistic regression", classical=True)
+def _tangent_space(signal: Signal, task: Task | None, **options: Any) -> nn.Module:  # noqa: ARG001
+    return TangentSpace(**vars(signal), **options)
+
+
+@register("fb-tangent-space", "tangent spaces of a filter bank and logistic regression", classical=True)
+def _filter_bank_tangent_space(signal: Signal, task: Task | None, **options: Any) -> nn.Module:  # noqa: ARG001
+    if "bands" not in options:
+        options["bands"] = _bands_below_nyquist(signal)
+    return TangentSpace(**vars(signal), **options)
+
+
+@register("mdm", "minimum affine-invariant distance to the class means", classical=True)
+def _mdm(signal: Signal, task: Task | None, **options: Any) -> nn.Module:  # noqa: ARG001
+    return MinimumDistanceToMean(**vars(signal), **options)
+
+
+@register("csp", "common spatial patterns, log-variances and shrinkage LDA", classical=True)
+def _csp(signal: Signal, task: Task | None, **options: Any) -> nn.Module:  # noqa: ARG001
+    return CommonSpatialPatterns(**vars(signal), **options)
+
+
+@register("fbcsp", "filter-bank common spatial patterns, selected by mutual information, and LDA", classical=True)
+def _fbcsp(signal: Signal, task: Task | None, **options: Any) -> nn.Module:  # noqa: ARG001
+    if "bands" not in options:
+        options["bands"] = _bands_below_nyquist(signal)
+    return CommonSpatialPatterns(**vars(signal), **{"n_filters": 2, "n_selected": 12, **options})
+
+
+@register("xdawn", "Xdawn covariances, tangent space and logistic regression", classical=True)
+def _xdawn(signal: Signal, task: Task | None, **options: Any) -> nn.Module:  # noqa: ARG001
+    return XdawnTangentSpace(**vars(signal), **options)
