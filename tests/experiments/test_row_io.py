@@ -317,7 +317,7 @@ HOSTILE = {
     ],
     "valid_accuracy": [lambda row: row._replace(valid_accuracy=1.01)],
     "valid_loss": [lambda row: row._replace(valid_loss=-math.inf)],
-    "best_epoch": [lambda row: row._replace(best_epoch=0), lambda row: row._replace(best_epoch=9, epochs=8)],
+    "best_epoch": [lambda row: row._replace(best_epoch=-1), lambda row: row._replace(best_epoch=9, epochs=8)],
     "epochs": [lambda row: row._replace(epochs=-1)],
     "history": [
         lambda row: row._replace(history={"train_loss": 3}),
@@ -414,3 +414,9 @@ def test_a_store_is_never_overwritten_by_its_own_export(store):
     with pytest.raises(StoreError, match="is an SQLite file"):
         store.export_csv(store.path)
     assert len(store) == 1
+
+
+def test_rows_of_pipelines_without_epochs_are_read_back(tmp_path):
+    row = full()._replace(best_epoch=0, epochs=0, history={}, seconds_per_epoch=None)
+    write_csv(tmp_path / "rows.csv", [row])
+    assert read_csv(tmp_path / "rows.csv") == [row]

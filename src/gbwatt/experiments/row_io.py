@@ -358,7 +358,6 @@ _Share = Annotated[float, Field(ge=0, le=1)]
 _PossiblyInfinite = Annotated[float, AfterValidator(_check_not_negative)]
 _NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
-_Epoch = Annotated[int, Field(ge=1, lt=2**63)]
 _Json = Annotated[Any, AfterValidator(_check_json)]
 
 
@@ -430,8 +429,8 @@ class _RowSchema(_Schema):
     confusion: Annotated[list[list[_Count]], AfterValidator(_check_square)] | None
     valid_accuracy: _Share | None
     valid_loss: _PossiblyInfinite | None
-    best_epoch: _Epoch | None
-    epochs: _Epoch | None
+    best_epoch: _Count | None
+    epochs: _Count | None
     history: dict[str, list[float]] | None
     conditions: _ConditionsSchema | None
     trials: _TrialsSchema | None
