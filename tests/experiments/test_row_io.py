@@ -418,5 +418,5 @@ def test_a_store_is_never_overwritten_by_its_own_export(store):
 
 def test_rows_of_pipelines_without_epochs_are_read_back(tmp_path):
     row = full()._replace(best_epoch=0, epochs=0, history={}, seconds_per_epoch=None)
-    write_csv(tmp_path / "rows.csv", [row])
+    write_csv(tmp_path / "rows.csv", [flatten(row)])
     assert read_csv(tmp_path / "rows.csv") == [row]
