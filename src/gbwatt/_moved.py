@@ -25,13 +25,14 @@ MOVED = {
     "gbwatt.models.foundation": ("gbwatt.clinical",),
     "gbwatt.data.corpora": ("gbwatt.clinical.corpora",),
     "gbwatt.data.steps": ("gbwatt.data.preprocessing.steps",),
-    "gbwatt.data.filters": ("gbwatt.data.preprocessing.filters",),
+    "gbwatt.data.filters": ("gbwatt.data.preprocessing.steps",),
     "gbwatt.data.sanity": ("gbwatt.data.baselines",),
     "gbwatt.data.catalogue": ("gbwatt.data.datasets",),
     "gbwatt.data.truth": ("gbwatt.data.trials",),
     "gbwatt.explain.faithfulness": ("gbwatt.explain.quality",),
     "gbwatt.explain.localisation": ("gbwatt.explain.quality",),
     "gbwatt.explain.sanity": ("gbwatt.explain.quality",),
+    "gbwatt.nn.manifolds": ("gbwatt.nn.optim",),
     "gbwatt.geometry.halves": ("gbwatt.geometry.symmetric",),
 }
 

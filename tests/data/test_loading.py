@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from gbwatt.clinical import datasets
+from gbwatt.clinical.corpora import cache
 from gbwatt.data import DATASETS, MissingFileError, concatenate, data_root, find_dataset, list_datasets, load
 from gbwatt.data.baselines import PIPELINES
 from gbwatt.data.datasets import index_files
@@ -93,7 +93,7 @@ def test_every_data_set_is_complete(name):
     dataset = find_dataset(name)
     assert dataset.sources
     assert dataset.pipeline in PIPELINES
-    assert dataset.task in TASKS or dataset in datasets.DATASETS  # corpora have no network of the paper's of their own
+    assert dataset.task in TASKS or dataset in cache.DATASETS  # corpora have no network of the paper's of their own
     assert sorted(set(dataset.subjects)) == list(dataset.subjects)
     assert not set(dataset.subjects) & set(dataset.held_back)
     if not name.startswith("simulated"):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gbwatt.clinical import datasets
+from gbwatt.clinical.corpora import cache
 from gbwatt.data.splits import (
     BySession,
     HeldOutSession,
@@ -63,7 +63,7 @@ CASES = {
 def test_every_protocol_has_a_case():
     assert set(Splitter.__subclasses__()) == {
         *CASES,
-        datasets.OfficialEvaluation,
+        cache.OfficialEvaluation,
     }  # which is for corpora, not for trials
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from gbwatt.models import registry
-from gbwatt.nn.manifolds import stiefel
+from gbwatt.nn.optim import stiefel
 
 
 class Tiny(nn.Module):

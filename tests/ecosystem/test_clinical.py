@@ -106,7 +106,7 @@ def test_a_dry_run_tells_how_long_it_may_take(root, tmp_path):
     assert not store.exists()
 
 
-def test_other_weights_make_other_runs_and_no_others(root, tmp_path):
+def test_other_weights_make_other_runs_and_no_others(root, store, tmp_path):
     """Of a backbone only its own file counts; for random weights none does."""
     (root / "weights").mkdir()
     try:
@@ -119,7 +119,7 @@ def test_other_weights_make_other_runs_and_no_others(root, tmp_path):
             keys[content] = {labelled.label: labelled.run.key for labelled in labelled_runs}
         changed = {label for label, key in keys["one"].items() if keys["two"][label] != key}
         assert changed == {"LaBraM-Base", "LaBraM-MAtt", "LaBraM-GBWAtt"}
-        found = json.loads(gbwatt(*words, "--store", root / "results.sqlite", "--json", *SHORT).stdout)
+        found = json.loads(gbwatt(*words, "--store", store, "--json", *SHORT).stdout)
         assert (found["done"], found["todo"]) == (6, 0)
         estimate = gbwatt(*words, "--store", tmp_path / "none.sqlite", "--json")  # weights that cannot be read
         assert json.loads(estimate.stdout)["todo"] == 6

@@ -20,8 +20,7 @@ pytest.importorskip("accelerate", reason="accelerate is not installed: pip insta
 from gbwatt.clinical.finetuning import FineTuning, finetune, group_options, make_accelerator, predict
 from gbwatt.decoding import checkpoints
 from gbwatt.errors import CheckpointError, NonFiniteLossError, NotFiniteError, ParameterError
-from gbwatt.nn.manifolds import on_manifold
-from gbwatt.nn.optim import parameter_groups
+from gbwatt.nn.optim import on_manifold, parameter_groups
 from tests.decoding.windows import InMemory, small_model
 from tests.ecosystem.finetune_small import SETTINGS
 from tests.fuzz.damage import damaged

@@ -9,8 +9,7 @@ from gbwatt.errors import ParameterError, ShapeError
 from gbwatt.geometry import AffineInvariant, logm, reeig, vech
 from gbwatt.geometry.linalg import congruence, invsqrtm
 from gbwatt.nn import BiMap, Embedding, LogEig, ReEig, SPDBatchNorm, Templates
-from gbwatt.nn.manifolds import on_manifold
-from gbwatt.nn.optim import RiemannianAdam
+from gbwatt.nn.optim import RiemannianAdam, on_manifold
 from tests.geometry.conftest import assert_close
 
 AIM = AffineInvariant()

@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from gbwatt.nn.manifolds import on_manifold, positive_definite, stiefel
-from gbwatt.nn.optim import RiemannianAdam
+from gbwatt.nn.optim import RiemannianAdam, on_manifold, positive_definite, stiefel
 
 
 class Mixed(nn.Module):

@@ -8,8 +8,7 @@ from torch import nn
 
 from gbwatt.errors import ParameterError
 from gbwatt.models import create
-from gbwatt.nn.manifolds import on_manifold
-from gbwatt.nn.optim import RiemannianAdam, make_optimizer, parameter_groups
+from gbwatt.nn.optim import RiemannianAdam, make_optimizer, on_manifold, parameter_groups
 from tests.decoding.tiny import Tiny
 
 

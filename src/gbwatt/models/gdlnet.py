@@ -19,7 +19,7 @@ from gbwatt.models.signal import Signal, as_epochs
 from gbwatt.nn.attention import Attended
 from gbwatt.nn.covariance import SegmentCovariance
 from gbwatt.nn.features import ActivatedFeatures, SpatioTemporalFeatures
-from gbwatt.nn.manifolds import stiefel
+from gbwatt.nn.optim import stiefel
 from gbwatt.nn.spd_layers import Embedding
 
 #: Filters for the tasks of the paper; k is the size after the full-rank map.  Those for SSVEP and ERN are from GDLNet's

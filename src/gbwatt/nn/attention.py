@@ -23,7 +23,7 @@ from gbwatt.geometry import (
 from gbwatt.geometry._context import full_precision
 from gbwatt.geometry.linalg import congruence, powm, sqrtm, weighted_sums
 from gbwatt.geometry.symmetric import sym
-from gbwatt.nn.manifolds import positive_definite
+from gbwatt.nn.optim import positive_definite
 from gbwatt.nn.spd_layers import BiMap
 
 #: Metrics without parameters, by name; "gbw" has parameters.

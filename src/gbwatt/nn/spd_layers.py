@@ -14,7 +14,7 @@ from gbwatt.geometry import AffineInvariant, _native
 from gbwatt.geometry._context import apply, differentiable_once, full_precision
 from gbwatt.geometry.linalg import LOG, LOG_REEIG, REEIG, congruence, in_range, invsqrtm, spectral, sqrtm
 from gbwatt.geometry.symmetric import symmetric_part, vech
-from gbwatt.nn.manifolds import positive_definite, stiefel
+from gbwatt.nn.optim import positive_definite, stiefel
 
 
 class _Map(torch.autograd.Function):

@@ -9,7 +9,7 @@ from torch import nn
 from gbwatt.clinical import HEADS, AnyBackbone, FoundationClassifier, WeightsFileError, load_weights
 from gbwatt.errors import InputError
 from gbwatt.models import create
-from gbwatt.nn.manifolds import on_manifold
+from gbwatt.nn.optim import on_manifold
 from tests.decoding.windows import CHANNELS, TIMES, InMemory, small_model
 
 

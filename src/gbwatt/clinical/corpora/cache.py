@@ -1,4 +1,4 @@
-"""The cache of a corpus: a manifest, and windows that are read from disk when they are needed."""
+"""The cache of a corpus: a manifest, windows that are read from disk when they are needed, and data sets by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256 as hasher
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from gbwatt._validation import check_at_least, check_number, check_one_of
 from gbwatt.clinical.corpora.layout import CachedRecording, Entry, SkippedRecording, from_record, sha256, to_record
 from gbwatt.data._reading import opening
+from gbwatt.data.datasets import Dataset, Source
+from gbwatt.data.splits import Split, Splitter
+from gbwatt.data.trials import Trials
 from gbwatt.errors import CacheError, DataError, ParameterError, ShapeError
 
 PARTS = ("train", "valid", "eval")
@@ -513,3 +516,49 @@ def _map_windows(cache: Path, recording: CachedRecording, shape: tuple[int, int]
         if mapped.shape != expected or mapped.dtype != np.float32:
             raise DataError(file, f"{mapped.dtype} of shape {mapped.shape}", f"float32 of {expected}", REBUILD)
     return mapped
+
+
+WHERE = "https://isip.piconepress.com/projects/tuh_eeg, on request; then: gbwatt corpus build"
+
+
+def _refuse_to_load(files: Sequence[Path], _subject: int, *, name: str) -> Trials:
+    """Reader of a data set that raises an error: a corpus does not fit into memory."""
+    raise ParameterError(
+        f"{name} does not fit into memory; open it with "
+        f"gbwatt.clinical.corpora.Corpus.open({str(files[0].parent)!r}), describe it with `gbwatt corpus describe`, or "
+        "train on it with `gbwatt finetune`."
+    )
+
+
+@dataclass(frozen=True)
+class OfficialEvaluation(Splitter):
+    """Test on the official evaluation part; a fraction of the other subjects is used for validation."""
+
+    valid_fraction: float = 0.2
+
+    def _splits(self, trials: Trials) -> Iterator[Split]:  # noqa: ARG002
+        """Raise an error: corpora are split as windows on disk."""
+        raise ParameterError("a corpus is split by gbwatt.clinical.corpora.Corpus.part, not as trials.")
+
+
+def _corpus_dataset(name: str, title: str) -> Dataset:
+    """The entry of a corpus in the catalogue of data sets."""
+    source = Source("cache", partial(_refuse_to_load, name=name), lambda _subject: (MANIFEST,))
+    return Dataset(
+        name=name,
+        title=title,
+        subjects=(1,),  # the whole corpus
+        sources=(source,),
+        protocol=OfficialEvaluation(),
+        task=None,
+        pipeline="tangent",
+        folder=name,
+        where=WHERE,
+        only_there=True,
+    )
+
+
+DATASETS = (
+    _corpus_dataset("tuab", "TUH Abnormal EEG Corpus: normal or abnormal, 10 s at 200 Hz"),
+    _corpus_dataset("tuev", "TUH EEG Events: six kinds of events, 5 s at 200 Hz"),
+)

@@ -9,8 +9,20 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from gbwatt._validation import check_one_of
-from gbwatt.data.preprocessing.filters import BandPass, ExponentialStandardise, Notch, Resample
-from gbwatt.data.preprocessing.steps import Convert, Crop, Noise, Pick, Reference, Standardise, Step, samples
+from gbwatt.data.preprocessing.steps import (
+    BandPass,
+    Convert,
+    Crop,
+    ExponentialStandardise,
+    Noise,
+    Notch,
+    Pick,
+    Reference,
+    Resample,
+    Standardise,
+    Step,
+    samples,
+)
 from gbwatt.data.trials import Frame, Trials
 from gbwatt.errors import InputError, MismatchError, ParameterError
 
