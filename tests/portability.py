@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-NUMERICAL = ("tests/test_kernels.py", "tests/geometry", "tests/nn", "tests/nn/test_optim.py")
+NUMERICAL = ("tests/test_kernels.py", "tests/geometry", "tests/nn")
 
 
 @dataclass(frozen=True)
