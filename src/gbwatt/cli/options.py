@@ -245,7 +245,7 @@ def percent(share: float) -> str:
 
 
 def print_scores(console: Console, title: str, scores: Mapping[str, Any]) -> None:
-    """Print accuracy with confidence interval and chance level, and the confusion matrix."""
+    """Print accuracy with confidence interval and chance level, AUC if it is defined, and the confusion matrix."""
     low, high = scores["accuracy_95"]
     console.print(
         f"{escape(title)}: accuracy [bold]{percent(scores['accuracy'])}[/], {scores['hits']} of {scores['n']} trials; "

@@ -68,7 +68,7 @@ def plain_name(label: str) -> str:
 
 
 def older_name(name: str) -> str:
-    """Return the older name, used in clinical recordings, of an electrode or a pair of electrodes in upper case.
+    """Return the older name, used in clinical recordings, of an electrode or a pair; ``name`` is in upper case.
 
     Examples
     --------

@@ -201,7 +201,7 @@ def make_table(
         if reference is not None:
             made["comparison"] = comparison_table(title, results, reference)
     if any(has_executor(one.run.dataset) for one in runs):
-        made["further"] = _further_scores(title, results)
+        made["further"] = _corpus_scores(title, results)
     if quantity == "share" or any(one.run.noise for one in runs):
         made["share"] = condition_table(title, results)
     if quantity == "seconds":
@@ -327,8 +327,8 @@ def _score_table(title: str, results: Results, paper_table: str | None, validati
     return _build_table(title, results, header, values, [*_score_notes(results, paper_table), *notes])
 
 
-def _further_scores(title: str, results: Results) -> Table:
-    """Make the table of scores that are usual for corpora, besides the balanced accuracy."""
+def _corpus_scores(title: str, results: Results) -> Table:
+    """Make the table of weighted F1, AUROC and Cohen's kappa, which papers on clinical corpora report."""
 
     def values(cell: Cell) -> list[Value]:
         """Return the scores of a cell and the counts."""

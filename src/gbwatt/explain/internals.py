@@ -102,7 +102,7 @@ def _batch_internals(module: GBWAtt, x: Tensor) -> tuple[Array, ...]:
 
 
 def logits_with_other_weights(model: Model, trials: Any) -> tuple[Array, Array]:
-    """Logits of a trained network if its attention weights were replaced.
+    """Logits of a trained network with its attention weights replaced by uniform ones, and by the identity.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def logits_with_other_weights(model: Model, trials: Any) -> tuple[Array, Array]:
     Returns
     -------
     uniform, own : array (n, n_classes)
-        Logits with equal weights of all windows, and with each window alone.
+        Logits if each window attends to all windows equally, and if it attends to itself only.
 
     Raises
     ------

@@ -316,7 +316,7 @@ def _step_on_manifold(group: dict[str, Any], updates: list[_Update], geometry: G
         grad = grad.add(x, alpha=group["weight_decay"])
     gradient, square = geometry.gradient(x, grad)
     average = _stacked(states, "exp_avg").lerp_(gradient, 1 - group["betas"][0])
-    root = _squares(group, states, square).sqrt()
+    root = _update_second_moment(group, states, square).sqrt()
     first, second = (1 - beta ** states[0]["step"] for beta in group["betas"])  # the averages start at 0
     u = average / root.add_(second**0.5 * group["eps"]) * (-(second**0.5) / first * group["lr"])
     y, transported = geometry.move(x, u, average)
@@ -324,8 +324,8 @@ def _step_on_manifold(group: dict[str, Any], updates: list[_Update], geometry: G
     torch._foreach_copy_(points, y.unbind())
 
 
-def _squares(group: dict[str, Any], states: Sequence[dict[str, Any]], square: Tensor) -> Tensor:
-    """Average of squared norms, or the largest average so far with AMSGrad."""
+def _update_second_moment(group: dict[str, Any], states: Sequence[dict[str, Any]], square: Tensor) -> Tensor:
+    """Update the average of squared gradient norms in the states and return it; with AMSGrad, the largest so far."""
     beta = group["betas"][1]
     squares = _stacked(states, "exp_avg_sq").mul_(beta).add_(square, alpha=1 - beta)
     if not group["amsgrad"]:
