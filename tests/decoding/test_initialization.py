@@ -182,3 +182,13 @@ def test_an_unknown_initialisation_is_refused():
         EEGDecoder(initialization="clasical").fit(x, y)
     with pytest.raises(ParameterError, match="needs a network with filters"):
         EEGDecoder("spdnet", initialization="classical").fit(x, y)
+
+
+def test_the_initialisation_is_saved_with_the_estimator(tmp_path):
+    x, y = (a.numpy() for a in epochs())
+    fitted = GBWAttClassifier(initialization="classical", max_epochs=1).fit(x, y)
+    fitted.save_pretrained(tmp_path)
+    loaded = GBWAttClassifier.from_pretrained(tmp_path)
+    assert loaded.initialization == "classical"
+    assert loaded.best_epoch_ == fitted.best_epoch_
+    assert np.array_equal(loaded.predict_proba(x), fitted.predict_proba(x))

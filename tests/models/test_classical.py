@@ -20,7 +20,7 @@ NAMES = [name for name in list_models() if entry(name).classical]
 
 
 def recordings(n: int = 60, n_classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Mixed sources of 20 Hz noise, one of which has more power in a class, and a potential in the last class."""
+    """Mixed sources of white noise, one with more power in each class, and a slow potential in the last class."""
     rng = np.random.default_rng(seed)
     y = np.arange(n) % n_classes
     sources = rng.standard_normal((n, 6, 200))
@@ -98,8 +98,9 @@ def test_a_filter_bank_needs_the_sampling_rate():
         create("fbcsp", n_chans=4, n_outputs=2, n_times=100)
 
 
-def test_every_class_needs_trials():
-    model = create("csp", n_chans=4, n_outputs=3, n_times=50)
+@pytest.mark.parametrize("name", ["csp", "mdm"])
+def test_every_class_needs_trials(name):
+    model = create(name, n_chans=4, n_outputs=3, n_times=50)
     with pytest.raises(ParameterError, match="all 3 classes need training trials"):
         model.fit(torch.randn(6, 4, 50), torch.arange(6) % 2)
 

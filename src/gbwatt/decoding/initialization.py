@@ -12,6 +12,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from torch import Tensor, nn
 
 from gbwatt.errors import ParameterError
+from gbwatt.models.classical import copy_classifier
 from gbwatt.models.gbwatt import GBWAtt
 from gbwatt.nn.features import SpatioTemporalFeatures, Templates
 
@@ -156,11 +157,7 @@ def _initialize_final_layer(model: GBWAtt, x: Tensor, y: Tensor, class_weights: 
     if folds > 1:
         regression.set_params(C=_choose_strength(regression, embedded, labels, weights, folds))
     regression.fit(embedded, labels)
-    coefficients, intercepts = regression.coef_, regression.intercept_
-    if len(coefficients) == 1:  # two classes: logits of opposite sign
-        coefficients, intercepts = (np.concatenate([-half, half]) for half in (coefficients / 2, intercepts / 2))
-    model.final_layer.weight.copy_(torch.from_numpy(coefficients))
-    model.final_layer.bias.copy_(torch.from_numpy(intercepts))
+    copy_classifier(regression, model.final_layer)
 
 
 def _choose_strength(

@@ -53,9 +53,9 @@ class ClassicalModel(nn.Module, ABC):
     def embed(self, x: Tensor) -> Tensor:
         """Features (n, n_features) of epochs."""
 
-    @abstractmethod
     def classifier(self, class_weight: dict[int, float] | None) -> Any:
-        """Linear classifier of scikit-learn for the features."""
+        """Linear classifier of scikit-learn for the features: logistic regression with the option ``C``."""
+        return LogisticRegression(C=self.config["C"], max_iter=2000, class_weight=class_weight)
 
     @torch.no_grad()
     def fit(self, x: Tensor, y: Tensor, class_weights: Tensor | None = None) -> None:
@@ -70,20 +70,12 @@ class ClassicalModel(nn.Module, ABC):
         class_weights : Tensor, shape (n_classes,), optional
             Weights of the classes, for classifiers that support them.
         """
-        present = y.unique().tolist()
-        if present != list(range(self.config["n_outputs"])):
-            raise ParameterError(
-                f"'y' has the classes {present}, but all {self.config['n_outputs']} classes need training trials."
-            )
+        _require_all_classes(y, self.config["n_outputs"])
         weights = None if class_weights is None else dict(enumerate(class_weights.double().tolist()))
         self.double()
         self.fit_features(x.double(), y)
         fitted = self.classifier(weights).fit(self.embed(x.double()).numpy(), y.numpy())
-        coefficients, intercepts = np.asarray(fitted.coef_), np.asarray(fitted.intercept_)
-        if len(coefficients) == 1:  # two classes: logits of opposite sign
-            coefficients, intercepts = (np.concatenate([-half, half]) for half in (coefficients / 2, intercepts / 2))
-        self.final_layer.weight.copy_(torch.from_numpy(coefficients))
-        self.final_layer.bias.copy_(torch.from_numpy(intercepts))
+        copy_classifier(fitted, self.final_layer)
         self.to(x.dtype)
 
     @full_precision
@@ -95,6 +87,23 @@ class ClassicalModel(nn.Module, ABC):
 
 
 # ---------------------------------------------------------------------------------------------------------- components
+
+
+def copy_classifier(fitted: Any, layer: nn.Linear) -> None:
+    """Copy the coefficients of a fitted linear classifier of scikit-learn to a layer that returns logits."""
+    coefficients, intercepts = np.asarray(fitted.coef_), np.asarray(fitted.intercept_)
+    if len(coefficients) == 1:  # two classes: logits of opposite sign
+        coefficients, intercepts = (np.concatenate([-half, half]) for half in (coefficients / 2, intercepts / 2))
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(coefficients))
+        layer.bias.copy_(torch.from_numpy(intercepts))
+
+
+def _require_all_classes(y: Tensor, n_outputs: int) -> None:
+    """Raise ParameterError unless every class has training trials."""
+    present = y.unique().tolist()
+    if present != list(range(n_outputs)):
+        raise ParameterError(f"'y' has the classes {present}, but all {n_outputs} classes need training trials.")
 
 
 def oas_covariances(x: Tensor) -> Tensor:
@@ -216,10 +225,6 @@ class TangentSpace(ClassicalModel):
         """Tangent vectors of all bands."""
         return tangent_vectors(oas_covariances(self.bank(x)), self.whiteners).flatten(1)
 
-    def classifier(self, class_weight: dict[int, float] | None) -> Any:
-        """Logistic regression."""
-        return LogisticRegression(C=self.config["C"], max_iter=2000, class_weight=class_weight)
-
 
 class XdawnTangentSpace(ClassicalModel):
     """Xdawn filters, covariances with the filtered class means, tangent space and logistic regression [1]_.
@@ -287,10 +292,6 @@ class XdawnTangentSpace(ClassicalModel):
     def embed(self, x: Tensor) -> Tensor:
         """Tangent vectors."""
         return tangent_vectors(self._covariances(x), self.whitener)
-
-    def classifier(self, class_weight: dict[int, float] | None) -> Any:
-        """Logistic regression."""
-        return LogisticRegression(C=self.config["C"], max_iter=2000, class_weight=class_weight)
 
 
 class CommonSpatialPatterns(ClassicalModel):
@@ -392,6 +393,7 @@ class MinimumDistanceToMean(nn.Module):
     @torch.no_grad()
     def fit(self, x: Tensor, y: Tensor, class_weights: Tensor | None = None) -> None:  # noqa: ARG002
         """Compute the mean covariance of each class."""
+        _require_all_classes(y, self.config["n_outputs"])
         covariances = oas_covariances(x.double())
         means = [self.metric.mean(covariances[y == label]) for label in range(self.config["n_outputs"])]
         self.means = torch.stack(means).to(x.dtype)
