@@ -157,7 +157,8 @@ def test_initial_weights_are_kept_if_no_epoch_is_better():
     assert fitted.best_epoch_ == 0
     first = fitted.history_[0]
     assert first["initial_valid_loss"] < min(row["valid_loss"] for row in fitted.history_)
-    assert best_row(fitted.history_) == {"epoch": 0, "valid_loss": first["initial_valid_loss"]}
+    scores = {name: first[f"initial_{name}"] for name in ("valid_loss", "valid_accuracy")}
+    assert best_row(fitted.history_) == {"epoch": 0, **scores}
     better = GBWAttClassifier(initialization="classical", lr=1e-3, max_epochs=5, model_options=options).fit(x, y)
     losses = [better.history_[0]["initial_valid_loss"], *(row["valid_loss"] for row in better.history_)]
     assert better.best_epoch_ == best_epoch(better.history_) == losses.index(min(losses))

@@ -175,7 +175,8 @@ def document_of(result: TrainingResult) -> dict[str, Any]:
 def _print_result(console: Console, result: TrainingResult, root: list[str]) -> None:
     """Print epochs, test scores, folder and next commands; ``root`` are the words of ``--root`` for these."""
     record = result.record
-    course = f"{record.epochs} epochs in {record.seconds:.0f} s; best weights from epoch {record.best_epoch}"
+    weights = f"best weights from epoch {record.best_epoch}" if record.best_epoch else "initial weights"
+    course = f"{record.epochs} epochs in {record.seconds:.0f} s; {weights}"
     console.print(
         f"{course}{_selection(record)}." if record.epochs else f"Fitted in {record.seconds:.1f} s.", highlight=False
     )

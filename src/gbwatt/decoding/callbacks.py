@@ -17,8 +17,8 @@ from gbwatt._io import write_atomically
 if TYPE_CHECKING:
     from gbwatt.decoding.training import Trainer
 
-#: Entry of the first epoch: the validation loss of the initial weights, if these are candidates.
-INITIAL_LOSS = "initial_valid_loss"
+#: Entries of the first epoch for the scores of the initial weights, if these are candidates.
+INITIAL = {"valid_loss": "initial_valid_loss", "valid_accuracy": "initial_valid_accuracy"}
 COLUMNS = ("epoch", "train_loss", "valid_loss", "valid_accuracy", "lr", "duration")
 
 
@@ -88,7 +88,7 @@ class Callback:
 
 def columns(row: Mapping[str, Any]) -> dict[str, Any]:
     """Entries of a row of the history that are written to logs: those in :data:`COLUMNS`."""
-    return {name: row[name] for name in (*COLUMNS, INITIAL_LOSS) if name in row}
+    return {name: row[name] for name in (*COLUMNS, *INITIAL.values()) if name in row}
 
 
 class CSVLog(Callback):

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from gbwatt.decoding.callbacks import INITIAL_LOSS, Callback, StopTraining
+from gbwatt.decoding.callbacks import INITIAL, Callback, StopTraining
 from gbwatt.decoding.inputs import Examples
 from gbwatt.decoding.metrics import BatchScores, summarize
 from gbwatt.decoding.sharding import Pair, SingleProcess, gather, hash_numbers, seed_generators
@@ -140,14 +140,16 @@ def best_epoch(history: Sequence[Mapping[str, Any]]) -> int:
     losses = [row["valid_loss"] for row in history if "valid_loss" in row]
     if not losses:
         return len(history)
-    losses.insert(0, history[0].get(INITIAL_LOSS, math.inf))
+    losses.insert(0, history[0].get(INITIAL["valid_loss"], math.inf))
     return losses.index(min(losses))
 
 
 def best_row(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Scores of the weights that are used; of epoch 0, the initial weights, the validation loss only."""
+    """Scores of the weights that are used; of epoch 0, the initial weights, those of validation only."""
     epoch = best_epoch(history)
-    return dict(history[epoch - 1]) if epoch else {"epoch": 0, "valid_loss": history[0][INITIAL_LOSS]}
+    if epoch:
+        return dict(history[epoch - 1])
+    return {"epoch": 0, **{name: history[0][initial] for name, initial in INITIAL.items()}}
 
 
 # ------------------------------------------------------------------------------------------------------------- trainer
@@ -293,7 +295,7 @@ class Trainer:
         self.history.append({"epoch": epoch})
         self.n_steps = len(train.sizes)
         if epoch == 1 and self.step == 0 and self.keep_initial and valid is not None:
-            self.history[0][INITIAL_LOSS] = self._validate(valid)["valid_loss"]
+            self.history[0] |= {INITIAL[name]: score for name, score in self._validate(valid).items()}
         self.notify("on_epoch_begin", dataset_train=train, dataset_valid=valid)
         self._set_training(True)
         for shards in train.epoch(self.seed, epoch, self.step):

@@ -117,7 +117,9 @@ def _summary_facts(config: Record, module: nn.Module, record: Record) -> Iterato
     yield "Input", f"{arguments.get('n_chans', '?')} channels × {arguments.get('n_times', '?')} samples{rate}"
     yield "Classes", ", ".join(map(str, config["class_names"])) if config["class_names"] else "not named"
     if training:
-        yield "Training", f"{training.get('epochs')} epochs, weights of epoch {training.get('best_epoch')}"
+        epochs, best = training.get("epochs"), training.get("best_epoch")
+        weights = f"weights of epoch {best}" if best else "initial weights"
+        yield "Training", f"{epochs} epochs, {weights}" if epochs else "without training epochs"
     if record.get("trials"):
         yield "Trials", ", ".join(f"{n} {_PART_NAMES.get(part, part)}" for part, n in record["trials"].items())
     test = record.get("test")
