@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 
-import pytest
-import torch
-from torch import Tensor
+# One thread per worker, because tests run in parallel processes; `make portability` also runs them with two.  Libraries
+# read the variables when they are imported, and processes that tests start inherit them.
+THREADS = os.environ.get("GBWATT_TEST_THREADS", "1")
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, THREADS)
 
-# One per worker, because tests run in parallel processes; `make portability` also runs them with two.
-torch.set_num_threads(int(os.environ.get("GBWATT_TEST_THREADS", "1")))
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+torch.set_num_threads(int(THREADS))
 
 
 def pytest_addoption(parser):

@@ -37,6 +37,26 @@ def test_unknown_names_of_former_modules_are_errors():
         from gbwatt.checks import nothing  # noqa: F401
 
 
+@pytest.mark.filterwarnings("ignore:gbwatt:DeprecationWarning")
+def test_a_former_module_does_not_hide_the_function_of_its_name():
+    from gbwatt import explain
+
+    with pytest.raises(TypeError, match="attribution"):
+        explain.localisation()
+
+
 def test_todays_names_do_not_warn():
     code = "import gbwatt, gbwatt.decoding, gbwatt.geometry, gbwatt.models, gbwatt.data, gbwatt.cli"
     subprocess.run([sys.executable, "-W", "error::DeprecationWarning:gbwatt", "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("module", "former", "current"),
+    [("gbwatt.data.trials", "settled", "freeze"), ("gbwatt.experiments.grid", "twin", "simulated_counterpart")],
+)
+def test_a_renamed_function_is_found_by_its_former_name_with_a_warning(module, former, current):
+    with pytest.warns(DeprecationWarning, match=f"{former} was renamed to {current}"):
+        function = getattr(import_module(module), former)
+    assert function is getattr(import_module(module), current)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = import_module(module).nothing

@@ -1,10 +1,10 @@
-"""Former names of modules: importing one gives the module that has its content now, with a DeprecationWarning."""
+"""Names that are found on first use: lazily imported ones, and former ones with a DeprecationWarning."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -26,15 +26,51 @@ MOVED = {
     "gbwatt.data.corpora": ("gbwatt.clinical.corpora",),
     "gbwatt.data.steps": ("gbwatt.data.preprocessing.steps",),
     "gbwatt.data.filters": ("gbwatt.data.preprocessing.steps",),
-    "gbwatt.data.sanity": ("gbwatt.data.baselines",),
+    "gbwatt.data.sanity": ("gbwatt.decoding.baselines", "gbwatt.data.description"),
+    "gbwatt.data.baselines": ("gbwatt.decoding.baselines", "gbwatt.data.description"),
     "gbwatt.data.catalogue": ("gbwatt.data.datasets",),
     "gbwatt.data.truth": ("gbwatt.data.trials",),
     "gbwatt.explain.faithfulness": ("gbwatt.explain.quality",),
     "gbwatt.explain.localisation": ("gbwatt.explain.quality",),
     "gbwatt.explain.sanity": ("gbwatt.explain.quality",),
+    "gbwatt.explain.patterns": ("gbwatt.explain.internals",),
+    "gbwatt.models.gdlnet": ("gbwatt.models.manifold_nets",),
+    "gbwatt.models.spdnet": ("gbwatt.models.manifold_nets",),
     "gbwatt.nn.manifolds": ("gbwatt.nn.optim",),
     "gbwatt.geometry.halves": ("gbwatt.geometry.symmetric",),
 }
+
+
+def imported_on_use(
+    package: str, modules: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return functions ``__getattr__`` and ``__dir__`` for a package, whose modules are imported on first use.
+
+    ``modules`` are the names of the modules, with the names in them that are attributes of the package.
+    """
+    homes = {name: module for module, names in modules.items() for name in names}
+
+    def find(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(homes[name]), name)
+
+    return find, lambda: sorted({*vars(sys.modules[package]), *homes})
+
+
+def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a function ``__getattr__`` for a module, which finds attributes by their former names, with a warning.
+
+    ``names`` are the former names with the new ones.
+    """
+
+    def find(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warnings.warn(f"{module}.{name} was renamed to {names[name]}.", DeprecationWarning, stacklevel=2)
+        return getattr(sys.modules[module], names[name])
+
+    return find
 
 
 class _Forwarder(ModuleType):
@@ -47,6 +83,10 @@ class _Forwarder(ModuleType):
                 if attribute is not None:
                     return attribute
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function of this name, which the import of the module hides in its package."""
+        return getattr(self, self.__name__.rpartition(".")[2])(*args, **kwargs)
 
 
 class _MovedFinder(MetaPathFinder, Loader):

@@ -6,7 +6,7 @@ import difflib
 import math
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gbwatt.errors import (
     MismatchError,
@@ -148,12 +148,7 @@ def check_in_range(what: str, *results: Tensor) -> None:
     for x in results:
         if math.isfinite(float(x.sum())) or bool(torch.isfinite(x).all()):
             continue
-        kind = str(x.dtype).removeprefix("torch.")
-        wider = "" if x.dtype == torch.float64 else ", or use float64"
-        raise RangeError(
-            f"{what} exceeds the range of {kind}, {torch.finfo(x.dtype).max:.1e}: use a smaller step or power, "
-            f"scale the matrices to eigenvalues near 1{wider}."
-        )
+        _raise_out_of_range(f"{what} exceeds", x, torch.finfo(x.dtype).max)
 
 
 def above_zero(what: str, x: Tensor) -> None:
@@ -164,11 +159,17 @@ def above_zero(what: str, x: Tensor) -> None:
     if not x.numel() or float(x.diagonal(dim1=-2, dim2=-1).min()) >= tiny:
         return
     at = first_index((x.diagonal(dim1=-2, dim2=-1) < tiny).any(-1))
+    consequence = f", and is no longer positive definite{describe_index(at)}"
+    _raise_out_of_range(f"{what} falls below", x, tiny, consequence)
+
+
+def _raise_out_of_range(problem: str, x: Tensor, limit: float, consequence: str = "") -> NoReturn:
+    """Raise :class:`RangeError` for results beyond a limit of their dtype; ``problem`` begins the message."""
     kind = str(x.dtype).removeprefix("torch.")
-    wider = "" if x.dtype == torch.float64 else ", or use float64"
+    wider = "" if kind == "float64" else ", or use float64"
     raise RangeError(
-        f"{what} falls below the range of {kind}, {tiny:.1e}, and is no longer positive definite{describe_index(at)}: "
-        f"take a smaller step or power, scale the matrices to eigenvalues near 1{wider}."
+        f"{problem} the range of {kind}, {limit:.1e}{consequence}: use a smaller step or power, scale the matrices to "
+        f"eigenvalues near 1{wider}."
     )
 
 
@@ -263,6 +264,14 @@ def check_number(name: str, value: object) -> None:
     """Require a finite real number."""
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise ParameterError(f"{name}={value!r} must be a finite number.")
+
+
+def check_positive(name: str, value: Any, unit: str = "") -> float:
+    """Require a positive, finite number, and return it as float; ``unit`` is named in the error."""
+    check_number(name, value)
+    if value <= 0:
+        raise ParameterError(f"{name}={value} must be positive{unit and f', in {unit}'}.")
+    return float(value)
 
 
 def check_at_least(name: str, value: object, least: int) -> None:

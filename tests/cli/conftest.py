@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from gbwatt.cli import app as program
+from gbwatt import cli
 
 
 def write_recordings(file, seed=0, channels=("C3", "Cz", "C4"), classes=("left", "right"), subjects=2):
@@ -51,7 +51,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "here")
 
     def invoke(*arguments):
-        return CliRunner().invoke(program.app, [str(a) for a in arguments], env={"COLUMNS": "160"})
+        return CliRunner().invoke(cli.app, [str(a) for a in arguments], env={"COLUMNS": "160"})
 
     return invoke
 
@@ -75,7 +75,7 @@ def refused(capsys, monkeypatch):
     def invoke(*arguments):
         monkeypatch.setattr(sys, "argv", ["gbwatt", *map(str, arguments), "--json"])
         with pytest.raises(SystemExit) as left:
-            program.main()
+            cli.main()
         out, err = capsys.readouterr()
         assert left.value.code == 2, err
         assert out == ""

@@ -12,7 +12,7 @@ import scipy.io
 from typer.testing import CliRunner
 
 import gbwatt
-from gbwatt.cli.app import app
+from gbwatt.cli import app
 from gbwatt.data import DATASETS
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 import typer
 
-from gbwatt.cli import app as program
+from gbwatt import cli
 from gbwatt.cli.options import key_values, numbers, print_json, require_free
 from gbwatt.errors import ParameterError
 
@@ -90,7 +90,7 @@ OwnError.__module__ = "gbwatt.somewhere"
 def test_errors_that_a_user_can_mend_are_a_line_and_exit_code_2(error, capsys, monkeypatch):
     _failing(monkeypatch, error)
     with pytest.raises(SystemExit) as left:
-        program.main()
+        cli.main()
     assert left.value.code == 2
     assert capsys.readouterr() == ("", "error: mend it\n")
 
@@ -98,12 +98,12 @@ def test_errors_that_a_user_can_mend_are_a_line_and_exit_code_2(error, capsys, m
 def test_other_errors_keep_their_traceback(monkeypatch):
     _failing(monkeypatch, ZeroDivisionError("a bug"))
     with pytest.raises(ZeroDivisionError, match="a bug"):
-        program.main()
+        cli.main()
 
 
 def _failing(monkeypatch, error):
     def fail():
         raise error
 
-    monkeypatch.setattr(program, "app", fail)
+    monkeypatch.setattr(cli, "app", fail)
     monkeypatch.setattr(sys, "argv", ["gbwatt"])

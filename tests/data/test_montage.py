@@ -22,10 +22,11 @@ def test_name_is_one_that_the_installed_version_has(monkeypatch, known, expected
 
 
 def test_montage_of_that_name_has_the_electrodes_of_all_sets():
-    from gbwatt.data.sets import bcic2a, ern, mamem, physionet
+    from gbwatt.data.sets import bci2b, bcic2a, ern, mamem, p300, physionet
 
     names = set(mne.channels.make_standard_montage(montage_name()).ch_names)
-    for channels in (bcic2a.CHANNELS, ern.CHANNELS, tuple(mamem.ELECTRODES), physionet.CHANNELS):
+    named = (bcic2a.CHANNELS, ern.CHANNELS, tuple(mamem.ELECTRODES), physionet.CHANNELS)
+    for channels in (*named, bci2b.CHANNELS, p300.BI2012_CHANNELS):
         assert set(channels) <= names
 
 

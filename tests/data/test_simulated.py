@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from gbwatt.data.baselines import evaluate_baseline
 from gbwatt.data.datasets import find_source
 from gbwatt.data.montage import montage_name
 from gbwatt.data.simulated import DATASETS, ERN, MI, SETS, SSVEP, simulate
 from gbwatt.data.simulated.paradigms import Head, Paradigm, head, unit
 from gbwatt.data.trials import Truth
+from gbwatt.decoding.baselines import evaluate_baseline
 from gbwatt.errors import ParameterError
 
 ALL = tuple(SETS.values())

@@ -121,7 +121,8 @@ def test_gbwatt_learns_with_every_argument_of_its_own(trials):
 
 
 def test_the_task_sets_the_training_that_is_not_given(decoder, trials):
-    own, task = decoder(lr=None)._training(), decoder(lr=None, batch_size=None, task="ssvep")._training()
+    own = decoder(lr=None)._registered().training
+    task = decoder(lr=None, batch_size=None, task="ssvep")._registered().training
     assert own.lr == OWN_DATA.lr
     assert own.batch_size == 16
     assert (task.lr, task.batch_size) == (TASKS["ssvep"].training.lr, TASKS["ssvep"].training.batch_size)

@@ -153,13 +153,14 @@ def test_networks_without_filters_or_spd_attention_are_refused(options):
 def test_initial_weights_are_kept_if_no_epoch_is_better():
     x, y = (a.numpy() for a in epochs())
     options = {"n_spatial": 4, "n_temporal": 4, "k": 4, "kernel": 9, "n_segments": 1}
-    fitted = GBWAttClassifier(initialization="classical", lr=5.0, max_epochs=2, model_options=options).fit(x, y)
+    settings = {"validation": 0.2, "lr": 5.0, "max_epochs": 2, "model_options": options}
+    fitted = GBWAttClassifier(task="mi", **settings).fit(x, y)
     assert fitted.best_epoch_ == 0
     first = fitted.history_[0]
     assert first["initial_valid_loss"] < min(row["valid_loss"] for row in fitted.history_)
     scores = {name: first[f"initial_{name}"] for name in ("valid_loss", "valid_accuracy")}
     assert best_row(fitted.history_) == {"epoch": 0, **scores}
-    better = GBWAttClassifier(initialization="classical", lr=1e-3, max_epochs=5, model_options=options).fit(x, y)
+    better = GBWAttClassifier(task="mi", **{**settings, "lr": 1e-3, "max_epochs": 5}).fit(x, y)
     losses = [better.history_[0]["initial_valid_loss"], *(row["valid_loss"] for row in better.history_)]
     assert better.best_epoch_ == best_epoch(better.history_) == losses.index(min(losses))
 

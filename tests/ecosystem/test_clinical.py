@@ -19,7 +19,7 @@ pytest.importorskip("braindecode", reason="braindecode is not installed: pip ins
 
 from typer.testing import CliRunner
 
-from gbwatt.cli.app import app
+from gbwatt.cli import app
 from gbwatt.clinical.corpora import Corpus, build
 from gbwatt.decoding import TrainingRecord
 from gbwatt.experiments.config import PACKAGED, read_experiment

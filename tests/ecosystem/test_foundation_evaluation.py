@@ -10,7 +10,7 @@ pytest.importorskip("braindecode", reason="braindecode is not installed: pip ins
 import torch
 from typer.testing import CliRunner
 
-from gbwatt.cli.app import app
+from gbwatt.cli import app
 from gbwatt.data import Trials
 from gbwatt.data.formats.npz import write_npz
 from gbwatt.data.montage import REFERENTIAL

@@ -37,7 +37,7 @@ def experiment(request) -> Experiment:
 
 @pytest.fixture(params=[file for file in FILES if file.stem != "clinical"], ids=lambda file: file.stem)
 def of_tasks(request) -> Experiment:
-    """One on the three sets of epochs, which have simulated twins."""
+    """One on the three sets of epochs, which have simulated counterparts."""
     return read_experiment(request.param)
 
 

@@ -76,7 +76,7 @@ def test_a_model_may_be_for_some_sets_only():
     mapping = experiment(datasets=["bcic-iv-2a", "mamem-ssvep-ii"], models=rows, seeds=1, subjects=[1])
     pairs = {(labelled.label, labelled.run.dataset) for labelled in labelled_runs(mapping)}
     assert pairs == {("MAtt", "simulated-mi"), ("MAtt", "simulated-ssvep"), ("SPDNet", "simulated-ssvep")}
-    assert labelled_runs(mapping, datasets=["simulated-ssvep"])[-1].label == "SPDNet", "its twin is meant, too"
+    assert labelled_runs(mapping, datasets=["simulated-ssvep"])[-1].label == "SPDNet", "the original is meant, too"
 
 
 def test_an_experiment_without_a_model_for_a_set_says_so():

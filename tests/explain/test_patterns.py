@@ -7,7 +7,7 @@ from torch import nn
 
 from gbwatt.errors import MismatchError, ParameterError
 from gbwatt.explain import feature_patterns, spatial_patterns, temporal_spectra
-from gbwatt.explain.patterns import _full_kernel
+from gbwatt.explain.internals import _full_kernel
 from gbwatt.models import GBWAtt, GDLNet
 from gbwatt.nn.features import SpatioTemporalFeatures
 

@@ -165,7 +165,7 @@ def commands() -> dict[str, Any]:
     """Commands by name, as click has them."""
     import typer
 
-    from gbwatt.cli.app import app
+    from gbwatt.cli import app
 
     found: dict[str, Any] = {}
 

@@ -54,9 +54,10 @@ def matt(trials):
 
 
 def continued(folder, **changes):
-    """A classifier that keeps its state in a folder, and goes on from there."""
+    """A classifier that keeps its state in a folder, and goes on from there, with the settings of that time."""
+    settings = {"model_options": SIZES, "k": 4, "n_segments": 2, "lr": 0.01, "batch_size": 8, "max_epochs": 6}
     return GBWAttClassifier(
-        **{"model_options": SIZES, "k": 4, "n_segments": 2, "lr": 0.01, "batch_size": 8, "max_epochs": 6, **changes},
+        **{"paradigm": None, "validation": 0.2, **settings, **changes},
         checkpoint=folder,
     )
 

@@ -14,11 +14,11 @@ import torch
 from gbwatt.errors import PackageError, ParameterError, ShapeError, install_command
 from gbwatt.models import braindecode as adapters
 from gbwatt.models import registry, torchaudio_repair
-from gbwatt.models.braindecode import filter_bands
+from gbwatt.models.braindecode import atcnet_lengths, conformer_lengths, filter_bands
 from gbwatt.models.presets import TASKS
 from gbwatt.models.torchaudio_repair import main
 
-NAMES = ("eegnet", "fbcnet", "sccnet", "shallowconvnet")
+NAMES = ("atcnet", "eegconformer", "eegnet", "fbcnet", "sccnet", "shallowconvnet")
 MI = {"n_chans": 22, "n_outputs": 4, "n_times": 438, "sfreq": 125.0}
 
 
@@ -68,7 +68,7 @@ def test_other_errors_of_an_import_are_left_as_they_are(monkeypatch, error):
     assert caught.value is error
 
 
-@pytest.mark.parametrize("name", ["sccnet", "fbcnet"])
+@pytest.mark.parametrize("name", ["sccnet", "fbcnet", "atcnet", "eegconformer"])
 def test_models_with_filters_in_seconds_ask_for_the_sampling_rate(name):
     with pytest.raises(ParameterError, match=f"{name}.*give sfreq"):
         registry.create(name, n_chans=22, n_outputs=4, n_times=438)
@@ -79,6 +79,19 @@ def test_filter_bands_stay_below_half_the_sampling_rate():
     assert max(high for _, high in filter_bands(60.0)) == 28
     with pytest.raises(ParameterError, match="sfreq=16"):
         filter_bands(16)
+
+
+@pytest.mark.parametrize("n_times, sfreq", [(1125, 250.0), (438, 125.0), (250, 125.0), (160, 128.0), (100, 125.0)])
+def test_pools_of_atcnet_leave_enough_samples_for_its_windows(n_times, sfreq):
+    """As many as braindecode requires; otherwise it changes all lengths, with a warning."""
+    lengths = atcnet_lengths(n_times, sfreq)
+    assert n_times // (lengths["conv_block_pool_size_1"] * lengths["conv_block_pool_size_2"]) >= 11
+
+
+def test_lengths_of_the_papers_are_those_at_their_sampling_rate():
+    """Altaheri et al. 2022, table 1, and Song et al. 2023, table 1: both at 250 Hz."""
+    assert list(atcnet_lengths(1125, 250.0).values()) == [64, 8, 7]
+    assert list(conformer_lengths(250.0).values()) == [25, 75, 15]
 
 
 # ------------------------------------------------------------------------------------------------------------- repair
@@ -168,7 +181,15 @@ def braindecode():
 
 @pytest.mark.ecosystem
 @pytest.mark.parametrize(
-    "name, parameters", [("eegnet", 2292), ("shallowconvnet", 44804), ("sccnet", 8354), ("fbcnet", 11812)]
+    "name, parameters",
+    [
+        ("eegnet", 2292),
+        ("shallowconvnet", 44804),
+        ("sccnet", 8354),
+        ("fbcnet", 11812),
+        ("atcnet", 113220),
+        ("eegconformer", 666172),
+    ],
 )
 def test_parameter_counts(braindecode, name, parameters):
     model = registry.create(name, **MI)
@@ -214,6 +235,8 @@ def test_input_and_state_are_those_of_the_other_models(braindecode, name):
         ("shallowconvnet", {"pool_time_stride": 14}),
         ("sccnet", {"n_spatial_filters": 10}),
         ("fbcnet", {"n_bands": [(8.0, 12.0)]}),
+        ("atcnet", {"n_windows": 3}),
+        ("eegconformer", {"num_layers": 2}),
     ],
 )
 def test_options_reach_braindecode_and_the_config(braindecode, name, options):
@@ -234,6 +257,21 @@ def test_the_filter_bank_of_fbcnet_is_that_of_braindecode(braindecode, n_times):
     filtered = theirs.spectral_filtering(x.double()).float()
     torch.testing.assert_close(model.network.spectral_filtering(x), filtered, rtol=0, atol=3e-6)
     torch.testing.assert_close(model.eval()(x), theirs(x.double()).float(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.ecosystem
+@pytest.mark.parametrize("n_chans, n_times", [(3, 250), (3, 438), (8, 100), (8, 125)])
+@pytest.mark.parametrize("name", ["atcnet", "eegconformer"])
+def test_short_epochs_and_few_channels_need_no_options(braindecode, name, n_chans, n_times):
+    model = registry.create(name, n_chans=n_chans, n_outputs=2, n_times=n_times, sfreq=125.0)
+    assert model.training
+    assert model(torch.randn(4, n_chans, n_times)).shape == (4, 2)
+
+
+@pytest.mark.ecosystem
+def test_a_network_that_fails_only_when_it_is_applied_is_refused(braindecode):
+    with pytest.raises(ParameterError, match=r"EEGConformer cannot be built for n_chans=3, n_times=40"):
+        registry.create("eegconformer", n_chans=3, n_outputs=2, n_times=40, sfreq=125.0)
 
 
 @pytest.mark.ecosystem

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gbwatt.errors import MismatchError, NotFiniteError, NotSymmetricError, ShapeError
-from gbwatt.models.gdlnet import FullRankMap, GrassmannSelfAttention
+from gbwatt.models.manifold_nets import FullRankMap, GrassmannSelfAttention
 from gbwatt.nn import (
     BiMap,
     Embedding,

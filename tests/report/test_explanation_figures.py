@@ -6,7 +6,7 @@ import pytest
 
 from gbwatt.decoding import EEGDecoder
 from gbwatt.explain import Explanation
-from gbwatt.report.explanation_figures import explanation_figures
+from gbwatt.report.model_report import explanation_figures
 from tests.explain.planted import CHANNELS, make_trials
 
 ALL = {"attention", "conditions", "faithfulness", "features", "heatmaps", "metric", "patterns", "spectra", "topomaps"}

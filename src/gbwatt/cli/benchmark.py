@@ -26,7 +26,7 @@ from rich.table import Table
 
 from gbwatt._validation import check_one_of
 from gbwatt.cli.options import AsJson, Root, kernel_note, numbers, print_json, seed_numbers
-from gbwatt.cli.store import STORE
+from gbwatt.cli.results import STORE
 from gbwatt.errors import ParameterError, install_command
 from gbwatt.experiments import runner
 from gbwatt.experiments.runner import BenchmarkPlan
@@ -43,12 +43,15 @@ def benchmark(
     file: Annotated[Path, typer.Argument(help="Name of an experiment, e.g. main, or a file.")],
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; repeatable.")] = None,
     subjects: Annotated[str | None, typer.Option(help="Only these subjects, e.g. 1,2,5-7.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="Number of seeds (3 for 0,1,2), or a list (0,5 or '5,').")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Number of seeds, e.g. 3 for 0, 1 and 2; or a list, e.g. 0,5, or '5,' for one.")
+    ] = None,
     simulated: Annotated[
         str | None, typer.Option(help="Simulated recordings: auto (where files are missing), always or never.")
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a value of the experiment: a.b=c; repeatable.")
+        list[str] | None,
+        typer.Option("--set", help="Change a value of the experiment, e.g. training.lr=1e-3; repeatable."),
     ] = None,
     store: Annotated[Path, typer.Option(help="Store of results.")] = STORE,
     jobs: Annotated[int, typer.Option(help="Number of processes; 0: one per core.", min=0)] = 0,
@@ -67,7 +70,7 @@ def benchmark(
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Execute the runs of an experiment that are not in the store yet; the same command resumes a benchmark."""
+    """Execute the runs of an experiment that are not in the store yet.  Run the command again to resume a benchmark."""
     console = Console(stderr=as_json)
     _check_engine(engine, scheduler)
     chosen: dict[str, Any] = {

@@ -80,7 +80,7 @@ def describe(
 
 def _evaluate_baseline(trials: Trials, dataset: Dataset) -> dict[str, Any]:
     """Return the sizes of the protocol's splits and the baseline score, or the reason why there is none."""
-    from gbwatt.data.baselines import evaluate_baseline  # takes a second to import
+    from gbwatt.decoding.baselines import evaluate_baseline  # imports torch
 
     evaluation: dict[str, Any] = {"splits": None, "sanity": None}
     try:

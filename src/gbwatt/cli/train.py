@@ -49,7 +49,14 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="Recipe for covariances and means, of gbwatt, bwatt and matt: best, paper or release; default: best."
+            help="Regularisation and kind of mean of gbwatt, bwatt and matt: best, paper or release; default: best."
+        ),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="Paradigm of the recording: mi, ssvep or erp; default: that of the data set. Otherwise, the "
+            "paradigms are compared by cross-validation of the training trials."
         ),
     ] = None,
     option: Annotated[list[str] | None, typer.Option(help="Option of the model, e.g. theta=1.5; repeatable.")] = None,
@@ -105,6 +112,7 @@ def train(
         model,
         subject=subject,
         split=split,
+        task=task,
         recipe=recipe,
         options=key_values(option),
         lr=lr,
@@ -151,6 +159,11 @@ def describe_data(setup: TrainingSetup) -> str:
 def describe_model(setup: TrainingSetup) -> str:
     """Return a line on the model and its training, for the terminal: recipe, parameters, epochs and seed."""
     recipe = setup.options.get("recipe", setup.recipe)
+    if setup.paradigm == "auto":
+        return (
+            f"{setup.model} ({recipe} recipe), seed {setup.seed}. Settings for mi, ssvep and erp are compared by "
+            "cross-validation first; --task skips this."
+        )
     if not setup.usual_epochs:
         return f"{setup.model}: {setup.n_parameters} parameters, a classical pipeline without training epochs."
     return (
@@ -177,6 +190,8 @@ def _print_result(console: Console, result: TrainingResult, root: list[str]) -> 
     record = result.record
     weights = f"best weights from epoch {record.best_epoch}" if record.best_epoch else "initial weights"
     course = f"{record.epochs} epochs in {record.seconds:.0f} s; {weights}"
+    if record.settings.get("reason", "as requested") != "as requested":
+        console.print(f"Settings: {record.settings['paradigm']}, {record.settings['reason']}.", highlight=False)
     console.print(
         f"{course}{_selection(record)}." if record.epochs else f"Fitted in {record.seconds:.1f} s.", highlight=False
     )

@@ -1,7 +1,8 @@
 """SPD attention heads on EEG foundation models, and clinical corpora to fine-tune them on."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from gbwatt._moved import imported_on_use
 
 if TYPE_CHECKING:
     from gbwatt.clinical.backbones import BACKBONES, AnyBackbone, Backbone
@@ -23,18 +24,16 @@ __all__ = [
 ]
 
 # Imported on first use: building a cache of windows does not need torch.
-_MODULES = {
-    "gbwatt.clinical.backbones": ("BACKBONES", "AnyBackbone", "Backbone"),
-    "gbwatt.clinical.classifier": ("HEADS", "FoundationClassifier", "Head", "SPDHead"),
-    "gbwatt.clinical.weights": ("WeightsReport", "load_weights"),
-    "gbwatt.errors": ("WeightsFileError",),
-}
+_find, __dir__ = imported_on_use(
+    __name__,
+    {
+        "gbwatt.clinical.backbones": ("BACKBONES", "AnyBackbone", "Backbone"),
+        "gbwatt.clinical.classifier": ("HEADS", "FoundationClassifier", "Head", "SPDHead"),
+        "gbwatt.clinical.weights": ("WeightsReport", "load_weights"),
+        "gbwatt.errors": ("WeightsFileError",),
+    },
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "WeightsError":  # its former name
-        name = "WeightsFileError"
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(import_module(module), name)
-    raise AttributeError(f"module 'gbwatt.clinical' has no attribute {name!r}")
+    return _find("WeightsFileError" if name == "WeightsError" else name)  # its former name

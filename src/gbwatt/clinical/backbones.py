@@ -141,7 +141,7 @@ class LaBraM(Backbone):
        EEG data in BCI", ICLR 2024.
     """
 
-    places: Tensor
+    position_indices: Tensor
     UNIT = 100.0  # µV, unit of its pretraining
     final_scale = 0.02 * 0.001
 
@@ -151,7 +151,7 @@ class LaBraM(Backbone):
             raise ParameterError(f"n_times={n_times}: LaBraM needs a multiple of 200 samples, its patch length.")
         options = {"drop_path_prob": 0.1, "use_mean_pooling": True, **options}
         network = _build_braindecode("Labram", n_chans=len(ch_names), n_times=n_times, **options)
-        self.register_buffer("places", _position_indices(ch_names), persistent=False)
+        self.register_buffer("position_indices", _position_indices(ch_names), persistent=False)
         self.fc_norm: Any = network.fc_norm  # applied to the pooled token only
         network.fc_norm, network.final_layer = nn.Identity(), nn.Identity()
         network.undecayed = ("cls_token", "position_embedding", "temporal_embedding")
@@ -160,7 +160,7 @@ class LaBraM(Backbone):
     def forward(self, x: Tensor) -> Tensor:
         """Compute tokens (batch, n_chans, segments, width)."""
         scaled = (x / self.UNIT).contiguous()
-        tokens: Tensor = self.network.forward_features(scaled, self.places, return_patch_tokens=True)
+        tokens: Tensor = self.network.forward_features(scaled, self.position_indices, return_patch_tokens=True)
         by_channel: Tensor = tokens.unflatten(1, (x.shape[1], -1))
         return by_channel
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -28,7 +27,7 @@ from gbwatt.decoding.callbacks import Callback
 from gbwatt.decoding.checkpoints import Checkpoint
 from gbwatt.decoding.metrics import score
 from gbwatt.decoding.sharding import OrderedWindows, ShardedBatches, Windows, gather
-from gbwatt.decoding.training import Trainer, best_epoch, isolated, start_epoch
+from gbwatt.decoding.training import Trainer, best_epoch, cosine_rate, isolated, start_epoch
 from gbwatt.decoding.training_record import versions
 from gbwatt.errors import NonFiniteLossError, PackageError, ParameterError, WeightsFileError
 from gbwatt.experiments.runs import Row, Run, canonicalize
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
 Precision = Literal["float32", "bfloat16", "float16"]
 _PRECISIONS: dict[str, Any] = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}  # names in accelerate
-_SMALLEST_RATE = 1e-2  # learning rate at the end of the schedule, relative to the highest
 
 
 #: Defaults for each backbone, as in the code of its authors.  Learning rate, batch size, epochs and weight decay are
@@ -127,12 +125,9 @@ class FineTuning:
     def rate(self, step: int, steps: int) -> float:
         """Learning rate relative to the highest one at a step, counted from 0, with ``steps`` per epoch."""
         warmup = self.warmup_epochs * steps
-        if step < warmup:
-            return (step + 1) / (warmup + 1)
-        if self.schedule == "constant":
+        if self.schedule == "constant" and step >= warmup:
             return 1.0
-        done = (step - warmup) / max(1.0, self.max_epochs * steps - warmup)
-        return _SMALLEST_RATE + (1 - _SMALLEST_RATE) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+        return cosine_rate(step, self.max_epochs * steps, warmup)
 
 
 @dataclass

@@ -84,7 +84,7 @@ def allowed_bytes(file: Path) -> int:
     return max(MAX_EXPANSION * file.stat().st_size, ALWAYS_ALLOWED)
 
 
-def expect_expansion(file: Path, n_bytes: int, what: str = "arrays") -> None:
+def expect_plausible_size(file: Path, n_bytes: int, what: str = "arrays") -> None:
     """Raise :class:`DataError` if the content of a file is too large for the file or for the memory of the computer.
 
     ``n_bytes`` is the size of the content in memory, and ``what`` names the content in the message.
@@ -157,6 +157,27 @@ def expect_finite(file: Path, x: Array, ch_names: Sequence[str]) -> None:
             "finite samples",
             "Interpolate the channel or drop the trials first.",
         )
+
+
+def expect_origin(
+    file: Path,
+    trials: Trials,
+    subject: int,
+    ch_names: Sequence[str],
+    class_names: Sequence[str],
+    sfreq: float,
+    n_times: int,
+) -> None:
+    """Raise :class:`DataError` unless trials of a file are those of a subject, with the properties of a data set."""
+    for name, expected in (("ch_names", tuple(ch_names)), ("class_names", tuple(class_names))):
+        if getattr(trials, name) != expected:
+            raise DataError(file, f"{name} {', '.join(getattr(trials, name))}", ", ".join(expected))
+    if trials.sfreq != sfreq:
+        raise DataError(file, f"{trials.sfreq:g} Hz", f"{sfreq:g} Hz")
+    expect_shape(file, "X", trials.X, (None, len(ch_names), n_times))
+    others = sorted(set(trials.subject.tolist()) - {subject})
+    if others:
+        raise DataError(file, f"trials of subject {others[0]}", f"trials of subject {subject}")
 
 
 # ---- plausibility

@@ -48,6 +48,8 @@ class DatasetSource:
         Keyword arguments of ``read``.
     revision : int
         Increased whenever ``read`` returns something else for the same files, so that earlier results are not reused.
+    folder : str
+        Subfolder of the data folder, if it is not that of the data set.
     """
 
     name: str
@@ -57,6 +59,7 @@ class DatasetSource:
     downloads: bool = False
     options: tuple[str, ...] = ()
     revision: int = 1
+    folder: str = ""
 
 
 Source = DatasetSource  # former name
@@ -78,10 +81,12 @@ class Dataset:
         Division into training, validation and test trials.
     task : "mi", "ssvep", "ern" or None
         Model preset.
-    pipeline : "tangent", "cca" or "lda"
-        Classical baseline, see :mod:`gbwatt.data.baselines`.
+    paradigm : "mi", "ssvep", "erp" or None
+        Paradigm whose settings GBWAtt uses, see :mod:`gbwatt.decoding.paradigms`; None: that of the task.
+    pipeline : str
+        Name of the classical model that ``gbwatt data describe`` scores: "tangent-space", "cca" or "lda".
     folder : str
-        Subfolder of the data folder.
+        Subfolder of the data folder, for sources that have no other.
     where : str
         Where to download the files.
     held_back : tuple of int
@@ -108,6 +113,7 @@ class Dataset:
     where: str = ""
     held_back: tuple[int, ...] = ()
     only_there: bool = False
+    paradigm: str | None = None
 
     def source(self, name: str) -> DatasetSource:
         """Return a source by its name.
@@ -153,21 +159,37 @@ def data_root(root: str | Path | None = None) -> Path:
 def index_files(dataset: Dataset, root: str | Path | None = None) -> dict[str, Path]:
     """Map the names of a data set's files to their paths.
 
-    The folder of the data set and all its subfolders are searched.  If the folder does not exist, the data folder and
+    The folder of each source and all its subfolders are searched.  If a folder does not exist, the data folder and
     its immediate subfolders are.  If several files have the same name, the one at the highest level is used; a warning
     is issued if two are at the same level.
     """
     if not dataset.folder:  # simulated, or a single file
         return {}
     subjects = (*dataset.subjects, *dataset.held_back)
-    names = {Path(name).name for source in dataset.sources for s in subjects for name in source.files(s)}
-    top, depth = _search_area(data_root(root) / dataset.folder, data_root(root), dataset.only_there)
+    names: dict[str, set[str]] = {}  # by folder
+    for source in dataset.sources:
+        of_source = {Path(name).name for s in subjects for name in source.files(s)}
+        names.setdefault(_folder_name(dataset, source), set()).update(of_source)
+    index: dict[str, Path] = {}
+    for folder, wanted in names.items():
+        top, depth = _search_area(data_root(root) / folder, data_root(root), dataset.only_there)
+        index |= _index_folder(top, depth, wanted)
+    return index
+
+
+def _folder_name(dataset: Dataset, source: DatasetSource) -> str:
+    """Return the subfolder of the data folder for the files of a source."""
+    return source.folder or dataset.folder
+
+
+def _index_folder(top: Path, depth: int | None, names: set[str]) -> dict[str, Path]:
+    """Map the ``names`` of files to their paths in ``top`` and its subfolders, up to ``depth`` levels."""
     index: dict[str, Path] = {}
     for folder, files in _folders_by_level(top, depth):
         for file in names.intersection(files):
             first = index.setdefault(file, folder / file)
             if first != folder / file and len(first.parts) == len(folder.parts) + 1:
-                warnings.warn(f"{folder / file} is ignored: {first} has the same name.", stacklevel=3)
+                warnings.warn(f"{folder / file} is ignored: {first} has the same name.", stacklevel=4)
     return index
 
 
@@ -244,9 +266,11 @@ def _missing_message(
 
     It lists the missing files of each source in ``searched``, the available subjects, and where to get the files.
     """
-    folder = data_root(root) / dataset.folder
-    lines = [f"{dataset.name}, subject {subject}: no complete set of files in {folder}. Missing files by source:"]
+    folders = {source.name: data_root(root) / _folder_name(dataset, source) for source, _ in searched}
+    places = " and ".join(dict.fromkeys(map(str, folders.values())))
+    lines = [f"{dataset.name}, subject {subject}: no complete set of files in {places}. Missing files by source:"]
     for source, files in searched:
+        folder = folders[source.name]
         missing = [str(folder / name) for name, path in files.items() if path is None]
         partly = f" ({len(files) - len(missing)} of {len(files)} files exist)" if len(missing) < len(files) else ""
         shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")

@@ -145,6 +145,17 @@ def describe(trials: Trials) -> Description:
 # ---- numbers
 
 
+def chance_level(counts: Any) -> float:
+    """Accuracy of always predicting the most frequent class, from the number of trials of each class.
+
+    Examples
+    --------
+    >>> chance_level([20, 20, 24, 16])
+    0.3
+    """
+    return float(np.max(counts) / np.sum(counts))
+
+
 def _median_amplitude(x: Array) -> float | None:
     """Return the median over channels of the standard deviation over trials and time; None without trials."""
     return float(np.median(x.std(axis=(0, 2), dtype=np.float64))) if len(x) else None

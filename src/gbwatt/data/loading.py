@@ -22,7 +22,7 @@ from gbwatt.data.formats.moabb import open_dataset, read_moabb
 from gbwatt.data.formats.npz import read_npz
 from gbwatt.data.formats.recordings import read_file
 from gbwatt.data.preprocessing import Preprocessing
-from gbwatt.data.sets import bcic2a, ern, mamem, physionet
+from gbwatt.data.sets import bci2b, bcic2a, ern, mamem, p300, physionet
 from gbwatt.data.splits import InOrder
 from gbwatt.data.trials import Trials, concatenate
 from gbwatt.errors import MismatchError, MissingFileError, ParameterError
@@ -32,7 +32,7 @@ DATASETS = _plugins.PluginMapping(
     _plugins.DATASETS,
     Dataset,
     first=(bcic2a.DATASET, mamem.DATASET, ern.DATASET),
-    last=(physionet.DATASET, *simulated.DATASETS),
+    last=(physionet.DATASET, physionet.LEFT_RIGHT, bci2b.DATASET, *p300.DATASETS, *simulated.DATASETS),
 )
 
 _MOABB_PREFIX = "moabb:"  # of names of data sets that MOABB reads
@@ -218,7 +218,7 @@ def _file_dataset(file: Path) -> Dataset:
         sources=(source,),
         protocol=InOrder(),
         task=None,
-        pipeline="tangent",
+        pipeline="tangent-space",
     )
 
 
@@ -258,7 +258,7 @@ def _moabb_dataset(name: str) -> Dataset:
         sources=(DatasetSource("moabb", read, options=("band", "resample")),),
         protocol=InOrder(),
         task=None,
-        pipeline={"ssvep": "cca", "p300": "lda"}.get(dataset.paradigm, "tangent"),
+        pipeline={"ssvep": "cca", "p300": "lda"}.get(dataset.paradigm, "tangent-space"),
     )
 
 

@@ -67,6 +67,10 @@ class Split:
                     "trials cut from the same segment of a recording must not be divided."
                 )
 
+    def merged(self) -> Split:
+        """Return the split with the validation trials among the training trials, and none for validation."""
+        return replace(self, train=np.sort(np.concatenate([self.train, self.valid])), valid=self.valid[:0])
+
     def limited(self, y: Any, fraction: float, seed: int = 0) -> Split:
         """Return the split with a random fraction of the training trials of each class.
 

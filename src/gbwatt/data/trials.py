@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gbwatt._moved import renamed
 from gbwatt._text import UNSAFE
-from gbwatt._validation import check_number, check_one_of
+from gbwatt._validation import check_number, check_one_of, check_positive
 from gbwatt.errors import MismatchError, NotFiniteError, ParameterError, ShapeError
 
 if TYPE_CHECKING:
@@ -263,7 +264,7 @@ def groups(value: Any, n: int) -> Array:
     return np.arange(n) if numbers.shape == () and numbers == -1 else _repeat_for_trials("group", numbers, n)
 
 
-def settled(value: Any) -> Any:
+def freeze(value: Any) -> Any:
     """Return an immutable copy of a preprocessing record, with tuples for lists, also in nested values.
 
     It is the same for a record and for the result of writing the record as JSON and reading it again.
@@ -271,8 +272,8 @@ def settled(value: Any) -> Any:
     if isinstance(value, str):
         return plain_name("a step", value, limit=10_000)
     if isinstance(value, Mapping):
-        return ReadOnly({plain_name("a step", key): settled(item) for key, item in value.items()})
-    return tuple(settled(item) for item in value) if isinstance(value, list | tuple) else value
+        return ReadOnly({plain_name("a step", key): freeze(item) for key, item in value.items()})
+    return tuple(freeze(item) for item in value) if isinstance(value, list | tuple) else value
 
 
 def names_of(value: str | Sequence[str]) -> Sequence[str]:
@@ -349,11 +350,9 @@ class Frame:
         if repeated or not self.ch_names or "" in self.ch_names:
             problem = f"{repeated[0]!r} twice" if repeated else "no channel" if not self.ch_names else "an empty name"
             raise ParameterError(f"ch_names has {problem}; every channel needs a unique name.")
-        for name in ("sfreq", "tmin"):
-            check_number(name, getattr(self, name))
-            object.__setattr__(self, name, float(getattr(self, name)))
-        if self.sfreq <= 0:
-            raise ParameterError(f"sfreq={self.sfreq} must be positive, in Hz.")
+        object.__setattr__(self, "sfreq", check_positive("sfreq", self.sfreq, "Hz"))
+        check_number("tmin", self.tmin)
+        object.__setattr__(self, "tmin", float(self.tmin))
         object.__setattr__(self, "unit", unit_name(self.unit, (*UNITS, "a.u.")))
 
 
@@ -436,7 +435,7 @@ class Trials:
             "run": text("run", self.run, len(x)),
             "group": groups(self.group, len(x)),
             "dataset": plain_name("dataset", self.dataset, limit=4096),  # it may be a path
-            "steps": tuple(settled(step) for step in self.steps),
+            "steps": tuple(freeze(step) for step in self.steps),
             "truths": _checked_truths(self.truths, subject),
         }
         self.__setstate__(values)
@@ -721,3 +720,6 @@ def _joined_groups(parts: Sequence[Trials]) -> Array:
     within_parts = [(number, g) for number, part in enumerate(parts) for g in part.group.tolist()]
     keys = [key for part in parts for key in zip(*(getattr(part, name).tolist() for name in _SEGMENT_KEY), strict=True)]
     return components(within_parts, keys)
+
+
+__getattr__ = renamed(__name__, {"settled": "freeze"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from gbwatt._io import plain
 from gbwatt._validation import check_at_least, check_one_of
 from gbwatt.data.trials import Trials
 from gbwatt.decoding import inputs, serialization
@@ -22,12 +23,21 @@ from gbwatt.decoding.callbacks import Callback, CSVLog, EpochDisplay, TensorBoar
 from gbwatt.decoding.checkpoints import Checkpoint, describe_data
 from gbwatt.decoding.fingerprints import UNKNOWN, UNSEEN, TrialFingerprints
 from gbwatt.decoding.initialization import initialize_classically
-from gbwatt.decoding.inputs import Array, Labels, Sets
+from gbwatt.decoding.inputs import Array, Examples, Labels, Sets
+from gbwatt.decoding.paradigms import OF_TASKS, PARADIGMS, Settings, choose_settings
 from gbwatt.decoding.sharding import SingleProcess
 from gbwatt.decoding.signal_metadata import Recorded, Samples
-from gbwatt.decoding.training import OrderedBatches, ShuffledBatches, Trainer, best_epoch, isolated, start_epoch
+from gbwatt.decoding.training import (
+    OrderedBatches,
+    ShuffledBatches,
+    Trainer,
+    best_epoch,
+    cosine_rate,
+    isolated,
+    start_epoch,
+)
 from gbwatt.errors import ParameterError
-from gbwatt.models.presets import Training, find_task
+from gbwatt.models.presets import find_task
 from gbwatt.models.registry import create, entry, to_record
 from gbwatt.models.signal import Signal
 
@@ -60,10 +70,19 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Stop when this many epochs in a row have not lowered the validation loss.
     class_weight : "balanced" or dict, optional
         Weights of the classes in the loss: inversely proportional to their frequencies, or by label or name.
-    initialization : "random" or "classical"
-        Initial weights.  "classical": the untrained network is a classical pipeline of the training trials (tangent
-        space and logistic regression), see :func:`~gbwatt.decoding.initialization.initialize_classically`.  These
-        weights are kept if training does not lower the validation loss; ``best_epoch_`` is then 0.
+    initialization : "random" or "classical", optional
+        Initial weights; by default random, or those of the paradigm.  "classical": the untrained network is a
+        classical pipeline of the training trials (tangent space and logistic regression), see
+        :func:`~gbwatt.decoding.initialization.initialize_classically`.  These weights are kept if training does not
+        lower the validation loss; ``best_epoch_`` is then 0.
+    schedule : "constant" or "cosine", optional
+        Learning rate over the epochs; by default constant, or that of the paradigm.  "cosine" decreases it to 1 % in
+        ``max_epochs``.
+    paradigm : "mi", "ssvep", "erp" or "auto", optional
+        For ``model="gbwatt"``: use the architecture, initial weights and training that validation data of this
+        paradigm have selected, see :mod:`gbwatt.decoding.paradigms`: motor imagery and other oscillations,
+        steady-state responses, or event-related potentials.  "auto" compares the three by cross-validation of the
+        training trials.  Arguments that are given take precedence.
     seed : int
         Random seed of initial weights, validation split, order of trials and dropout.
     device : str
@@ -102,6 +121,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         spectrum, cause a warning.
     fingerprints_ : TrialFingerprints or None
         Fingerprints of the training and validation trials, for :meth:`used_for`.
+    settings_ : Settings
+        Paradigm, model options, initial weights and training that were used.
     history_ : list of dict
         Losses and validation accuracy of each epoch.
     best_epoch_ : int
@@ -140,7 +161,9 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     validation: Any = 0.2
     early_stopping: int | None = None
     class_weight: Any = None
-    initialization: str = "random"
+    initialization: str | None = None
+    schedule: str | None = None
+    paradigm: str | None = None
     seed: int = 0
     device: str = "cpu"
     sfreq: float | None = None
@@ -166,8 +189,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         EEGDecoder
             The fitted decoder itself.
         """
-        training, device = self._training(), inputs.on_device(self.device)
-        check_one_of("initialization", self.initialization, ("random", "classical"))
+        device = inputs.on_device(self.device)
+        self._check_arguments()
         X = inputs.gathered(X)
         x, recorded = inputs.read_epochs(X), Recorded.of(X, y)
         labels = Labels.of(X, y, len(x))
@@ -180,40 +203,97 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sets = inputs.split(x, codes, classes, validation, self.seed, groups, names)
         signal = Signal(x.shape[1], len(classes), x.shape[2], rate)
         with isolated(device):
-            module = self._build(signal)
             scale = sets.unit_scale()
             fingerprints = TrialFingerprints.of(sets)
-            sets = sets.to(_precision(module), scale)
             weights = inputs.weigh_classes(self.class_weight, classes, sets.train.y.numpy(), names)
+            settings = self._choose_settings(signal, sets.train.to(torch.float32, scale), weights)
+            module = self._build(signal, settings)
+            sets = sets.to(_precision(module), scale)
             if entry(self.model).classical:
                 sets = sets.merged()
                 module.fit(sets.train.x, sets.train.y, weights)  # type: ignore[operator]
-            train = ShuffledBatches(sets.train, training.batch_size, device)
-            if self.initialization == "classical":
+            if settings.initialization == "classical":
                 initialize_classically(module, sets.train.x, sets.train.y, weights)
-            valid = None if sets.valid is None else OrderedBatches(sets.valid, 2 * training.batch_size)
-            net = self._restored_trainer(module, training, weights, sets, len(train.sizes))
+            batch_size = settings.training.batch_size
+            train = ShuffledBatches(sets.train, batch_size, device)
+            valid = None if sets.valid is None else OrderedBatches(sets.valid, 2 * batch_size)
+            net = self._restored_trainer(module, settings, weights, sets, len(train.sizes))
             self.classes_, self.signal_, self.scale_, self.net_ = classes, signal, scale, net
+            self.settings_ = settings
             self.recorded_, self.samples_ = recorded, samples
             self.fingerprints_, self._names = fingerprints, names
             net.fit(train, valid)
         return self
 
-    def _training(self) -> Training:
-        """Hyper-parameters of the estimator, or of the registry where they are None."""
-        model = entry(self.model)
-        usual = model.training_for(None if self.task is None else find_task(self.task).name)
-        names = ("lr", "batch_size", "max_epochs", "weight_decay")
-        chosen = {name: getattr(usual if getattr(self, name) is None else self, name) for name in names}
-        _require(chosen | {"seed": self.seed}, self.early_stopping, self.validation, model.classical)
-        if model.classical:
-            return usual
-        lr, batch_size, max_epochs, weight_decay = chosen.values()
-        return Training(float(lr), int(batch_size), int(max_epochs), float(weight_decay))
+    def _check_arguments(self) -> None:
+        """Raise ParameterError for wrong arguments, before any data are read."""
+        for name, allowed in (("initialization", ("random", "classical")), ("schedule", ("constant", "cosine"))):
+            if getattr(self, name) is not None:
+                check_one_of(name, getattr(self, name), allowed)
+        paradigm = self._paradigm()
+        if paradigm is not None:
+            check_one_of("paradigm", paradigm, (*PARADIGMS, "auto"))
+            if self.model != "gbwatt":
+                raise ParameterError(f"paradigm={self.paradigm!r} is for model='gbwatt', not {self.model!r}.")
+        _require(asdict(self._registered().training) | {"seed": self.seed}, entry(self.model).classical)
+        _require_patience(self.early_stopping, self._validation())
+
+    def _paradigm(self) -> str | None:
+        """Paradigm whose settings are used; None for those registered for the model."""
+        return self.paradigm
+
+    def _validation(self) -> Any:
+        """Validation data, or how to separate them."""
+        return self.validation
+
+    def _registered(self) -> Settings:
+        """Settings of the registry for the model and its task, completed by the arguments of the estimator."""
+        task = None if self.task is None or self._paradigm() is not None else find_task(self.task).name
+        return self._complete(Settings(None, "", {}, entry(self.model).training_for(task), "random", "constant"))
+
+    def _complete(self, settings: Settings) -> Settings:
+        """Settings with the arguments of the estimator in the place of those that are given."""
+        options = {**settings.options, **self._options()}
+        if entry(self.model).classical:
+            return replace(settings, options=options)
+        training = {name: getattr(self, name) for name in ("lr", "batch_size", "max_epochs", "weight_decay")}
+        return replace(
+            settings,
+            options=options,
+            training=replace(settings.training, **{name: plain(x) for name, x in training.items() if x is not None}),
+            initialization=self.initialization or settings.initialization,
+            schedule=self.schedule or settings.schedule,
+        )
+
+    def _choose_settings(self, signal: Signal, train: Examples, weights: Tensor | None) -> Settings:
+        """Settings of the registry or of the paradigm, which "auto" chooses by cross-validation."""
+        paradigm = self._paradigm()
+        if paradigm is None:
+            return self._registered()
+
+        def losses_of(settings: Settings, fit: Array, test: Array) -> Array:
+            """Log losses of the trials ``test`` after a training on the trials ``fit``."""
+            part = Examples(*train[torch.from_numpy(fit)])
+            logits = self._train_once(signal, self._complete(settings), part, weights, train.x[test])
+            losses: Array = nn.functional.cross_entropy(logits, train.y[test], reduction="none").numpy()
+            return losses
+
+        return self._complete(choose_settings(paradigm, losses_of, signal, train.y.numpy()))
+
+    def _train_once(
+        self, signal: Signal, settings: Settings, train: Examples, weights: Tensor | None, x: Tensor
+    ) -> Tensor:
+        """Train a network without validation and callbacks, and return the logits of other epochs ``x``."""
+        module = self._build(signal, settings)
+        if settings.initialization == "classical":
+            initialize_classically(module, train.x, train.y, weights)
+        net = self._make_trainer(module, settings, weights)
+        net.fit(ShuffledBatches(train, settings.training.batch_size, self.device))
+        return net.forward(x)
 
     def _separate_validation(self, X: Any, recorded: Recorded | None, samples: Samples | None) -> Any:
         """Return ``validation``; if it contains trials, check them and return (epochs, labels)."""
-        given = self.validation
+        given = self._validation()
         if isinstance(given, Trials) or hasattr(given, "get_data"):
             given = (given, None)
         if not isinstance(given, tuple) or len(given) != 2:
@@ -229,6 +309,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return x, labels
 
     def _sampling_rate(self, recorded: Recorded | None) -> float | None:
+        """The sampling rate in Hz of the epochs or of ``sfreq``; raise an error if both differ."""
         rate = None if recorded is None else recorded.sfreq
         if self.sfreq is not None and rate is not None and abs(self.sfreq - rate) > 1e-6 * rate:
             raise ParameterError(f"sfreq={self.sfreq} contradicts the epochs, sampled at {rate:g} Hz; leave it out.")
@@ -238,23 +319,23 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Arguments of the model beyond the signal and the task."""
         return dict(self.model_options or {})
 
-    def _arguments(self, signal: Signal) -> dict[str, Any]:
+    def _arguments(self, signal: Signal, settings: Settings) -> dict[str, Any]:
         """All arguments of the model for an input."""
-        task = {} if self.task is None else {"task": self.task}
-        return {**vars(signal), **task, **self._options()}
+        task = {} if self.task is None or settings.paradigm is not None else {"task": self.task}
+        return {**vars(signal), **task, **settings.options}
 
-    def _build(self, signal: Signal) -> nn.Module:
+    def _build(self, signal: Signal, settings: Settings) -> nn.Module:
         """Build the network with random weights, which depend on the seed only."""
         start_epoch(self.seed, 0, torch.device(self.device))
-        return create(self.model, **self._arguments(signal))
+        return create(self.model, **self._arguments(signal, settings))
 
     def _restored_trainer(
-        self, module: nn.Module, training: Training, weights: Tensor | None, sets: Sets, n_steps: int
+        self, module: nn.Module, settings: Settings, weights: Tensor | None, sets: Sets, n_steps: int
     ) -> Trainer:
         """A trainer with all callbacks, in the state of the checkpoint if there is one."""
         checkpoint = None
         if self.checkpoint is not None:
-            checkpoint = Checkpoint(self.checkpoint, self._fingerprint(training, weights, sets))
+            checkpoint = Checkpoint(self.checkpoint, self._fingerprint(settings, weights, sets))
         built_in = (
             None if self.log is None else CSVLog(self.log),
             None if self.tensorboard is None else TensorBoardLog(self.tensorboard),
@@ -262,7 +343,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             checkpoint,
         )
         callbacks = [*(callback for callback in built_in if callback is not None), *(self.callbacks or ())]
-        net = self._make_trainer(module, training, weights, callbacks)
+        net = self._make_trainer(module, settings, weights, callbacks)
         if checkpoint is not None:
             checkpoint.restore(net, n_steps)
         return net
@@ -270,37 +351,48 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _make_trainer(
         self,
         module: nn.Module,
-        training: Training,
+        settings: Settings,
         weights: Tensor | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> Trainer:
-        """Create a trainer of ``module`` with the settings of this estimator, for fitting or for a loaded model."""
+        """Create a trainer of ``module`` with the settings, for fitting or for a loaded model."""
+        max_epochs = settings.training.max_epochs
+
+        def decreasing(step: int, n_steps: int) -> float:
+            """Factor of the learning rate at a step, with ``n_steps`` per epoch."""
+            return cosine_rate(step, max_epochs * n_steps)
+
         return Trainer(
             module,
-            lr=training.lr,
-            batch_size=training.batch_size,
-            max_epochs=training.max_epochs,
-            weight_decay=training.weight_decay,
+            **asdict(settings.training),
             class_weights=None if weights is None else weights.to(_precision(module)),
             seed=int(self.seed),
             early_stopping=self.early_stopping,
-            keep_initial=self.initialization == "classical",
+            keep_initial=settings.initialization == "classical",
+            schedule=decreasing if settings.schedule == "cosine" else None,
             callbacks=callbacks,
             accelerator=SingleProcess(self.device),
         )
 
-    def _fingerprint(self, training: Training, weights: Tensor | None, sets: Sets) -> dict[str, Any]:
-        """Everything that the weights depend on, except for ``max_epochs``, which may be raised."""
+    def _fingerprint(self, settings: Settings, weights: Tensor | None, sets: Sets) -> dict[str, Any]:
+        """Everything that the weights depend on.
+
+        ``max_epochs`` may be raised, unless the learning rate depends on it.
+        """
+        training = settings.training
+        cosine = {"schedule": "cosine", "max_epochs": training.max_epochs} if settings.schedule == "cosine" else {}
         return {
             "model": self.model,
             "task": self.task,
-            "options of the model": to_record(self.model, self._options()),
+            **({} if settings.paradigm is None else {"paradigm": settings.paradigm}),
+            "options of the model": to_record(self.model, settings.options),
             "lr": training.lr,
             "batch_size": training.batch_size,
             "weight_decay": training.weight_decay,
+            **cosine,
             "early_stopping": self.early_stopping,
             "class weights": None if weights is None else weights.tolist(),
-            **({} if self.initialization == "random" else {"initialization": self.initialization}),
+            **({} if settings.initialization == "random" else {"initialization": settings.initialization}),
             "seed": int(self.seed),
             "device": str(self.device),
             "sfreq": self.sfreq,
@@ -310,6 +402,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # ---- prediction
 
     def _logits(self, X: Any) -> Tensor:
+        """Logits (n, n_classes) of epochs, after checks against the training data."""
         check_is_fitted(self, "net_")
         X = inputs.gathered(X)
         x = inputs.read_epochs(X)
@@ -453,7 +546,7 @@ def _precision(module: nn.Module) -> torch.dtype:
     return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
 
-def _require(numbers: dict[str, Any], patience: int | None, validation: Any, classical: bool) -> None:
+def _require(numbers: dict[str, Any], classical: bool) -> None:
     """Check the hyper-parameters before training."""
     least = {"lr": 0, "weight_decay": 0, "batch_size": 2, "max_epochs": 1 - classical, "seed": 0}
     for name, value in numbers.items():
@@ -462,6 +555,10 @@ def _require(numbers: dict[str, Any], patience: int | None, validation: Any, cla
         if isinstance(value, bool) or not isinstance(value, kind) or not least[name] <= value < 2**32:
             number = "a whole number" if whole else "a number"
             raise ParameterError(f"{name}={value!r} must be {number}, {least[name]} or more.")
+
+
+def _require_patience(patience: int | None, validation: Any) -> None:
+    """Check the patience of early stopping, which needs validation data."""
     if patience is None:
         return
     check_at_least("early_stopping", patience, 1)
@@ -476,10 +573,20 @@ class GBWAttClassifier(EEGDecoder):
     Parameters
     ----------
     recipe : "best", "paper" or "release"
-        Kind of mean, regularisation and metric: the best on validation data, as the paper describes, or as the code of
+        "best": architecture, initial weights, regularisation and training that validation data have selected for the
+        paradigm (:mod:`gbwatt.decoding.paradigms`).  "paper" and "release": as the paper describes, or as the code of
         its authors computes; see :class:`~gbwatt.models.GBWAtt`.
-    task : "mi", "ssvep" or "ern", optional
-        Use the architecture and training of the paper for this task.
+    task : "mi", "ssvep", "erp" or "ern", optional
+        The paradigm: motor imagery and other oscillations, steady-state responses, or event-related potentials ("ern"
+        is a kind of them).  By default, the recipe "best" compares the three by cross-validation of the training
+        trials, which takes about six times as long as training; ``settings_.reason`` has the result.  The other
+        recipes use the architecture and training of the paper for the tasks "mi", "ssvep" and "ern".
+    paradigm : "task", "mi", "ssvep", "erp", "auto" or None
+        Settings of the recipe "best": by default those for ``task``; None for the registered ones, as in earlier
+        versions.
+    validation
+        As in :class:`EEGDecoder`.  "auto": none with the recipe "best", which trains for a fixed number of epochs with
+        a decreasing learning rate on all trials; otherwise 0.2.
     metric, theta, shrinkage, n_segments, k : optional
         Metric of the attention, power of its deformation, shrinkage of the covariances, length of the sequence and size
         of its matrices; defaults are those of :class:`~gbwatt.models.GBWAtt`.
@@ -495,6 +602,8 @@ class GBWAttClassifier(EEGDecoder):
     """
 
     model: str = field(default="gbwatt", init=False)
+    validation: Any = "auto"
+    paradigm: str | None = "task"
     recipe: str = "best"
     metric: str | None = None
     theta: float | None = None
@@ -505,3 +614,19 @@ class GBWAttClassifier(EEGDecoder):
     def _options(self) -> dict[str, Any]:
         named = {name: getattr(self, name) for name in ("recipe", "metric", "theta", "shrinkage", "n_segments", "k")}
         return {name: value for name, value in named.items() if value is not None} | super()._options()
+
+    def _paradigm(self) -> str | None:
+        if self.paradigm != "task":
+            return self.paradigm
+        if self.recipe != "best":
+            return None
+        if self.task is None:
+            return "auto"
+        check_one_of("task", self.task, tuple(OF_TASKS))
+        return OF_TASKS[self.task]
+
+    def _validation(self) -> Any:
+        if not isinstance(self.validation, str):
+            return self.validation
+        check_one_of("validation", self.validation, ("auto",))
+        return 0.2 if self._paradigm() is None or self.early_stopping is not None else None

@@ -14,12 +14,13 @@ from torch import nn
 
 from gbwatt._validation import check_one_of
 from gbwatt.data import Trials, find_dataset, load
-from gbwatt.data.baselines import chance_level
 from gbwatt.data.datasets import Dataset
+from gbwatt.data.description import chance_level
 from gbwatt.data.loading import fingerprint
 from gbwatt.data.splits import Split
 from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
 from gbwatt.decoding.metrics import Accuracy, score
+from gbwatt.decoding.paradigms import OF_TASKS, PARADIGMS
 from gbwatt.decoding.signal_metadata import Recorded
 from gbwatt.decoding.training import best_row
 from gbwatt.decoding.training_record import FILE, USES, TrainingRecord, versions
@@ -56,6 +57,9 @@ class TrainingSetup:
         Name of the data set, or the path of the file.
     task : "mi", "ssvep", "ern" or None
         Preset of the model.
+    paradigm : "mi", "ssvep", "erp", "auto" or None
+        Settings of the recipe "best" of gbwatt, see :mod:`gbwatt.decoding.paradigms`; None for other models and
+        recipes.
     trials, split
         All trials of the subject, and which of them are for training, validation and test.
     split_number : int or None
@@ -76,6 +80,7 @@ class TrainingSetup:
 
     dataset: str
     task: str | None
+    paradigm: str | None = None
     trials: Trials
     split: Split
     split_number: int | None
@@ -102,8 +107,10 @@ class TrainingSetup:
 
     @property
     def usual_epochs(self) -> int:
-        """Maximum number of epochs registered for the model and task."""
-        return entry(self.model).training_for(self.task).max_epochs
+        """Maximum number of epochs registered for the model and task, or those of the paradigm; 0 if it is unknown."""
+        if self.paradigm is None:
+            return entry(self.model).training_for(self.task).max_epochs
+        return PARADIGMS[self.paradigm].training.max_epochs if self.paradigm in PARADIGMS else 0
 
     @property
     def max_epochs(self) -> int:
@@ -111,29 +118,40 @@ class TrainingSetup:
         return int(self.training.get("max_epochs", self.usual_epochs))
 
     def _check_and_complete(self) -> TrainingSetup:
-        """Return the setup with recipe and number of parameters filled in.
+        """Return the setup with recipe, paradigm and number of parameters filled in.
 
-        The model is built once, so that wrong options raise an error before training.
+        The model is built once, so that wrong options raise an error before training.  The recipe "best" of gbwatt
+        trains for a fixed number of epochs: validation trials join the training trials, unless early stopping needs
+        them.
         """
         classes = np.unique(self.trials.y)
         if len(classes) < 2:
             name = self.trials.class_names[classes[0]]
             raise ParameterError(f"{self.dataset} has one class, {name!r}; at least two are required.")
-        module = self._build_model()
+        if self.model == "gbwatt" and self.options.get("recipe", self.recipe) in (None, "best"):
+            paradigm = self.paradigm or OF_TASKS.get(str(self.task), "auto")
+            split = self.split if "early_stopping" in self.training else self.split.merged()
+            setup = replace(self, paradigm=paradigm, split=split)
+        else:
+            setup = replace(self, paradigm=None)
+        module = setup._build_model()
         recipe = self.recipe
         if "recipe" in getattr(module, "config", {}):
             recipe = recipe or "best"
         elif recipe is not None:
             raise ParameterError(f"recipe={recipe!r}: {self.model} has no recipes; leave it out.")
-        return replace(self, recipe=recipe, n_parameters=_count_parameters(module))
+        return replace(setup, recipe=recipe, n_parameters=_count_parameters(module))
 
     def _build_model(self) -> nn.Module:
         """Build the model for these trials; raise ParameterError for wrong options."""
         _, n_chans, n_times = self.trials.shape
         n_outputs = len(np.unique(self.trials.y[self.split.train]))
         signal = Signal(n_chans, n_outputs, n_times, self.trials.sfreq)
+        arguments: dict[str, Any] = {"task": self.task}
+        if self.paradigm is not None:  # "auto" is not known yet: any of the settings serves to check the options
+            arguments = dict(PARADIGMS.get(self.paradigm, PARADIGMS["mi"]).settings("", signal, "").options)
         try:
-            return create(self.model, **vars(signal), task=self.task, **self.options)
+            return create(self.model, **vars(signal), **{**arguments, **self.options})
         except TypeError as error:
             for name in self.options:
                 check_one_of(f"option of {self.model}", name, known_options(self.model) or ())
@@ -151,7 +169,9 @@ class TrainingSetup:
         }
         recipe: dict[str, Any] = {} if self.recipe is None else {"recipe": self.recipe}
         if self.model == "gbwatt":
-            return GBWAttClassifier(**recipe, model_options=dict(self.options), **arguments)
+            return GBWAttClassifier(
+                **recipe, model_options=dict(self.options), **{**arguments, "paradigm": self.paradigm}
+            )
         return EEGDecoder(self.model, model_options={**recipe, **self.options}, **arguments)
 
     def _initial_record(self) -> TrainingRecord:
@@ -222,8 +242,9 @@ def train_and_evaluate(
 ) -> TrainingResult:
     """Train a model, test it once on held-out trials, and save it with a record of its training.
 
-    The test trials are scored once, after training; the weights are chosen by the validation trials.  All arguments
-    are checked before training begins.  Ctrl-C ends the training: with ``checkpoint``, the same call continues it
+    The test trials are scored once, after training.  The weights are chosen by the validation trials, except for the
+    recipe "best" of gbwatt, which trains on them, too, for a fixed number of epochs.  All arguments are checked before
+    training begins.  Ctrl-C ends the training: with ``checkpoint``, the same call continues it
     later; without, the best weights so far are saved, not tested, and marked as interrupted.
 
     Parameters
@@ -237,8 +258,10 @@ def train_and_evaluate(
     split : int or Split
         Number of the split among those that the protocol of the data set makes.  Trials require a
         :class:`~gbwatt.data.splits.Split`.
-    task : "mi", "ssvep" or "ern", optional
-        Use the architecture and the training settings of the paper for this task; default: the task of the data set.
+    task : "mi", "ssvep", "erp" or "ern", optional
+        Default: the task of the data set.  The recipe "best" of gbwatt uses the settings of this paradigm; without a
+        task it compares the paradigms by cross-validation of the training trials.  Other models and recipes use the
+        architecture and the training settings of the paper for "mi", "ssvep" and "ern".
     recipe : "best", "paper" or "release", optional
         Regularisation of models of the GBWAtt family; default: "best".
     options : dict, optional
@@ -329,7 +352,9 @@ def _recording_fields(
             raise ParameterError(f"split={split!r}: Trials require a Split, for example InOrder().splits(trials)[0].")
         if subject is not None or root is not None or reading:
             raise ParameterError("subject, root and reading are for data sets that are loaded by name; leave them out.")
-        return {"dataset": data.dataset, "task": task, "trials": data, "split": split, "split_number": None}
+        paradigm = OF_TASKS.get(str(task))
+        fields = {"dataset": data.dataset, "task": task, "paradigm": paradigm}
+        return {**fields, "trials": data, "split": split, "split_number": None}
     if isinstance(split, Split):
         raise ParameterError(f"split={split!r}: give the number of the split, or Trials with a Split.")
     dataset = find_dataset(data)
@@ -337,6 +362,7 @@ def _recording_fields(
     return {
         "dataset": dataset.name,
         "task": dataset.task if task is None else task,
+        "paradigm": dataset.paradigm if task is None else OF_TASKS.get(task),
         "trials": trials,
         "split": chosen,
         "split_number": split,
@@ -367,6 +393,7 @@ def _result_fields(decoder: EEGDecoder) -> dict[str, Any]:
     return {
         "recipe": getattr(net.module_, "config", {}).get("recipe"),
         "training": {name: getattr(net, name) for name in ("lr", "batch_size", "weight_decay", "max_epochs")},
+        "settings": decoder.settings_.to_dict(),
         "early_stopping": decoder.early_stopping,
         "epochs": len(decoder.history_),
         "best_epoch": decoder.best_epoch_,
@@ -446,7 +473,8 @@ def _wrap_network(loaded: Pretrained, folder: str, device: str) -> EEGDecoder:
     decoder.scale_, decoder.fingerprints_, decoder.samples_ = 1.0, None, None
     sfreq, ch_names = decoder.signal_.sfreq, arguments.get("ch_names")
     decoder.recorded_ = None if sfreq is None or ch_names is None else Recorded(tuple(ch_names), sfreq, "µV")
-    decoder.net_ = decoder._make_trainer(loaded.model, decoder._training())
+    decoder.settings_ = decoder._registered()
+    decoder.net_ = decoder._make_trainer(loaded.model, decoder.settings_)
     return decoder
 
 

@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from torch import Tensor, nn
 
 from gbwatt.errors import ParameterError
-from gbwatt.models.classical import copy_classifier
+from gbwatt.models.classical import copy_classifier, limited_threads
 from gbwatt.models.gbwatt import GBWAtt
 from gbwatt.nn.features import SpatioTemporalFeatures, Templates
 
@@ -33,10 +33,12 @@ def initialize_classically(model: nn.Module, x: Tensor, y: Tensor, class_weights
 
     Spatial filters whiten the channels, temporal filters pass them on, bilinear maps keep the leading entries, and the
     last layer is a logistic regression of the embedded training trials: the pipeline of tangent space and logistic
-    regression [1]_, for every window.  If there are at least twice as many temporal as spatial filters, the temporal
-    filters are a filter bank: they divide the spectrum into bands that contain equal amounts of amplitude.  Templates,
-    if the network has any, are the principal components of the class means of the features.  The statistics of the
-    batch normalisation are fixed: those of small batches would change the start at once.
+    regression [1]_, for every window.  Fewer spatial filters than channels are principal components, or, if the
+    network has templates, components with the largest evoked responses, as in Xdawn.  If there are at least twice as
+    many temporal as spatial filters, the temporal filters are a filter bank: they divide the spectrum into bands that
+    contain equal amounts of amplitude.  Templates, if the network has any, are the principal components of the class
+    means of the features.  The statistics of the batch normalisation are fixed: those of small batches would change
+    the start at once.
 
     Parameters
     ----------
@@ -67,7 +69,8 @@ def initialize_classically(model: nn.Module, x: Tensor, y: Tensor, class_weights
             "matt with features=True and attention='spd'); use initialization='random' for others."
         )
     model.eval()
-    _initialize_filters(features, x)
+    evoked = y if isinstance(model.templates, Templates) else None
+    _initialize_filters(features, x, evoked)
     features.freeze_statistics()
     attention: Any = model.attention
     for bilinear in (attention.query, attention.key, attention.value):
@@ -96,6 +99,20 @@ def whitening(x: Tensor, n_filters: int) -> Tensor:
     return filters
 
 
+def evoked_components(x: Tensor, y: Tensor, n_filters: int) -> Tensor:
+    """Spatial filters (n_filters, n_chans) like those of :func:`whitening`, with the largest evoked responses first.
+
+    They maximise the power of the class means, without what all classes share, relative to that of the epochs, as
+    Xdawn does.
+    """
+    whitener = whitening(x, x.shape[1])
+    means = torch.stack([x[y == label].double().mean(0) for label in y.unique()])
+    evoked = whitener @ (means - means.mean(0))
+    _, components = torch.linalg.eigh((evoked @ evoked.mT).sum(0))
+    filters: Tensor = components.flip(1)[:, :n_filters].mT @ whitener
+    return filters
+
+
 def filter_bank(x: Tensor, n_bands: int, length: int) -> Tensor:
     """Band-pass filters (n_bands, length) that divide the amplitude spectrum of epochs equally, in float64.
 
@@ -112,11 +129,15 @@ def filter_bank(x: Tensor, n_bands: int, length: int) -> Tensor:
     return low_passes.diff(dim=0) * torch.hamming_window(length + 1 - length % 2, False, dtype=torch.float64)[:length]
 
 
-def _initialize_filters(features: SpatioTemporalFeatures, x: Tensor) -> None:
-    """Whiten the channels, and divide them into the bands of a filter bank; one band passes them on unchanged."""
+def _initialize_filters(features: SpatioTemporalFeatures, x: Tensor, y: Tensor | None) -> None:
+    """Whiten the channels, and divide them into the bands of a filter bank; one band passes them on unchanged.
+
+    With class numbers ``y``, components with evoked responses are kept if there are fewer filters than channels.
+    """
     spatial, temporal = features.spatial, features.temporal
     n_spatial, n_temporal = spatial.out_channels // temporal.groups, temporal.out_channels // features.branches
-    whitener = whitening(x, n_spatial)
+    fewer = n_spatial < x.shape[1]
+    whitener = whitening(x, n_spatial) if y is None or not fewer else evoked_components(x, y, n_spatial)
     n_components = min(n_spatial, x.shape[1])
     bank = filter_bank(whitener @ x.double(), max(1, n_temporal // n_components), temporal.kernel_size[0])
     spatial.weight.copy_(whitener.repeat(temporal.groups, 1)[:, :, None])
@@ -154,9 +175,13 @@ def _initialize_final_layer(model: GBWAtt, x: Tensor, y: Tensor, class_weights: 
     weights = np.ones(model.final_layer.out_features) if class_weights is None else class_weights.double().numpy()
     regression = LogisticRegression(max_iter=2000, class_weight=dict(enumerate(weights.tolist())))
     folds = min(FOLDS, int(np.bincount(labels).min()))
-    if folds > 1:
-        regression.set_params(C=_choose_strength(regression, embedded, labels, weights, folds))
-    regression.fit(embedded, labels)
+    with limited_threads():
+        # The regularised coefficients lie in the span of the trials: coordinates in it give the same classifier.
+        basis, coordinates = np.linalg.qr(embedded.T)
+        if folds > 1:
+            regression.set_params(C=_choose_strength(regression, coordinates.T, labels, weights, folds))
+        regression.fit(coordinates.T, labels)
+    regression.coef_ = regression.coef_ @ basis.T
     copy_classifier(regression, model.final_layer)
 
 

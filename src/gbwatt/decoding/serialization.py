@@ -14,6 +14,7 @@ from gbwatt.data.trials import Trials
 from gbwatt.decoding import inputs
 from gbwatt.decoding.fingerprints import TrialFingerprints
 from gbwatt.decoding.inputs import Array
+from gbwatt.decoding.paradigms import Settings
 from gbwatt.decoding.signal_metadata import Recorded, Samples
 from gbwatt.decoding.training import best_row
 from gbwatt.errors import ModelFileError
@@ -58,6 +59,7 @@ def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any, fingerprin
         "scale": decoder.scale_,
         "recorded": None if decoder.recorded_ is None else plain(vars(decoder.recorded_)),
         "samples": None if (samples := getattr(decoder, "samples_", None)) is None else samples.to_dict(),
+        "settings": plain(decoder.settings_.to_dict()),
         "history": history,
         **({} if seen is None else {"fingerprints": seen.to_dict()}),
     }
@@ -74,7 +76,7 @@ def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any, fingerprin
         preprocessing=preprocessing,
         extra={"multiply epochs by": decoder.scale_, "training": training, "estimator": estimator},
         name=decoder.model,
-        arguments=getattr(module, "config", None) or decoder._arguments(decoder.signal_),
+        arguments=getattr(module, "config", None) or decoder._arguments(decoder.signal_, decoder.settings_),
     )
 
 
@@ -129,7 +131,11 @@ def _rebuild_estimator(cls: type[D], loaded: Pretrained, saved: dict[str, Any], 
     }
     if earlier:  # saved before these options existed: refitting must give the same network
         parameters["model_options"] = {**earlier, **(parameters["model_options"] or {})}
+    settings = saved.get("settings")
+    if settings is None:  # saved by a version that had no settings of paradigms
+        parameters = {"validation": 0.2, **parameters, "paradigm": None}
     decoder = cls(**parameters, device=device)
+    decoder._check_arguments()
     decoder.classes_ = _check_labels(saved.get("classes", loaded.class_names or ()), saved["classes_dtype"])
     decoder.signal_ = Signal(**saved["signal"])
     if len(decoder.classes_) != decoder.signal_.n_outputs:
@@ -139,7 +145,8 @@ def _rebuild_estimator(cls: type[D], loaded: Pretrained, saved: dict[str, Any], 
     decoder.samples_ = Samples.from_dict(saved.get("samples"))
     decoder.fingerprints_ = TrialFingerprints.from_dict(saved.get("fingerprints"))
     decoder._names = _read_class_names(saved, decoder)
-    decoder.net_ = decoder._make_trainer(loaded.model, decoder._training())
+    decoder.settings_ = decoder._registered() if settings is None else Settings.from_dict(settings)
+    decoder.net_ = decoder._make_trainer(loaded.model, decoder.settings_)
     decoder.net_.history.extend({**row, "duration": row["duration"]} for row in saved["history"])
     return decoder
 

@@ -152,6 +152,39 @@ def best_row(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"epoch": 0, **{name: history[0][initial] for name, initial in INITIAL.items()}}
 
 
+# ------------------------------------------------------------------------------------------------------------ schedule
+
+#: Learning rate at the end of a cosine schedule, relative to the highest one.
+SMALLEST_RATE = 1e-2
+
+
+def cosine_rate(step: int, n_steps: int, warmup: float = 0.0) -> float:
+    """Learning rate relative to the highest one, which decreases along half a period of a cosine.
+
+    Parameters
+    ----------
+    step : int
+        Number of steps done.
+    n_steps : int
+        Number of steps of the whole training.
+    warmup : float
+        Number of steps at the beginning in which the rate increases linearly.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> [round(cosine_rate(step, 100), 2) for step in (0, 50, 100)]
+    [1.0, 0.5, 0.01]
+    """
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    done = (step - warmup) / max(1.0, n_steps - warmup)
+    return SMALLEST_RATE + (1 - SMALLEST_RATE) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+
+
 # ------------------------------------------------------------------------------------------------------------- trainer
 
 
@@ -288,9 +321,11 @@ class Trainer:
     # ---- epochs
 
     def _is_stalled(self) -> bool:
+        """Whether the validation loss has not improved for ``early_stopping`` epochs."""
         return self.early_stopping is not None and len(self.history) - best_epoch(self.history) >= self.early_stopping
 
     def _run_epoch(self, train: TrainingBatches, valid: Iterable[Pair] | None) -> None:
+        """Train for an epoch, or the rest of one; validate, and add a row to the history."""
         began, epoch = time.perf_counter(), len(self.history) + 1
         self.history.append({"epoch": epoch})
         self.n_steps = len(train.sizes)
@@ -310,10 +345,12 @@ class Trainer:
         self.step, self.losses = 0, []
 
     def _set_training(self, training: bool) -> None:
+        """Switch the network to training or evaluation mode."""
         if self.module_.training != training:  # visiting all modules takes longer than some of their work
             self.module_.train(training)
 
     def _copy_weights(self) -> dict[str, Tensor]:
+        """Return a copy of the parameters and buffers of the network."""
         return {name: x.detach().clone() for name, x in self.module_.state_dict().items()}
 
     # ---- steps
@@ -359,6 +396,7 @@ class Trainer:
         return self.accelerator.reduce(total, reduction="sum"), (x, y), logits.detach()
 
     def _schedule_rates(self) -> None:
+        """Set the learning rates of this step, if there is a schedule."""
         if self.schedule is not None:
             factor = self.schedule((len(self.history) - 1) * self.n_steps + self.step, self.n_steps)
             for group, rate in zip(self.optimizer_.param_groups, self._rates, strict=True):
@@ -366,11 +404,13 @@ class Trainer:
 
     @torch.no_grad()
     def _decay_weights(self) -> None:
+        """Apply decoupled weight decay to the parameters."""
         for group, decay in zip(self.optimizer_.param_groups, self._decays, strict=True):
             if decay:
                 torch._foreach_mul_(group["params"], 1 - group["lr"] * decay)
 
     def _require_finite(self, loss: Tensor, inputs: list[Tensor]) -> None:
+        """Raise an error that explains the cause if the loss is not finite; ``inputs`` are epochs."""
         if not math.isfinite(loss.item()):
             self._optimizer.zero_grad()  # gradients are not the cause
             raise self._diagnosis(inputs, self.step + 1, training=True)
@@ -412,10 +452,12 @@ class Trainer:
             raise
 
     def _diagnosis(self, inputs: list[Tensor], batch: int, training: bool) -> Exception:
+        """Return the error that explains results that are not finite."""
         return diagnose(self.module_, inputs, len(self.history), batch, self.lr, training)
 
 
 def _initialize(callbacks: Sequence[Callback]) -> list[Callback]:
+    """Check and initialize callbacks; return them as a list."""
     for callback in callbacks:
         if isinstance(callback, type) or not hasattr(callback, "on_epoch_end"):
             raise ParameterError(f"callbacks has {callback!r}; instances of gbwatt.decoding.Callback are needed.")
@@ -501,6 +543,7 @@ def first_bad_module(model: nn.Module, x: Tensor) -> str | None:
 
 
 def _floats(output: Any) -> list[Tensor]:
+    """Return the floating-point tensors in the output of a layer, also in nested tuples and lists."""
     if isinstance(output, Tensor):
         return [output] if output.is_floating_point() else []
     return [x for part in output for x in _floats(part)] if isinstance(output, (tuple, list)) else []

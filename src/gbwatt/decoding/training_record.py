@@ -68,6 +68,9 @@ class TrainingRecord:
         Versions of Python and of packages.
     training : dict
         Learning rate, batch size, weight decay and maximum number of epochs.
+    settings : dict
+        Paradigm and the reason for its choice, model options, initial weights and schedule, see
+        :class:`~gbwatt.decoding.paradigms.Settings`.
     early_stopping : int or None
         Patience of early stopping, in epochs.
     epochs, best_epoch : int
@@ -108,6 +111,7 @@ class TrainingRecord:
     versions: Mapping[str, str] = field(default_factory=dict)
     recipe: str | None = None
     training: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     early_stopping: int | None = None
     epochs: int = 0
     best_epoch: int = 0

@@ -1,7 +1,8 @@
 """Experiments: benchmarks of models, stores of their results, and tables of these."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from gbwatt._moved import imported_on_use
 
 if TYPE_CHECKING:
     from gbwatt.experiments.config import Experiment, experiment_from_dict, list_experiments, read_experiment
@@ -28,25 +29,15 @@ __all__ = [
     "to_markdown",
 ]
 
-# Modules of the names above, imported on first use, so that the command line starts fast.
-_MODULES = {
-    "config": ("Experiment", "experiment_from_dict", "list_experiments", "read_experiment"),
-    "runner": ("benchmark",),
-    "runs": ("Row", "Run"),
-    "store": ("Store", "read_rows"),
-    "table_formats": ("Table", "to_csv", "to_latex", "to_markdown"),
-    "tables": ("make_tables",),
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name from its module on first use."""
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """List the public names, also those that are not imported yet."""
-    return sorted({*globals(), *__all__})
+# Imported on first use, so that the command line starts fast.
+__getattr__, __dir__ = imported_on_use(
+    __name__,
+    {
+        "gbwatt.experiments.config": ("Experiment", "experiment_from_dict", "list_experiments", "read_experiment"),
+        "gbwatt.experiments.runner": ("benchmark",),
+        "gbwatt.experiments.runs": ("Row", "Run"),
+        "gbwatt.experiments.store": ("Store", "read_rows"),
+        "gbwatt.experiments.table_formats": ("Table", "to_csv", "to_latex", "to_markdown"),
+        "gbwatt.experiments.tables": ("make_tables",),
+    },
+)

@@ -275,7 +275,7 @@ def _unknown_reference(label: object, models: list[dict[str, Any]]) -> Iterator[
 
 
 #: Training settings that only foundation models have.
-FOR_CORPORA = ("layer_decay", "schedule", "warmup_epochs", "label_smoothing", "precision", "shards")
+FOR_CORPORA = ("layer_decay", "warmup_epochs", "label_smoothing", "precision", "shards")
 
 
 def _misplaced_settings(shared: object, row: Mapping[str, Any], number: int) -> Iterator[Problem]:
@@ -491,9 +491,14 @@ class Training(_StrictModel):
     max_epochs: Count | None = None
     weight_decay: Annotated[float, Field(ge=0, le=1)] | None = None
     early_stopping: Count | None = None
+    schedule: Annotated[str, _one_of("schedule", "cosine", "constant")] | None = None
+    initialization: Annotated[str, _one_of("initialization", "random", "classical")] | None = None
+    # settings of GBWAtt for a paradigm; "dataset": that of the data set
+    paradigm: Annotated[str, _one_of("paradigm", "mi", "ssvep", "erp", "auto", "dataset")] | None = None
+    # train on the validation trials, too, and use the last epoch
+    merge_validation: bool | None = None
     # foundation models only
     layer_decay: Annotated[float, Field(gt=0, le=1)] | None = None
-    schedule: Annotated[str, _one_of("schedule", "cosine", "constant")] | None = None
     warmup_epochs: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None
     precision: Annotated[str, _one_of("precision", "float32", "bfloat16", "float16")] | None = None

@@ -35,6 +35,8 @@ def load_parts(run: Run, root: str | Path | None = None) -> Parts:
     split = dataset.protocol.splits(trials)[run.split]
     if run.fraction != 1:
         split = split.limited(trials.y, run.fraction, run.seed)
+    if run.training.get("merge_validation"):
+        split = split.merged()
     train, valid, test = (trials[part] for part in (split.train, split.valid, split.test))
     if run.noisy_training:
         train = add_noise(train, run.noise, run.seed + 1)
@@ -123,6 +125,9 @@ def columns(history: list[dict[str, Any]]) -> dict[str, list[float]]:
     }
 
 
+_NOT_FOR_DECODER = ("merge_validation", "paradigm_revision")  # training settings that the split and the key use
+
+
 def make_decoder(run: Run, validation: Trials | None) -> EEGDecoder:
     """Make the untrained classifier of a run; ``validation`` are its validation trials."""
     return EEGDecoder(
@@ -131,7 +136,7 @@ def make_decoder(run: Run, validation: Trials | None) -> EEGDecoder:
         model_options=from_record(run.model, run.options),
         validation=validation,
         seed=run.seed,
-        **run.training,
+        **{name: value for name, value in run.training.items() if name not in _NOT_FOR_DECODER},
     )
 
 

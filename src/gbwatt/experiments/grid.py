@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from gbwatt._moved import renamed
 from gbwatt._validation import check_one_of
 from gbwatt.data import MissingFileError, data_root, find_dataset
 from gbwatt.data.datasets import subjects_here
@@ -44,7 +45,7 @@ class Recordings(NamedTuple):
     """The recordings that are used for a data set: real, or simulated in their place."""
 
     requested: str  # data set of the experiment
-    dataset: str  # data set that is read: the same, or its simulated twin
+    dataset: str  # data set that is read: the same, or its simulated counterpart
     subjects: tuple[int, ...]  # empty if the data set is skipped
     missing: tuple[int, ...]  # requested subjects without files
     reason: str  # why these recordings, or why the data set is skipped
@@ -67,12 +68,12 @@ def _count_subjects(subjects: Sequence[int]) -> str:
     return "1 subject" if len(subjects) == 1 else f"{len(subjects)} subjects"
 
 
-def twin(name: str) -> str | None:
+def simulated_counterpart(name: str) -> str | None:
     """Name of the simulated data set with the shapes of a real one; None if there is none.
 
     Examples
     --------
-    >>> twin("mamem-ssvep-ii")
+    >>> simulated_counterpart("mamem-ssvep-ii")
     'simulated-ssvep'
     """
     return next((paradigm.name for paradigm in SETS.values() if paradigm.like.name == name), None)
@@ -182,15 +183,15 @@ def _choose(
     present = subjects_here(dataset, root) if dataset.subjects else requested  # a file given by its path exists
     available = tuple(number for number in requested if number in present)
     missing = tuple(number for number in requested if number not in available)
-    if available or simulated == "never" or twin(name) is None:
+    if available or simulated == "never" or simulated_counterpart(name) is None:
         reason = f"no files of subjects {_join(missing)}" if missing else "all files exist"
         return Recordings(name, name, available, missing, reason)
     return _simulate_dataset(name, requested, f"simulated, because none of its files are in {data_root(root)}")
 
 
 def _simulate_dataset(name: str, requested: tuple[int, ...], reason: str) -> Recordings:
-    """Return the recordings of the simulated twin of a data set, for those subjects that the twin has."""
-    simulated = twin(name)
+    """Return the recordings of the simulated counterpart of a data set, for those subjects that it has."""
+    simulated = simulated_counterpart(name)
     if simulated is None:
         names = _join(paradigm.like.name for paradigm in SETS.values())
         raise ParameterError(f"dataset={name!r} has no simulated counterpart; data sets that have one: {names}.")
@@ -210,7 +211,7 @@ def _describe_missing(absent: Iterable[Recordings], simulated: str, root: str | 
         lines.append(f"  {one.requested}, all of subjects {_join(one.missing)}")
         lines += [f"    from {where}"] * bool(where)
     lines.append("The folder is root=, else the environment variable GBWATT_DATA, else ~/gbwatt_data.")
-    if any(twin(one.requested) for one in absent):
+    if any(simulated_counterpart(one.requested) for one in absent):
         lines.append("simulated='auto' uses simulated recordings where files are missing.")
     return "\n".join(lines)
 
@@ -289,7 +290,9 @@ def lines(experiment: Experiment) -> Iterator[Line]:
         training = {**experiment.training.given(), **row.training.given()}
         datasets = None if row.datasets is None else frozenset(map(original, row.datasets))
         for setting, options, changes in experiment.variants(row.options):
-            model = {"model": row.model, "options": canonical_options(row.model, options), "training": training}
+            # with a paradigm, options that are not given follow from the training data
+            recorded = canonicalize(options) if "paradigm" in training else canonical_options(row.model, options)
+            model = {"model": row.model, "options": recorded, "training": training}
             yield Line(row.label, setting, {**model, **changes}, datasets)
 
 
@@ -360,7 +363,7 @@ def match_runs(experiment: Experiment, rows: Iterable[Row], datasets: Sequence[s
     rows : iterable of Row
         Results; rows of other experiments are ignored.
     datasets : sequence of str, optional
-        Only these data sets; a real data set and its simulated twin are two.
+        Only these data sets; a real data set and its simulated counterpart are two.
     """
     table_lines = list(lines(experiment))
     indices: dict[_RunIndex, None] = {}
@@ -399,7 +402,7 @@ def _index_in_line(run: Run) -> _RunIndex:
 
 
 def _is_requested_dataset(name: str, experiment: Experiment, datasets: Sequence[str] | None) -> bool:
-    """Return whether a data set is one of ``datasets`` or, without these, of the experiment or a twin of one."""
+    """Return whether a data set is one of ``datasets`` or, without these, of the experiment or a counterpart of one."""
     return name in datasets if datasets is not None else original(name) in map(original, experiment.datasets)
 
 
@@ -478,3 +481,6 @@ def collect_results(runs: Sequence[LabelledRun], rows: Mapping[str, Row]) -> Res
         else:
             group.done.append(row)
     return results
+
+
+__getattr__ = renamed(__name__, {"twin": "simulated_counterpart"})

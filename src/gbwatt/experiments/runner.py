@@ -329,9 +329,13 @@ def measured_seconds(runs: Sequence[Run], root: str | Path | None = None, thread
     return total
 
 
+#: Epochs of a run whose paradigm is chosen by cross-validation, for the estimate of its duration.
+CHOICE_EPOCHS = 600
+
+
 def _max_epochs(run: Run) -> int:
     """Return the maximum number of epochs of a run; classical pipelines count as one."""
-    return max(1, int(complete_training(run.model, run.dataset, run.training)["max_epochs"]))
+    return max(1, int(complete_training(run.model, run.dataset, run.training).get("max_epochs", CHOICE_EPOCHS)))
 
 
 def _measure_epoch(run: Run, root: str | Path | None) -> float:

@@ -178,11 +178,34 @@ def registered_training(model: str, dataset: str) -> dict[str, Any]:
 
 
 def complete_training(model: str, dataset: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return training settings, with the registered value of every setting that is not in ``settings``."""
-    return {
-        **registered_training(model, dataset),
-        **{name: canonicalize(value) for name, value in settings.items()},
-    }
+    """Return training settings, with the registered value of every setting that is not in ``settings``.
+
+    With a paradigm, other settings than the given ones follow from it, and the revision of its settings is added.
+    """
+    given = {name: canonicalize(value) for name, value in settings.items()}
+    if "paradigm" not in given:
+        return {**registered_training(model, dataset), **given}
+    from gbwatt.decoding import paradigms  # imports torch
+
+    name = paradigm_of(dataset) if given["paradigm"] == "dataset" else given["paradigm"]
+    usual = asdict(paradigms.PARADIGMS[name].training) if name in paradigms.PARADIGMS else {}
+    return {**canonicalize(usual), **given, "paradigm": name, "paradigm_revision": paradigms.REVISION}
+
+
+def paradigm_of(dataset: str) -> str:
+    """Return the paradigm of a data set; "auto" for a user's recordings.
+
+    Examples
+    --------
+    >>> paradigm_of("mamem-ssvep-ii")
+    'ssvep'
+    """
+    from gbwatt.decoding.paradigms import OF_TASKS  # imports torch
+
+    known = DATASETS.get(dataset)
+    if known is None or (known.paradigm is None and known.task is None):
+        return "auto"
+    return known.paradigm or OF_TASKS[str(known.task)]
 
 
 def training_changes(run: Run) -> dict[str, Any]:

@@ -27,6 +27,8 @@ Measure = Literal["accuracy", "auc", "balanced_accuracy"]
 MEASURES: Mapping[str, Measure] = {
     "bci-ern": "auc",
     "simulated-ern": "auc",
+    "p300-br41n": "auc",
+    "bi2012": "auc",
     "tuab": "balanced_accuracy",
     "tuev": "balanced_accuracy",
 }
@@ -260,9 +262,9 @@ def condition_table(title: str, results: Results) -> Table:
         before, after = (results[cell].scores(share_of(stage)) for stage in ("before", "after"))
         return [
             _mean_score(before),
-            _paper_mean("conditions-before", cell),
+            paper_mean("conditions-before", cell),
             _mean_score(after),
-            _paper_mean("conditions-after", cell),
+            paper_mean("conditions-after", cell),
             *_count_values(results[cell], after),
         ]
 
@@ -284,7 +286,7 @@ def time_table(title: str, results: Results) -> Table:
         seconds = results[cell].scores(lambda row: row.seconds_per_epoch)
         every = [value for of_subject in seconds.values() for value in of_subject]
         median = float(np.median(every)) if every else None
-        return [median, _paper_mean("time", cell), *_count_values(results[cell], seconds)]
+        return [median, paper_mean("time", cell), *_count_values(results[cell], seconds)]
 
     header = [Column("seconds", kind="seconds"), Column("paper", kind="seconds"), *_COUNT_COLUMNS]
     notes = [
@@ -401,7 +403,7 @@ def _paper_number(table: str | None, cell: Cell) -> paper.Number | None:
     return paper.number(table, cell.label, cell.dataset, cell.setting)
 
 
-def _paper_mean(table: str, cell: Cell) -> float | None:
+def paper_mean(table: str | None, cell: Cell) -> float | None:
     """Return the mean that the paper gives for a cell, or None."""
     number = _paper_number(table, cell)
     return number and number.mean
@@ -454,24 +456,25 @@ def _run_notes(results: Results) -> list[str]:
 
 def training_notes(results: Results) -> list[str]:
     """Return notes on training settings that differ from the registered ones, with the labels trained with them."""
-    labels: dict[str, list[str]] = defaultdict(list)
-    for cell, group in results.items():
-        for training in sorted(group.training - {""}):
-            labels[training].append(cell.label)
-    return [f"Trained with {training}: {'; '.join(dict.fromkeys(names))}." for training, names in labels.items()]
+    return _notes_with_labels("Trained with", {cell: group.training - {""} for cell, group in results.items()})
 
 
 def _weight_notes(results: Results) -> list[str]:
     """Return notes on the initial weights of backbones, with the labels that use them."""
+    weights = {
+        cell: {row.versions["weights"] for row in group.done if row.versions and "weights" in row.versions}
+        for cell, group in results.items()
+    }
+    return _notes_with_labels("Backbone initialised with", weights)
+
+
+def _notes_with_labels(what: str, texts: Mapping[Cell, set[str]]) -> list[str]:
+    """Return a note "WHAT TEXT: LABELS." for each text, with the labels of the cells that have it."""
     labels: dict[str, list[str]] = defaultdict(list)
-    for cell, group in results.items():
-        for weights in sorted(
-            {row.versions["weights"] for row in group.done if row.versions and "weights" in row.versions}
-        ):
-            labels[weights].append(cell.label)
-    return [
-        f"Backbone initialised with {weights}: {'; '.join(dict.fromkeys(names))}." for weights, names in labels.items()
-    ]
+    for cell, own in texts.items():
+        for text in sorted(own):
+            labels[text].append(cell.label)
+    return [f"{what} {text}: {'; '.join(dict.fromkeys(names))}." for text, names in labels.items()]
 
 
 def _validation_notes(results: Results) -> list[str]:

@@ -1,8 +1,7 @@
 """Explanations of trained decoders: functions of (model, trials, target) that return numbers.
 
 - :mod:`~gbwatt.explain.attribution`: which samples of which channels matter
-- :mod:`~gbwatt.explain.patterns`: what the spatial and temporal filters extract
-- :mod:`~gbwatt.explain.internals`: attention, eigenvalues, metric and features
+- :mod:`~gbwatt.explain.internals`: attention, eigenvalues, metric, features, and what the filters extract
 - :mod:`~gbwatt.explain.quality`: whether an attribution is trustworthy
 - :mod:`~gbwatt.explain.explanation`: all of these for one decoder
 """
@@ -16,8 +15,18 @@ from gbwatt.explain.attribution import (
     smooth_gradient,
 )
 from gbwatt.explain.explanation import Explanation
-from gbwatt.explain.internals import Internals, LearntMetric, embed, learnt_metric, look_inside
-from gbwatt.explain.patterns import Patterns, Spectra, feature_patterns, spatial_patterns, temporal_spectra
+from gbwatt.explain.internals import (
+    Internals,
+    LearntMetric,
+    Patterns,
+    Spectra,
+    embed,
+    feature_patterns,
+    learnt_metric,
+    look_inside,
+    spatial_patterns,
+    temporal_spectra,
+)
 from gbwatt.explain.quality import (
     Curve,
     LocalisationResult,

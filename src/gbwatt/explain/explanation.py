@@ -12,14 +12,23 @@ from scipy.special import entr
 from scipy.stats import binomtest
 
 from gbwatt._validation import check_one_of
-from gbwatt.data.baselines import chance_level
+from gbwatt.data.description import chance_level
 from gbwatt.data.montage import electrode_name, scalp_positions
 from gbwatt.data.trials import Trials
 from gbwatt.errors import ParameterError, UnknownPositionError
 from gbwatt.explain.attribution import CONTRIBUTIONS, METHODS, Attribution
 from gbwatt.explain.inputs import Array, ModelInputs, prepare
-from gbwatt.explain.internals import Internals, LearntMetric, learnt_metric, logits_with_other_weights, look_inside
-from gbwatt.explain.patterns import Patterns, Spectra, feature_patterns, temporal_spectra
+from gbwatt.explain.internals import (
+    Internals,
+    LearntMetric,
+    Patterns,
+    Spectra,
+    feature_patterns,
+    learnt_metric,
+    logits_with_other_weights,
+    look_inside,
+    temporal_spectra,
+)
 from gbwatt.explain.quality import (
     Curve,
     LocalisationResult,

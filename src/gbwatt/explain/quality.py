@@ -89,7 +89,9 @@ class CurveOptions(TypedDict, total=False):
 
 
 def deletion(model: Model, trials: Any, attribution: Attribution, **options: Unpack[CurveOptions]) -> Curve:
-    """Replace cells, the most important first.
+    """Probability of the class while parts of epochs are replaced, the most important first.
+
+    The parts are cells: a channel within a time window each.
 
     Parameters
     ----------
@@ -131,7 +133,9 @@ def deletion(model: Model, trials: Any, attribution: Attribution, **options: Unp
 
 
 def insertion(model: Model, trials: Any, attribution: Attribution, **options: Unpack[CurveOptions]) -> Curve:
-    """Restore cells in epochs in which all were replaced, the most important first.
+    """Probability of the class while replaced parts of epochs are restored, the most important first.
+
+    The parts are cells, as for :func:`deletion`; at first, all of them are replaced.
 
     Parameters
     ----------
@@ -216,7 +220,7 @@ def _cell_indices(shape: tuple[int, ...], windows: int) -> Array:
 
 
 def _cell_means(importance: Array, cell: Array) -> Array:
-    """Mean importance (n, cells) in each cell."""
+    """Mean importance (n, n_cells) of the samples of each cell; ``cell`` has the index of the cell of each sample."""
     size = np.bincount(cell.ravel())
     return np.stack([np.bincount(cell.ravel(), trial.ravel()) for trial in importance]) / size
 
@@ -352,14 +356,14 @@ def randomised(model: Model, seed: int = 0) -> Model:
         fresh = fresh.to(like.device, like.dtype)
     if isinstance(model, nn.Module):
         return fresh
-    twin = copy.copy(model)
-    twin.net_ = twin._make_trainer(fresh, twin._training())
-    return twin
+    copied = copy.copy(model)
+    copied.net_ = copied._make_trainer(fresh, copied.settings_)
+    return copied
 
 
 def _rebuild_network(decoder: EEGDecoder) -> nn.Module:
     """Build the network of an estimator again, with new initial weights."""
-    return create(decoder.model, **decoder._arguments(decoder.signal_))
+    return create(decoder.model, **decoder._arguments(decoder.signal_, decoder.settings_))
 
 
 def _reinitialise(module: nn.Module) -> nn.Module:
@@ -448,7 +452,10 @@ class LocalisationResult:
 
     @property
     def found(self) -> bool:
-        """Whether the best planted electrode is in the top quarter, and the mean of all above its lower end."""
+        """Whether the best planted electrode is in the top quarter of channels, and ``level`` is above 1.
+
+        The level is above 1 if the planted electrodes are, on average, above the lower end of this quarter.
+        """
         return self.best_in_top and self.level > 1
 
 

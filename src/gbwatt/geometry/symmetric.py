@@ -122,9 +122,9 @@ def _triangle_indices(k: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], ...]
     cannot be reused afterwards.
     """
     row, column = np.triu_indices(k)
-    place = np.empty((k, k), dtype=np.int64)
-    place[row, column] = place[column, row] = np.arange(len(row))
-    return row * k + column, place
+    position = np.empty((k, k), dtype=np.int64)
+    position[row, column] = position[column, row] = np.arange(len(row))
+    return row * k + column, position
 
 
 def _upper_positions(k: int, device: torch.device) -> Tensor:

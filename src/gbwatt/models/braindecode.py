@@ -1,4 +1,4 @@
-"""Adapters for models of braindecode: EEGNet, ShallowConvNet, SCCNet and FBCNet.
+"""Adapters for models of braindecode: EEGNet, ShallowConvNet, SCCNet, FBCNet, ATCNet and EEG Conformer.
 
 braindecode is imported only when one of them is built.  It requires torchaudio; ``python -m
 gbwatt.models.torchaudio_repair`` repairs an installation built for CUDA that does not load with a torch without CUDA.
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gbwatt.errors import PackageError, ParameterError
-from gbwatt.models.presets import CONVOLUTIONAL, Task
+from gbwatt.models.presets import CONVOLUTIONAL, Task, Training
 from gbwatt.models.registry import register
 from gbwatt.models.signal import Signal, as_epochs
 
@@ -101,12 +101,19 @@ class FilterMatrix(nn.Module):
 
 
 def _build(name: str, signal: Signal, presets: Mapping[str, Any], options: Mapping[str, Any]) -> BraindecodeModel:
-    """Build class ``name`` of braindecode with the given presets, which options of the caller override."""
+    """Build class ``name`` of braindecode with the given presets, which options of the caller override.
+
+    The network is applied to an epoch of zeros, since some networks do not raise an error before that.
+    """
     network_class = getattr(braindecode_models(), name)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Time dimension .* not divisible")  # FBCNet warns that it pads
+        warnings.filterwarnings("ignore", message="Using padding='same' with even kernel")  # ATCNet; once in a process
         try:
             network = network_class(**asdict(signal), **{**presets, **options})
+            with torch.no_grad():
+                network.eval()(torch.zeros(1, signal.n_chans, signal.n_times))
+            network.train()
         except (ValueError, RuntimeError, ZeroDivisionError) as error:
             raise ParameterError(
                 f"braindecode's {name} cannot be built for n_chans={signal.n_chans}, n_times={signal.n_times}, "
@@ -129,6 +136,11 @@ _EEGNET = {**CONVOLUTIONAL, "ssvep": replace(CONVOLUTIONAL["ssvep"], lr=5e-3)}
 #: ShallowConvNet and SCCNet benefit from the paper's weight decay: 50 % and 46 % instead of 43 % and 43 % on the
 #: validation trials of all subjects of MAMEM-SSVEP-II.
 _SHALLOW = {**CONVOLUTIONAL, "ssvep": replace(CONVOLUTIONAL["ssvep"], weight_decay=0.1)}
+
+
+def _with_lr(lr: float) -> dict[str, Training]:
+    """Return the training parameters of convolutional networks with the learning rate of a network's authors."""
+    return {task: replace(training, lr=lr) for task, training in CONVOLUTIONAL.items()}
 
 
 @register("eegnet", "EEGNet-8,2 (Lawhern et al. 2018)", training=_EEGNET, extra="braindecode")
@@ -184,3 +196,59 @@ def filter_bands(sfreq: float) -> list[tuple[float, float]]:
     if not bands:
         raise ParameterError(f"sfreq={sfreq} is too low for fbcnet; more than 16 Hz is required.")
     return bands
+
+
+@register(
+    "atcnet",
+    "ATCNet, attention and temporal convolutions in sliding windows (Altaheri et al. 2022)",
+    training=_with_lr(9e-4),
+    extra="braindecode",
+)
+def _atcnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
+    """Build ATCNet of braindecode for the registry."""
+    return _build("ATCNet", signal, atcnet_lengths(signal.n_times, _require_sfreq(signal, "atcnet")), options)
+
+
+def atcnet_lengths(n_times: int, sfreq: float) -> dict[str, int]:
+    """Kernels and pools of ATCNet for an input.
+
+    The first kernel and pool have the duration of the paper, 256 and 32 ms, so that the layers behind them see the rate
+    for which they were designed, about 31 Hz.  The second pool has 7 samples, as in the paper, or fewer in short
+    epochs: 5 sliding windows and temporal convolutions over 7 samples need at least 11.
+
+    Examples
+    --------
+    >>> atcnet_lengths(1125, 250.0)  # the paper's
+    {'conv_block_kernel_length_1': 64, 'conv_block_pool_size_1': 8, 'conv_block_pool_size_2': 7}
+    >>> atcnet_lengths(125, 125.0)
+    {'conv_block_kernel_length_1': 32, 'conv_block_pool_size_1': 4, 'conv_block_pool_size_2': 2}
+    """
+    first = max(1, round(0.032 * sfreq))
+    return {
+        "conv_block_kernel_length_1": max(1, round(0.256 * sfreq)),
+        "conv_block_pool_size_1": first,
+        "conv_block_pool_size_2": min(7, max(1, n_times // (11 * first))),
+    }
+
+
+@register(
+    "eegconformer",
+    "EEG Conformer, convolutions and a transformer (Song et al. 2023)",
+    training=_with_lr(2e-4),
+    extra="braindecode",
+)
+def _eegconformer(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
+    """Build EEG Conformer of braindecode for the registry."""
+    return _build("EEGConformer", signal, conformer_lengths(_require_sfreq(signal, "eegconformer")), options)
+
+
+def conformer_lengths(sfreq: float) -> dict[str, int]:
+    """Kernel and pool of EEG Conformer: 100 ms, and 300 ms in steps of 60 ms, as in the paper at 250 Hz.
+
+    Examples
+    --------
+    >>> conformer_lengths(250.0)
+    {'filter_time_length': 25, 'pool_time_length': 75, 'pool_time_stride': 15}
+    """
+    seconds = {"filter_time_length": 0.1, "pool_time_length": 0.3, "pool_time_stride": 0.06}
+    return {name: max(1, round(length * sfreq)) for name, length in seconds.items()}

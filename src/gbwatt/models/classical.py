@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import minimize_scalar
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.feature_selection import mutual_info_classif
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from gbwatt._validation import check_at_least
@@ -26,6 +29,9 @@ from gbwatt.models.signal import Signal, as_epochs
 BANDS = tuple((low, low + 4.0) for low in (4.0, 8.0, 12.0, 16.0, 20.0, 24.0, 28.0, 32.0, 36.0))
 _ORDER = 4  # of the Butterworth response of a band
 
+#: Frequencies in Hz of the classes of the paper's SSVEP task, in the order of its class numbers.
+SSVEP_FREQUENCIES = (12.0, 10.0, 8.57, 7.5, 6.66)
+
 
 class ClassicalModel(nn.Module, ABC):
     """A model that is fitted to all training trials at once.
@@ -34,15 +40,53 @@ class ClassicalModel(nn.Module, ABC):
     ----------
     signal : Signal
         Shape of the epochs, number of classes and sampling rate.
-    n_features : int
-        Number of features that the final layer classifies.
-    options : dict
+    **options
         Arguments of the model beyond the signal, for ``config``.
     """
 
-    def __init__(self, signal: Signal, n_features: int, options: dict[str, Any]) -> None:
+    def __init__(self, signal: Signal, **options: Any) -> None:
         super().__init__()
         self.config: dict[str, Any] = {**vars(signal), **options}
+
+    @abstractmethod
+    def fit(self, x: Tensor, y: Tensor, class_weights: Tensor | None = None) -> None:
+        """Fit the model.
+
+        Parameters
+        ----------
+        x : Tensor, shape (n, n_chans, n_times)
+            Training epochs.
+        y : Tensor, shape (n,)
+            Class numbers; every class needs trials.
+        class_weights : Tensor, shape (n_classes,), optional
+            Weights of the classes, for classifiers that support them.
+        """
+
+    @abstractmethod
+    def logits(self, x: Tensor) -> Tensor:
+        """Logits (batch, n_outputs) of epochs (batch, n_chans, n_times), which are already checked."""
+
+    @full_precision
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (batch, n_outputs) of epochs (batch, n_chans, n_times)."""
+        return self.logits(as_epochs(x, self.config["n_chans"], self.config["n_times"], self))
+
+
+class LinearModel(ClassicalModel):
+    """Features of epochs, and a linear classifier.
+
+    Parameters
+    ----------
+    signal : Signal
+        Shape of the epochs, number of classes and sampling rate.
+    n_features : int
+        Number of features that the final layer classifies.
+    **options
+        Arguments of the model beyond the signal, for ``config``.
+    """
+
+    def __init__(self, signal: Signal, n_features: int, **options: Any) -> None:
+        super().__init__(signal, **options)
         self.final_layer = nn.Linear(n_features, signal.n_outputs)
 
     @abstractmethod
@@ -59,34 +103,28 @@ class ClassicalModel(nn.Module, ABC):
 
     @torch.no_grad()
     def fit(self, x: Tensor, y: Tensor, class_weights: Tensor | None = None) -> None:
-        """Fit the model.
-
-        Parameters
-        ----------
-        x : Tensor, shape (n, n_chans, n_times)
-            Training epochs.
-        y : Tensor, shape (n,)
-            Class numbers; every class needs trials.
-        class_weights : Tensor, shape (n_classes,), optional
-            Weights of the classes, for classifiers that support them.
-        """
+        """Fit the features, then the classifier."""
         _require_all_classes(y, self.config["n_outputs"])
         weights = None if class_weights is None else dict(enumerate(class_weights.double().tolist()))
         self.double()
         self.fit_features(x.double(), y)
-        fitted = self.classifier(weights).fit(self.embed(x.double()).numpy(), y.numpy())
+        with limited_threads():
+            fitted = self.classifier(weights).fit(self.embed(x.double()).numpy(), y.numpy())
         copy_classifier(fitted, self.final_layer)
         self.to(x.dtype)
 
-    @full_precision
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits (batch, n_outputs) of epochs (batch, n_chans, n_times)."""
-        x = as_epochs(x, self.config["n_chans"], self.config["n_times"], self)
+    def logits(self, x: Tensor) -> Tensor:
+        """Output of the linear classifier."""
         logits: Tensor = self.final_layer(self.embed(x))
         return logits
 
 
 # ---------------------------------------------------------------------------------------------------------- components
+
+
+def limited_threads() -> AbstractContextManager[Any]:
+    """Limit the threads of NumPy's and SciPy's linear algebra to those of torch; they would use all cores."""
+    return threadpool_limits(torch.get_num_threads(), "blas")
 
 
 def copy_classifier(fitted: Any, layer: nn.Linear) -> None:
@@ -104,6 +142,18 @@ def _require_all_classes(y: Tensor, n_outputs: int) -> None:
     present = y.unique().tolist()
     if present != list(range(n_outputs)):
         raise ParameterError(f"'y' has the classes {present}, but all {n_outputs} classes need training trials.")
+
+
+def _require_rate(user: str, signal: Signal) -> float:
+    """The sampling rate; raise ParameterError if it is unknown.  ``user`` is what needs it, for the message."""
+    if signal.sfreq is None:
+        raise ParameterError(f"{user} needs the sampling rate; pass sfreq.")
+    return signal.sfreq
+
+
+def _shrinkage_lda() -> LinearDiscriminantAnalysis:
+    """Linear discriminant analysis with automatic shrinkage."""
+    return LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
 
 
 def oas_covariances(x: Tensor) -> Tensor:
@@ -176,15 +226,13 @@ def _make_bank(signal: Signal, bands: Sequence[tuple[float, float]] | None) -> n
     """The filter bank of a model; without bands, epochs are used as they are."""
     if bands is None:
         return _OneBand()
-    if signal.sfreq is None:
-        raise ParameterError("bands in Hz need the sampling rate; pass sfreq.")
-    return FilterBank(bands, signal.sfreq, signal.n_times)
+    return FilterBank(bands, _require_rate("a filter bank", signal), signal.n_times)
 
 
 # -------------------------------------------------------------------------------------------------------------- models
 
 
-class TangentSpace(ClassicalModel):
+class TangentSpace(LinearModel):
     """Covariances in the affine-invariant tangent space at their mean, and logistic regression.
 
     Parameters
@@ -213,7 +261,7 @@ class TangentSpace(ClassicalModel):
     ) -> None:
         signal = Signal(n_chans, n_outputs, n_times, sfreq)
         n_bands, n = 1 if bands is None else len(bands), signal.n_chans
-        super().__init__(signal, n_bands * n * (n + 1) // 2, {"bands": bands, "C": C})
+        super().__init__(signal, n_bands * n * (n + 1) // 2, bands=bands, C=C)
         self.bank = _make_bank(signal, bands)
         self.register_buffer("whiteners", torch.eye(n).repeat(n_bands, 1, 1))
 
@@ -226,7 +274,7 @@ class TangentSpace(ClassicalModel):
         return tangent_vectors(oas_covariances(self.bank(x)), self.whiteners).flatten(1)
 
 
-class XdawnTangentSpace(ClassicalModel):
+class XdawnTangentSpace(LinearModel):
     """Xdawn filters, covariances with the filtered class means, tangent space and logistic regression [1]_.
 
     Parameters
@@ -263,7 +311,7 @@ class XdawnTangentSpace(ClassicalModel):
         check_at_least("n_filters", n_filters, 1)
         n_rows = signal.n_outputs * min(n_filters, signal.n_chans)
         size = 2 * n_rows  # templates and filtered epochs
-        super().__init__(signal, size * (size + 1) // 2, {"n_filters": n_filters, "C": C})
+        super().__init__(signal, size * (size + 1) // 2, n_filters=n_filters, C=C)
         self.register_buffer("filters", torch.eye(n_rows, signal.n_chans))
         self.register_buffer("templates", torch.zeros(n_rows, signal.n_times))
         self.register_buffer("whitener", torch.eye(size))
@@ -294,7 +342,7 @@ class XdawnTangentSpace(ClassicalModel):
         return tangent_vectors(self._covariances(x), self.whitener)
 
 
-class CommonSpatialPatterns(ClassicalModel):
+class CommonSpatialPatterns(LinearModel):
     """Log-variances of common spatial patterns of each class against the others, and shrinkage LDA.
 
     Parameters
@@ -334,8 +382,7 @@ class CommonSpatialPatterns(ClassicalModel):
         signal = Signal(n_chans, n_outputs, n_times, sfreq)
         n_bands, per_class = 1 if bands is None else len(bands), min(n_filters, signal.n_chans)
         n_features = n_bands * signal.n_outputs * per_class
-        options = {"n_filters": n_filters, "bands": bands, "n_selected": n_selected}
-        super().__init__(signal, n_features, options)
+        super().__init__(signal, n_features, n_filters=n_filters, bands=bands, n_selected=n_selected)
         self.bank = _make_bank(signal, bands)
         self.register_buffer("filters", torch.eye(signal.n_outputs * per_class, signal.n_chans).repeat(n_bands, 1, 1))
         self.register_buffer("selected", torch.ones(n_features))
@@ -366,10 +413,44 @@ class CommonSpatialPatterns(ClassicalModel):
 
     def classifier(self, class_weight: dict[int, float] | None) -> Any:  # noqa: ARG002
         """Linear discriminant analysis, which has no class weights."""
-        return LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
+        return _shrinkage_lda()
 
 
-class MinimumDistanceToMean(nn.Module):
+class TimeBinLDA(LinearModel):
+    """Means of every channel over consecutive 50 ms, and shrinkage LDA, for event-related potentials [1]_.
+
+    Parameters
+    ----------
+    n_chans, n_outputs, n_times : int
+        Numbers of channels, classes and samples.
+    sfreq : float
+        Sampling rate in Hz.
+
+    References
+    ----------
+    .. [1] B. Blankertz, S. Lemm, M. Treder, S. Haufe, K.-R. Müller, "Single-trial analysis and classification of ERP
+       components - a tutorial", NeuroImage 56, 2011.
+    """
+
+    def __init__(self, n_chans: int, n_outputs: int, n_times: int, *, sfreq: float | None = None) -> None:
+        signal = Signal(n_chans, n_outputs, n_times, sfreq)
+        width = min(n_times, max(1, round(0.05 * _require_rate("lda", signal))))
+        super().__init__(signal, n_chans * (n_times // width))
+        self.width = width  # of a bin, in samples
+
+    def fit_features(self, x: Tensor, y: Tensor) -> None:
+        """Do nothing: the features depend on the epoch alone."""
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Means over bins; samples after the last whole bin are not used."""
+        return nn.functional.avg_pool1d(x, self.width).flatten(1)
+
+    def classifier(self, class_weight: dict[int, float] | None) -> Any:  # noqa: ARG002
+        """Linear discriminant analysis, which has no class weights."""
+        return _shrinkage_lda()
+
+
+class MinimumDistanceToMean(ClassicalModel):
     """Squared affine-invariant distances of the covariance to the class means, with opposite sign, as logits.
 
     Parameters
@@ -383,9 +464,8 @@ class MinimumDistanceToMean(nn.Module):
     means: Tensor
 
     def __init__(self, n_chans: int, n_outputs: int, n_times: int, *, sfreq: float | None = None) -> None:
-        super().__init__()
         signal = Signal(n_chans, n_outputs, n_times, sfreq)
-        self.config: dict[str, Any] = dict(vars(signal))
+        super().__init__(signal)
         self.metric = AffineInvariant()
         self.scale = nn.Parameter(torch.ones(()))
         self.register_buffer("means", torch.eye(signal.n_chans).repeat(signal.n_outputs, 1, 1))
@@ -398,11 +478,120 @@ class MinimumDistanceToMean(nn.Module):
         means = [self.metric.mean(covariances[y == label]) for label in range(self.config["n_outputs"])]
         self.means = torch.stack(means).to(x.dtype)
 
-    @full_precision
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits (batch, n_outputs) of epochs (batch, n_chans, n_times)."""
-        x = as_epochs(x, self.config["n_chans"], self.config["n_times"], self)
+    def logits(self, x: Tensor) -> Tensor:
+        """Negative squared distances."""
         return -self.scale * self.metric.sqdist(oas_covariances(x)[:, None], self.means)
+
+
+class CanonicalCorrelation(ClassicalModel):
+    """Largest canonical correlations of the channels with sines and cosines of the class frequencies, as logits [1]_.
+
+    The predicted class is the one with the largest correlation.  A common factor of the correlations, which does not
+    change predictions, is fitted such that the softmax of the logits gives probabilities.
+
+    Parameters
+    ----------
+    n_chans, n_outputs, n_times : int
+        Numbers of channels, classes and samples.
+    sfreq : float, optional
+        Sampling rate in Hz.
+    frequencies : sequence of float, optional
+        Frequency of each class in Hz, in the order of the classes; needed to fit the model.
+    n_harmonics : int
+        Number of multiples of each frequency, itself included; those above half the sampling rate are left out.
+
+    References
+    ----------
+    .. [1] Z. Lin, C. Zhang, W. Wu, X. Gao, "Frequency recognition based on canonical correlation analysis for
+       SSVEP-based BCIs", IEEE Transactions on Biomedical Engineering 53 (12), 2006.
+    """
+
+    references: Tensor
+
+    def __init__(
+        self,
+        n_chans: int,
+        n_outputs: int,
+        n_times: int,
+        *,
+        sfreq: float | None = None,
+        frequencies: Sequence[float] | None = None,
+        n_harmonics: int = 3,
+    ) -> None:
+        check_at_least("n_harmonics", n_harmonics, 1)
+        signal = Signal(n_chans, n_outputs, n_times, sfreq)
+        super().__init__(signal, frequencies=frequencies, n_harmonics=n_harmonics)
+        self.scale = nn.Parameter(torch.ones(()))
+        bases = torch.zeros(n_outputs, n_times, 2 * n_harmonics, dtype=torch.float64)
+        if frequencies is not None:
+            for basis, waves in zip(bases, _reference_waves(signal, frequencies, n_harmonics), strict=True):
+                basis[:, : waves.shape[1]] = torch.linalg.qr(waves - waves.mean(0))[0]
+        self.register_buffer("references", bases, persistent=False)
+
+    @torch.no_grad()
+    def fit(self, x: Tensor, y: Tensor, class_weights: Tensor | None = None) -> None:
+        """Fit the factor of the correlations by maximum likelihood."""
+        if self.config["frequencies"] is None:
+            raise ParameterError(
+                "frequencies: canonical correlation needs the frequency of each class in Hz, in the order of the "
+                "classes; pass the model option frequencies, such as [12, 10, 8.57]."
+            )
+        _require_all_classes(y, self.config["n_outputs"])
+        correlations, weights = self.correlations(x), None if class_weights is None else class_weights.double()
+
+        def loss(log_scale: float) -> float:
+            return float(nn.functional.cross_entropy(np.exp(log_scale) * correlations, y, weights))
+
+        self.scale.fill_(np.exp(minimize_scalar(loss, bounds=(-5, 6), method="bounded").x))
+
+    def correlations(self, x: Tensor) -> Tensor:
+        """Largest canonical correlation of epochs (n, n_chans, n_times) with each class, (n, n_outputs), in float64."""
+        centred = x.double().mT - x.double().mT.mean(1, keepdim=True)  # (n, times, channels)
+        basis, singular, _ = torch.linalg.svd(centred, full_matrices=False)
+        noise = singular[:, :1] * max(centred.shape[1:]) * torch.finfo(x.dtype).eps
+        basis = basis * (singular > noise)[:, None]  # without channels that depend on others
+        largest: Tensor = torch.linalg.svdvals(basis.mT[:, None] @ self.references.double())[..., 0]
+        return largest
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Scaled correlations."""
+        return self.scale * self.correlations(x).to(x.dtype)
+
+
+def _reference_waves(signal: Signal, frequencies: Sequence[float], n_harmonics: int) -> list[Tensor]:
+    """Sines and cosines (n_times, 2 n) of each class frequency and its harmonics below half the sampling rate."""
+    rate = _require_rate("cca", signal)
+    if len(frequencies) != signal.n_outputs:
+        raise ParameterError(
+            f"frequencies={list(frequencies)} must have one frequency for each of {signal.n_outputs} classes."
+        )
+    waves = []
+    for frequency in frequencies:
+        if not 0 < frequency < rate / 2:
+            raise ParameterError(
+                f"frequencies: {frequency:g} Hz must lie between 0 and half the sampling rate, {rate / 2:g} Hz."
+            )
+        harmonics = frequency * torch.arange(1, n_harmonics + 1, dtype=torch.float64)
+        times = torch.arange(signal.n_times, dtype=torch.float64)[:, None] / rate
+        phases = 2 * torch.pi * times * harmonics[harmonics < rate / 2]
+        waves.append(torch.cat([phases.sin(), phases.cos()], dim=1))
+    return waves
+
+
+def class_frequencies(class_names: Sequence[str]) -> tuple[float, ...]:
+    """Frequencies in Hz that are the names of classes, for the option ``frequencies`` of canonical correlation.
+
+    Examples
+    --------
+    >>> class_frequencies(("12 Hz", "8.57"))
+    (12.0, 8.57)
+    """
+    try:
+        return tuple(float(name.lower().removesuffix("hz")) for name in class_names)
+    except ValueError:
+        raise ParameterError(
+            f"classes {list(class_names)} are not named by frequencies ('12 Hz'), as canonical correlation needs."
+        ) from None
 
 
 # ------------------------------------------------------------------------------------------------------------ registry
@@ -410,40 +599,47 @@ class MinimumDistanceToMean(nn.Module):
 
 def _bands_below_nyquist(signal: Signal) -> tuple[tuple[float, float], ...]:
     """The bands of FBCSP that the sampling rate allows."""
-    if signal.sfreq is None:
-        raise ParameterError("a filter bank needs the sampling rate; pass sfreq, or bands=None for none.")
-    return tuple(band for band in BANDS if band[1] < signal.sfreq / 2)
+    rate = _require_rate("a filter bank", signal)
+    return tuple(band for band in BANDS if band[1] < rate / 2)
 
 
-@register("tangent-space", "tangent space of covariances and logistic regression", classical=True)
-def _tangent_space(signal: Signal, task: Task | None, **options: Any) -> nn.Module:  # noqa: ARG001
-    return TangentSpace(**vars(signal), **options)
+def _register_classical(name: str, summary: str, model: type[ClassicalModel], **defaults: Any) -> None:
+    """Register a model under a name, with defaults of its options that differ from those of the class.
+
+    A default that is a function of the signal is called with it.
+    """
+
+    @register(name, summary, classical=True)
+    def build(signal: Signal, task: Task | None, **options: Any) -> nn.Module:  # noqa: ARG001
+        missing = {option: value for option, value in defaults.items() if option not in options}
+        made = {option: value(signal) if callable(value) else value for option, value in missing.items()}
+        return model(**vars(signal), **made, **options)
 
 
-@register("fb-tangent-space", "tangent spaces of a filter bank and logistic regression", classical=True)
-def _filter_bank_tangent_space(signal: Signal, task: Task | None, **options: Any) -> nn.Module:  # noqa: ARG001
-    if "bands" not in options:
-        options["bands"] = _bands_below_nyquist(signal)
-    return TangentSpace(**vars(signal), **options)
+_register_classical("tangent-space", "tangent space of covariances and logistic regression", TangentSpace)
+_register_classical(
+    "fb-tangent-space",
+    "tangent spaces of a filter bank and logistic regression",
+    TangentSpace,
+    bands=_bands_below_nyquist,
+)
+_register_classical("mdm", "minimum affine-invariant distance to the class means", MinimumDistanceToMean)
+_register_classical("csp", "common spatial patterns, log-variances and shrinkage LDA", CommonSpatialPatterns)
+_register_classical(
+    "fbcsp",
+    "filter-bank common spatial patterns, selected by mutual information, and LDA",
+    CommonSpatialPatterns,
+    bands=_bands_below_nyquist,
+    n_filters=2,
+    n_selected=12,
+)
+_register_classical("xdawn", "Xdawn covariances, tangent space and logistic regression", XdawnTangentSpace)
+_register_classical("lda", "means of channels over 50 ms and shrinkage LDA, for event-related potentials", TimeBinLDA)
 
 
-@register("mdm", "minimum affine-invariant distance to the class means", classical=True)
-def _mdm(signal: Signal, task: Task | None, **options: Any) -> nn.Module:  # noqa: ARG001
-    return MinimumDistanceToMean(**vars(signal), **options)
-
-
-@register("csp", "common spatial patterns, log-variances and shrinkage LDA", classical=True)
-def _csp(signal: Signal, task: Task | None, **options: Any) -> nn.Module:  # noqa: ARG001
-    return CommonSpatialPatterns(**vars(signal), **options)
-
-
-@register("fbcsp", "filter-bank common spatial patterns, selected by mutual information, and LDA", classical=True)
-def _fbcsp(signal: Signal, task: Task | None, **options: Any) -> nn.Module:  # noqa: ARG001
-    if "bands" not in options:
-        options["bands"] = _bands_below_nyquist(signal)
-    return CommonSpatialPatterns(**vars(signal), **{"n_filters": 2, "n_selected": 12, **options})
-
-
-@register("xdawn", "Xdawn covariances, tangent space and logistic regression", classical=True)
-def _xdawn(signal: Signal, task: Task | None, **options: Any) -> nn.Module:  # noqa: ARG001
-    return XdawnTangentSpace(**vars(signal), **options)
+@register("cca", "canonical correlation with sines and cosines of the class frequencies, for SSVEP", classical=True)
+def _cca(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
+    """Build canonical correlation for the registry, with the frequencies of the paper's SSVEP task."""
+    if task is not None and task.name == "ssvep" and signal.n_outputs == task.signal.n_outputs:
+        options = {"frequencies": SSVEP_FREQUENCIES, **options}
+    return CanonicalCorrelation(**vars(signal), **options)

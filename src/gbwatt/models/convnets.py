@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gbwatt._validation import check_at_least
+from gbwatt._validation import check_at_least, check_positive
 from gbwatt.errors import ParameterError
 from gbwatt.models.presets import CONVOLUTIONAL, Task
 from gbwatt.models.registry import register
@@ -39,7 +39,7 @@ class MaxNormLinear(nn.Linear):
 
     def __init__(self, in_features: int, out_features: int, max_norm: float) -> None:
         super().__init__(in_features, out_features)
-        self.max_norm = _check_positive("max_norm", max_norm)
+        self.max_norm = check_positive("max_norm", max_norm)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., in_features) to (..., out_features)."""
@@ -342,13 +342,6 @@ def _pooled_length(n_times: int, pool: int) -> int:
             f"more, or pool={math.isqrt(n_times)} or less."
         )
     return left
-
-
-def _check_positive(name: str, value: float) -> float:
-    """Return the value; raise ParameterError unless it is positive and finite."""
-    if not 0 < value < math.inf:
-        raise ParameterError(f"{name}={value} must be a positive number.")
-    return value
 
 
 def _check_dropout(dropout: float) -> float:

@@ -277,6 +277,7 @@ class GBWAtt(nn.Module):
 
     @full_precision
     def _classify(self, x: Tensor) -> Tensor:
+        """Logits of matrices (batch, m, k, k), never in half precision."""
         logits: Tensor = self.final_layer(self.embedding(x))
         return logits
 
@@ -403,25 +404,31 @@ class _Sizes:
 
     @property
     def branches(self) -> int:
+        """Number of parallel groups of filters; 1 if the sequence consists of windows in time."""
         return 1 if self.sizes.split == "time" else self.sizes.n_segments
 
     @property
     def windows(self) -> int:
+        """Number of windows that the output of each branch is cut into."""
         return self.sizes.n_segments // self.branches
 
     @property
     def n(self) -> int:
+        """Size of the covariances: the number of temporal filters, or of raw channels."""
         return self.sizes.n_temporal if self.filtered else self.signal.n_chans
 
     @property
     def times(self) -> int:
+        """Number of samples after the filters; padding adds one for filters of even length."""
         return self.signal.n_times + (self.filtered and self.sizes.kernel % 2 == 0)
 
     @property
     def width(self) -> int:
+        """Number of entries in the upper triangle of a k×k matrix, the features of one matrix."""
         return self.sizes.k * (self.sizes.k + 1) // 2
 
     def features(self) -> nn.Module:
+        """Create the filters; without them, a module that passes raw channels on."""
         sizes = self.sizes
         if self.filtered:
             shared = sizes.split == "shared"
@@ -449,12 +456,14 @@ _MATT_TRAINING = {
 
 @register("gbwatt", "self-attention under the generalised Bures-Wasserstein metric")
 def _gbwatt(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
+    """Build GBWAtt for the registry, with the preset of a task if one is given."""
     given = {**asdict(signal), **options}
     return GBWAtt(**(given if task is None else preset(task, given)))
 
 
 @register("bwatt", "self-attention under the Bures-Wasserstein metric")
 def _bwatt(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
+    """Build GBWAtt with the Bures-Wasserstein metric for the registry."""
     return _gbwatt(signal, task, **{"metric": "bures-wasserstein", **options})
 
 
@@ -465,5 +474,6 @@ def _bwatt(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
     training=_MATT_TRAINING,
 )
 def _matt(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
+    """Build GBWAtt with metric, score and filters of MAtt for the registry."""
     own = {"metric": "log-euclidean", "score": "inverse-log-squared", "reeig": 1e-4, "split": "time"}
     return _gbwatt(signal, task, **{**own, **options})

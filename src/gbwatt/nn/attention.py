@@ -132,6 +132,7 @@ class Score(ABC):
 
 
 def _pairs(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """Insert axes, so that every query is compared with every key: (..., m, 1, k, k), (..., 1, m, k, k)."""
     return q[..., :, None, :, :], k[..., None, :, :, :]
 
 
@@ -190,7 +191,7 @@ def find_score(score: str | Score) -> Score:
 
 
 def _sum(weights: Tensor, x: Tensor) -> Tensor:
-    """``Σ_j w_ij x_j``: (..., q, m) and (..., m, k, k) -> (..., q, k, k)."""
+    """Weighted sums of matrices for each query, ``Σ_j w_ij x_j``: (..., q, m), (..., m, k, k) -> (..., q, k, k)."""
     return sym(weighted_sums(weights, x))
 
 
@@ -392,12 +393,14 @@ class SPDSelfAttention(nn.Module):
 
 
 def _require_residual(residual: float | str) -> float | str:
+    """Return the residual weight; raise ParameterError unless it is in [0, 1] or "learnt"."""
     if residual != "learnt" and (isinstance(residual, str) or not 0 <= residual <= 1):
         raise ParameterError(f"residual={residual!r} must be in [0, 1] or 'learnt'.")
     return residual
 
 
 def _require_temperature(temperature: float | str) -> float | str:
+    """Return the temperature; raise ParameterError unless it is positive or "learnt"."""
     if temperature != "learnt" and (isinstance(temperature, str) or not 0 < temperature < math.inf):
         raise ParameterError(f"temperature={temperature!r} must be a positive number or 'learnt'.")
     return temperature

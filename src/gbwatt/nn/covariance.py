@@ -59,6 +59,7 @@ class _Windows(torch.autograd.Function):
 
 
 def _tiny(x: Tensor) -> float:
+    """Smallest positive normal number of the dtype of ``x``."""
     return torch.finfo(x.dtype).tiny
 
 

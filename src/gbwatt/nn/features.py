@@ -167,6 +167,7 @@ def _smooth(least: int) -> int:
 
 
 def _is_smooth(number: int) -> bool:
+    """Whether a number has no prime factors above 5."""
     for factor in (2, 3, 5):
         while number % factor == 0:
             number //= factor

@@ -195,6 +195,7 @@ def parameter_groups(
 
 
 def _undecayed_names(module: nn.Module) -> Sequence[str]:
+    """Names of the parameters of a layer that have no weight decay."""
     names: Sequence[str] = getattr(module, "undecayed", ())
     return names
 
@@ -250,6 +251,7 @@ class RiemannianAdam(geoopt.optim.RiemannianAdam):  # type: ignore[misc]
         return loss
 
     def _step(self, group: dict[str, Any]) -> None:
+        """Update the parameters of a group; those of one shape and manifold together."""
         batches: dict[Any, list[_Update]] = {}
         for p in group["params"]:
             if p.grad is not None:
@@ -303,6 +305,7 @@ def _step_euclidean(group: dict[str, Any], updates: list[_Update]) -> None:
 
 
 def _fusable(point: Tensor) -> bool:
+    """Whether torch's fused Adam supports a parameter."""
     return point.is_contiguous() and point.is_floating_point() and point.device.type in ("cpu", "cuda")
 
 

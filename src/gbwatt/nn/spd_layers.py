@@ -124,6 +124,7 @@ class SPDBatchNorm(nn.Module):
 
 
 def _threshold(eps: float) -> float:
+    """Return the threshold of eigenvalues; raise ParameterError unless it is positive."""
     if not (math.isfinite(eps) and eps > 0):
         raise ParameterError(f"eps={eps} must be a positive number.")
     return eps

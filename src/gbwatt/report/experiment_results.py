@@ -25,14 +25,14 @@ _TITLES: Mapping[paper.Quantity, str] = {"score": "Scores", "share": "Matrices",
 class BestLine(NamedTuple):
     """The line of a table with the highest mean score on a data set: its cell, results, and summary of scores."""
 
-    place: Cell
+    cell: Cell
     runs: CellResults
     summary: Summary
 
     @property
     def name(self) -> str:
         """Label and setting."""
-        return line_name(self.place)
+        return line_name(self.cell)
 
 
 @dataclass(frozen=True)

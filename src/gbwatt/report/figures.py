@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbwatt.data.baselines import chance_level
-from gbwatt.experiments import paper
+from gbwatt.data.description import chance_level
 from gbwatt.experiments.config import Vary
 from gbwatt.experiments.grid import Cell, Results
 from gbwatt.experiments.runs import Row, Run
 from gbwatt.experiments.statistics import summarize
-from gbwatt.experiments.tables import SCORE_NAMES, is_simulated, measure, score_of, share_of
+from gbwatt.experiments.tables import SCORE_NAMES, is_simulated, measure, paper_mean, score_of, share_of
 from gbwatt.report.experiment_results import BestLine, ExperimentResults, counted, line_name
 from gbwatt.report.page import Figure, clean
 
@@ -134,14 +133,17 @@ def _curve(
     vary = results.experiment.vary
     if vary is None:
         return
-    values, labels = _varied_values(vary), dict.fromkeys(place.label for place in results.grid)
+    values, labels = _varied_values(vary), dict.fromkeys(cell.label for cell in results.grid)
     bands = {
         label: [_band(results.grid, Cell(label, setting, dataset), score) for setting in values] for label in labels
     }
     series = {label: tuple(np.array(band).T) for label, band in bands.items() if np.isfinite(band).all(1).sum() > 1}
     if not series:
         return
-    printed = {label: [_paper_mean(table, Cell(label, setting, dataset)) for setting in values] for label in series}
+    printed = {
+        label: np.array([paper_mean(table, Cell(label, setting, dataset)) for setting in values], float)
+        for label in series
+    }
     printed = {label: numbers for label, numbers in printed.items() if np.isfinite(numbers).any()}
     xlabel = _AXIS_LABELS.get(vary.axis, vary.axis.partition(".")[2])
     drawn = curves(list(values.values()), series, printed, xlabel=xlabel, ylabel=ylabel)
@@ -163,21 +165,13 @@ def _validation_accuracy(row: Row) -> float | None:
     return None if row.valid_accuracy is None else 100 * row.valid_accuracy
 
 
-def _band(grid: Results, place: Cell, score: Score) -> tuple[float, float, float]:
+def _band(grid: Results, cell: Cell, score: Score) -> tuple[float, float, float]:
     """Return the mean score of a cell, and the mean minus and plus the spread over seeds; NaN without scores."""
-    summary = summarize(grid[place].scores(score)) if place in grid else None
+    summary = summarize(grid[cell].scores(score)) if cell in grid else None
     if summary is None or not np.isfinite(summary.mean):
         return (float("nan"),) * 3
     spread = summary.over_seeds or 0.0
     return summary.mean, summary.mean - spread, summary.mean + spread
-
-
-def _paper_mean(table: str | None, place: Cell) -> float:
-    """Return the number of the paper for a cell; NaN if there is none."""
-    if table is None or is_simulated(place.dataset):
-        return float("nan")
-    number = paper.number(table, place.label, place.dataset, place.setting)
-    return float("nan") if number is None else number.mean
 
 
 def _score_name(dataset: str) -> str:
@@ -199,7 +193,7 @@ def best_line_figures(best: BestLine, title: str) -> Iterator[Figure]:
 
     ``title`` is the title of its experiment.
     """
-    dataset = best.place.dataset
+    dataset = best.cell.dataset
     yield from _confusion_figure(best.runs.done, f"{best.name} on {_marked(dataset)} ({title})")
     yield from _median_training(best.runs.done, dataset, best.name)
 

@@ -15,8 +15,8 @@ from gbwatt.clinical.corpora.layout import (
     Montage,
     UnusableRecording,
     corpus_folder,
+    electrode_indices,
     find_recordings,
-    places,
     read_events,
 )
 from gbwatt.data import DataError, MissingFileError
@@ -155,20 +155,22 @@ def test_montages_are_those_of_the_models():
 def test_labels_are_understood_in_all_forms(form):
     names = [label.split()[1].split("-")[0] for label in LABELS]
     montage = MONTAGES["referential23"]
-    found = places(montage, ["EEG EKG1-REF", *(form.format(name) for name in names), "PHOTIC-REF", "EDF Annotations"])
+    found = electrode_indices(
+        montage, ["EEG EKG1-REF", *(form.format(name) for name in names), "PHOTIC-REF", "EDF Annotations"]
+    )
     assert found == {name: names.index(name) + 1 for name in montage.ch_names}
 
 
 def test_newer_names_stand_for_the_older_ones():
     montage = Montage("m", ("T3-T5", "T4-T6"))
-    assert places(montage, ["T7", "P7", "T8", "P8"]) == {"T3": 0, "T5": 1, "T4": 2, "T6": 3}
+    assert electrode_indices(montage, ["T7", "P7", "T8", "P8"]) == {"T3": 0, "T5": 1, "T4": 2, "T6": 3}
 
 
 def test_electrodes_of_one_reference_are_taken():
     labels = ["EEG C3-LE", "EEG P3-REF", "EEG C3-REF", "EEG C3-P3"]
-    assert places(Montage("m", ("C3-P3",)), labels) == {"C3": 2, "P3": 1}
+    assert electrode_indices(Montage("m", ("C3-P3",)), labels) == {"C3": 2, "P3": 1}
     with pytest.raises(UnusableRecording, match="O1"):
-        places(Montage("m", ("C3-P3", "P3-O1")), [*labels, "EEG O1-LE"])
+        electrode_indices(Montage("m", ("C3-P3", "P3-O1")), [*labels, "EEG O1-LE"])
 
 
 # ---- annotations

@@ -15,7 +15,7 @@ import pytest
 import scipy.io
 from typer.testing import CliRunner
 
-from gbwatt.cli.app import app
+from gbwatt.cli import app
 from gbwatt.data import Trials, _reading, load
 from gbwatt.data.formats.edf import read_header as edf_header
 from gbwatt.data.formats.recordings import read_file

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gbwatt.data.datasets import find_source
+from gbwatt.data import load
+from gbwatt.data.datasets import find_source, subjects_here
 from gbwatt.data.montage import montage_name
 from gbwatt.data.sets import bcic2a, physionet
 from gbwatt.errors import DataError, MissingFileError, TimingWarning
@@ -126,6 +127,102 @@ def test_files_are_found_by_their_names_and_missing_ones_are_listed(written):
 
 def test_every_label_of_the_files_becomes_a_name_of_the_montage():
     assert [physionet.channel_name(file_label(name)) for name in physionet.CHANNELS] == list(physionet.CHANNELS)
+
+
+# ---- compact files
+
+
+def compact(trials, file: Path, **changes) -> Path:
+    """Write trials of EDF files as the compact files have them: 22 channels, whole µV, to 4 s after the cue."""
+    rounds = {run: number for number, runs in enumerate(physionet.ROUNDS, start=1) for run in runs}
+    picked = trials.select(channels=bcic2a.CHANNELS)
+    arrays = {
+        "X": np.round(picked.X[:, :, :720]).astype(np.int16),
+        "y": picked.y,
+        "class_names": np.array(["left", "right", "fists", "feet"]),
+        "ch_names": np.array(bcic2a.CHANNELS),
+        "sfreq": np.array(160.0),
+        "tmin": np.array(-0.5),
+        "unit": np.array("µV"),
+        "session": np.array([rounds[run] for run in picked.run.tolist()]),
+        "subject": picked.subject,
+    }
+    file.parent.mkdir(exist_ok=True)
+    np.savez(file, **{**arrays, **changes})
+    return file
+
+
+def test_compact_file_gives_the_trials_of_the_edf_files(trials, tmp_path):
+    found = physionet.read_compact([compact(trials, tmp_path / "S001.npz")], 1)
+    expected = trials.select(channels=bcic2a.CHANNELS)
+    np.testing.assert_allclose(found.X, expected.X[:, :, :720], atol=0.51)
+    for name in ("y", "session", "run", "subject"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert found.frame == expected.frame
+    assert (found.class_names, found.dataset) == (expected.class_names, expected.dataset)
+
+
+def test_presets_of_both_sources_agree_up_to_the_end_of_the_window(trials, tmp_path):
+    """The filter has no margin at the end of compact files: there it differs, and before it hardly does."""
+    found = physionet.PREPROCESSING(physionet.read_compact([compact(trials, tmp_path / "S001.npz")], 1))
+    expected = physionet.PREPROCESSING(trials)
+    assert_agree_up_to_the_end(found, expected)
+    assert (found.frame, found.steps) == (expected.frame, expected.steps)  # can be concatenated
+
+
+def assert_agree_up_to_the_end(found, expected):
+    assert found.shape == expected.shape
+    early, error = slice(0, -32), found.X - expected.X  # to 3.74 s
+    assert np.linalg.norm(error[..., early]) < 0.03 * np.linalg.norm(expected.X[..., early])
+    assert np.linalg.norm(error) < 0.25 * np.linalg.norm(expected.X)
+
+
+def test_each_source_has_its_folder(written, trials, tmp_path):
+    (tmp_path / "eegmmidb").symlink_to(written.root / "eegmmidb")
+    compact(trials.replace(subject=2), tmp_path / "physionet-mi" / "S002.npz")
+    assert subjects_here(physionet.DATASET, tmp_path) == [1, 2]
+    both = load("physionet-mi", [1, 2], root=tmp_path)
+    assert both.shape == (48, 22, 438)
+    assert len(physionet.DATASET.protocol.splits(both)) == 6
+    with pytest.raises(
+        MissingFileError, match=r"eegmmidb and .*physionet-mi\.[\s\S]*compact: .*physionet-mi/S003\.npz"
+    ):
+        load("physionet-mi", 3, root=tmp_path)
+
+
+COMPACT_DAMAGES = {
+    "channels": ({"ch_names": np.array(bcic2a.CHANNELS[::-1])}, "found ch_names POz, .*; expected Fz, FC3"),
+    "start": ({"tmin": np.array(0.0)}, "found tmin 0 s; expected -0.5 s after the cue"),
+    "rounds": ({"session": np.ones(24, dtype=int)}, "found the sessions 1; expected the sessions 1, 2, 3"),
+    "class missing": ({"y": np.repeat([0, 1, 2, 3], 6)}, "found no trial of both fists in run 6; expected"),
+    "subject": ({"subject": np.full(24, 2)}, "found trials of subject 2; expected trials of subject 1"),
+    "rate": ({"sfreq": np.array(128.0)}, "found 128 Hz; expected 160 Hz"),
+}
+
+
+@pytest.mark.parametrize("case", COMPACT_DAMAGES)
+def test_wrong_compact_file_is_named_with_what_is_wrong(case, trials, tmp_path):
+    changes, message = COMPACT_DAMAGES[case]
+    with pytest.raises(DataError, match=rf"S001\.npz: {message}"):
+        physionet.read_compact([compact(trials, tmp_path / "S001.npz", **changes)], 1)
+
+
+# ---- left and right fist
+
+
+def test_left_and_right_fist_are_read_from_three_runs(written, trials, tmp_path):
+    for run in (6, 10, 14):
+        assert f"S001R{run:02d}.edf" not in str(physionet.LEFT_RIGHT.source("edf").files(1))
+    found = load("physionet-lr", 1, root=written.root, preprocessing=None)
+    expected = trials.select(classes=["left fist", "right fist"])
+    np.testing.assert_array_equal(found.X, expected.X)
+    for name in ("y", "run", "class_names", "frame"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert found.dataset == "physionet-lr"
+    splits = physionet.LEFT_RIGHT.protocol.splits(found)
+    assert [set(found.run[split.test]) for split in splits] == [{"4"}, {"8"}, {"12"}]
+    again = physionet.read_left_right_compact([compact(trials, tmp_path / "S001.npz")], 1)
+    assert (again.run.tolist(), again.y.tolist()) == (found.run.tolist(), found.y.tolist())
 
 
 # ---- other timing: noticed, and told
@@ -287,6 +384,23 @@ def test_real_recordings_have_about_45_trials_a_task(subject):
     assert trials.shape == (90, 64, 880)
     assert 5 < np.median(trials.X.std(axis=2)) < 200  # µV
     assert physionet.PREPROCESSING(trials[:3]).shape == (3, 22, 438)
+
+
+def test_real_recordings_cut_like_compact_files_agree_with_them_up_to_the_end(tmp_path):
+    trials = real(1)
+    found = physionet.read_compact([compact(trials, tmp_path / "S001.npz")], 1)
+    assert_agree_up_to_the_end(physionet.PREPROCESSING(found), physionet.PREPROCESSING(trials))
+
+
+@pytest.mark.parametrize("subject", [23, 71])
+def test_real_compact_files_have_about_45_trials_a_task(subject):
+    trials = recordings.real("physionet-mi", subject, source="compact")
+    counts = Counter(trials.labels.tolist())
+    assert counts["left fist"] + counts["right fist"] == pytest.approx(45, abs=2)
+    assert counts["both fists"] + counts["both feet"] == pytest.approx(45, abs=2)
+    assert trials.shape[1:] == (22, 438)
+    assert 3 < np.median(trials.X.std(axis=2)) < 100  # µV, filtered
+    assert len(recordings.real("physionet-lr", subject, source="compact")) == pytest.approx(45, abs=2)
 
 
 def test_real_recordings_of_subject_88_are_noticed():

@@ -98,12 +98,12 @@ def _find_repeated(folder: Path, same: list[Recording]) -> dict[Recording, str]:
     for recording in same:
         other = next((k for k in kept.values() if k.split != recording.split), None)
         annotations = _annotation_hash(folder, recording)
-        twin = other or kept.get(annotations)
-        if twin is None:
+        original = other or kept.get(annotations)
+        if original is None:
             kept[annotations] = recording
             continue
-        conflict = "" if twin.label == recording.label else ", under another label"
-        repeated[recording] = f"the same content as {twin.path}{conflict}"
+        conflict = "" if original.label == recording.label else ", under another label"
+        repeated[recording] = f"the same content as {original.path}{conflict}"
     return repeated
 
 

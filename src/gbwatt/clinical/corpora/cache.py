@@ -413,8 +413,8 @@ def _draw_validation_subjects(recordings: Sequence[CachedRecording], fraction: f
     subjects = np.random.default_rng(seed).permutation(sorted(classes)).tolist()
     subjects.sort(key=lambda subject: (frequency[rarest[subject]], rarest[subject]))  # random order within a class
     n_valid = min(max(round(fraction * len(subjects)), 1), len(subjects) - 1)
-    places = (np.arange(n_valid) + 0.5) * len(subjects) / n_valid
-    chosen = {subjects[int(place)] for place in places}
+    positions = (np.arange(n_valid) + 0.5) * len(subjects) / n_valid
+    chosen = {subjects[int(position)] for position in positions}
     return {subject for subject, name in person.items() if name in chosen}
 
 
@@ -551,7 +551,7 @@ def _corpus_dataset(name: str, title: str) -> Dataset:
         sources=(source,),
         protocol=OfficialEvaluation(),
         task=None,
-        pipeline="tangent",
+        pipeline="tangent-space",
         folder=name,
         where=WHERE,
         only_there=True,

@@ -225,14 +225,14 @@ def electrode(label: str) -> tuple[str, str] | None:
     return None if match is None else (older_name(match["electrode"]), match["reference"] or "")
 
 
-def places(montage: Montage, labels: Sequence[str]) -> dict[str, int]:
+def electrode_indices(montage: Montage, labels: Sequence[str]) -> dict[str, int]:
     """Return the index of each electrode of a montage among the labels of a file, all against one reference."""
     by_reference: dict[str, dict[str, int]] = {}
-    for place, label in enumerate(labels):
+    for index, label in enumerate(labels):
         parsed = electrode(label)
         if parsed is not None:
             name, reference = parsed
-            by_reference.setdefault(reference, {}).setdefault(name, place)
+            by_reference.setdefault(reference, {}).setdefault(name, index)
     best = max(by_reference.values(), key=lambda own: len(own.keys() & set(montage.electrodes)), default={})
     missing = [name for name in montage.electrodes if name not in best]
     if missing:
@@ -464,11 +464,11 @@ def find_recordings(folder: Path, layout: Layout) -> tuple[list[Recording], list
 
 def _edf_files(folder: Path, split: str) -> Iterator[str]:
     """Yield the paths of the EDF files of a split, relative to ``folder``; hidden files are ignored."""
-    for place, folders, files in os.walk(folder / split, followlinks=True, onerror=_raise_not_listed):
+    for parent, folders, files in os.walk(folder / split, followlinks=True, onerror=_raise_not_listed):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
             if name.lower().endswith(".edf") and not name.startswith("."):
-                yield (Path(place) / name).relative_to(folder).as_posix()
+                yield (Path(parent) / name).relative_to(folder).as_posix()
 
 
 def _raise_not_listed(error: OSError) -> None:
@@ -480,8 +480,8 @@ def _parse_path(path: str, layout: Layout) -> Recording | SkippedRecording:
     """Derive split, subject and label of a recording from its path; a skipped one if it does not follow the layout."""
     split, *between, file = path.split("/")
     named = layout.names.fullmatch(file[: -len(".edf")])
-    place = between[0] if between else ""
-    if named is None or (layout.folders and place not in layout.folders):
+    folder = between[0] if between else ""
+    if named is None or (layout.folders and folder not in layout.folders):
         return SkippedRecording(path, split, "", "unknown-name", f"the path is not like {layout.example}")
     subject = next(name for name in named.groups() if name)
-    return Recording(path, split, subject, layout.folders.index(place) if layout.folders else None)
+    return Recording(path, split, subject, layout.folders.index(folder) if layout.folders else None)

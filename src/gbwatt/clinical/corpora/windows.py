@@ -30,7 +30,7 @@ from gbwatt.clinical.corpora.layout import (
     SkippedRecording,
     UnusableRecording,
     annotation_file,
-    places,
+    electrode_indices,
     read_events,
     run_lengths,
     sha256,
@@ -73,21 +73,21 @@ def rule(layout: Layout) -> str:
 
 def read_continuous(file: Path, header: edf.Header, montage: Montage, steps: Preprocessing) -> NDArray[np.float32]:
     """Read a recording (n_chans, n) in µV and preprocess it channel by channel, to save memory."""
-    where = places(montage, [signal.label for signal in header.signals])
+    where = electrode_indices(montage, [signal.label for signal in header.signals])
     _require_volts(header, where)
     _require_digital_ranges(header, where)
     rate = _common_rate(header, where)
     digital = dict(zip(where, edf.read_samples(file, header, list(where.values())), strict=True))
     out = np.empty((len(montage.ch_names), 0), dtype=np.float32)
-    for place, (name, pair) in enumerate(zip(montage.ch_names, montage.pairs, strict=True)):
+    for row_number, (name, pair) in enumerate(zip(montage.ch_names, montage.pairs, strict=True)):
         with np.errstate(invalid="ignore"):  # empty ranges are detected below
             first, *second = (header.signals[where[electrode]].microvolts(digital[electrode]) for electrode in pair)
             x = first - second[0] if second else first
         _require_signal(name, x)
         row = _preprocess(name, x, rate, steps)
-        if not place:
+        if not row_number:
             out = np.empty((len(out), len(row)), dtype=np.float32)
-        out[place] = row
+        out[row_number] = row
     return out
 
 

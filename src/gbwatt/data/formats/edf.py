@@ -113,14 +113,14 @@ class Header:
     def channels(self) -> tuple[Channel, ...]:
         """Signals other than annotations, as the :class:`Channel` that all formats share."""
         return tuple(
-            Channel(s.label, s.unit, s.gain, self.rate(place), s.physical, s.digital, self.digital_limits)
-            for place, s in enumerate(self.signals)
+            Channel(s.label, s.unit, s.gain, self.rate(index), s.physical, s.digital, self.digital_limits)
+            for index, s in enumerate(self.signals)
             if not s.is_annotations
         )
 
-    def rate(self, place: int) -> float:
-        """Sampling rate in Hz of the signal with index ``place``."""
-        return self.signals[place].n_samples / self.record_seconds
+    def rate(self, index: int) -> float:
+        """Sampling rate in Hz of the signal with index ``index``."""
+        return self.signals[index].n_samples / self.record_seconds
 
 
 def read_header(file: Path) -> Header:
@@ -205,18 +205,18 @@ def _field_number(raw: bytes, start: int, length: int) -> float:
 def _parse_signals(file: Path, raw: bytes, n_signals: int) -> tuple[Signal, ...]:
     """Return the signals described by ``raw``, the part of the header after its fixed part."""
 
-    def at(name: str, place: int) -> tuple[int, int]:
+    def at(name: str, index: int) -> tuple[int, int]:
         """Return start and length of a header field of a signal; fields are stored one after the other."""
         start, length = _FIELDS[name]
-        return start * n_signals + place * length, length
+        return start * n_signals + index * length, length
 
     signals: list[Signal] = []
     first = 0
-    for place in range(n_signals):
-        label, unit = _field_text(raw, *at("label", place), fill=" "), _field_text(raw, *at("unit", place))
+    for index in range(n_signals):
+        label, unit = _field_text(raw, *at("label", index), fill=" "), _field_text(raw, *at("unit", index))
         limits = ("physical_min", "physical_max", "digital_min", "digital_max")
-        ranges = [_field_number(raw, *at(name, place)) for name in limits]
-        count = _field_integer(file, raw, *at("n_samples", place))
+        ranges = [_field_number(raw, *at(name, index)) for name in limits]
+        count = _field_integer(file, raw, *at("n_samples", index))
         if count < 1:
             raise EDFError(file, "damaged-header", f"{count} samples of {label!r} in a record", "at least one")
         signals.append(Signal(label, unit, first, count, (ranges[0], ranges[1]), (ranges[2], ranges[3])))
@@ -287,7 +287,7 @@ def check_file(file: Path, header: Header, stacklevel: int = 3) -> None:
 
 def read_samples(file: Path, header: Header, which: Sequence[int]) -> NDArray[np.int16]:
     """Read digital samples (n_chans, n) of an EDF file; ``which`` are indices of signals with the same rate."""
-    signals = [header.signals[place] for place in which]
+    signals = [header.signals[index] for index in which]
     size = signals[0].n_samples
     digital = np.empty((len(signals), header.n_records, size), dtype=np.int16)
     at_once = max(1, BLOCK // header.record_bytes)

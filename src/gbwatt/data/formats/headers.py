@@ -560,8 +560,8 @@ def _expect_event_table(file: Path, version: int, start: int, n_samples: int, ra
 
 def _expect_events_within(file: Path, table: bytes, n_events: int, n_samples: int, sfreq: float, rate: float) -> None:
     """Raise an error unless all events of a table are within the recording and have its sampling rate."""
-    places = np.frombuffer(table, "<u4", n_events, 8)
-    outside = places[(places < 1) | (places > n_samples + 1)]
+    positions = np.frombuffer(table, "<u4", n_events, 8)
+    outside = positions[(positions < 1) | (positions > n_samples + 1)]
     if outside.size:
         raise DataError(file, f"an event at sample {outside[0]}", f"1 to {n_samples}", "Copy it again.")
     if n_events and sfreq and not math.isclose(sfreq, rate, rel_tol=1e-3):

@@ -318,11 +318,11 @@ def provenance(record: Mapping[str, Any]) -> dict[str, Any]:
     Raises :class:`ParameterError` if the record is damaged.
     """
     try:
-        settled = trials.settled(record)
-        fields = {name: settled[name] for name in ("dataset", "steps") if name in settled}
+        frozen = trials.freeze(record)
+        fields = {name: frozen[name] for name in ("dataset", "steps") if name in frozen}
         if "steps" in fields:
             fields["steps"] = [dict(step) for step in fields["steps"]]
-        truths = {int(subject): Truth.from_dict(truth) for subject, truth in settled.get("truths", {}).items()}
+        truths = {int(subject): Truth.from_dict(truth) for subject, truth in frozen.get("truths", {}).items()}
     except InputError:
         raise
     except Exception as error:  # any kind is possible

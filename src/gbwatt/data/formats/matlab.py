@@ -19,7 +19,7 @@ import numpy as np
 import scipy.io
 from numpy.typing import NDArray
 
-from gbwatt.data._reading import allowed_bytes, expect_expansion, opening
+from gbwatt.data._reading import allowed_bytes, expect_plausible_size, opening
 from gbwatt.errors import DataError
 
 Array = NDArray[Any]
@@ -161,7 +161,7 @@ class _ElementChecker:
             parts.append(unpack.decompress(data, block))
             self.unpacked += len(parts[-1])
             if self.unpacked > self.limit:
-                expect_expansion(self.file, self.unpacked, "variables")
+                expect_plausible_size(self.file, self.unpacked, "variables")
             data = unpack.unconsumed_tail
         self.expect(unpack.eof, "a truncated compressed variable")
         return b"".join(parts)
@@ -192,7 +192,7 @@ class _ElementChecker:
         flags = self.read_integer(content, start)
         kind, start, stop, at = self.read_element(content, at, end)
         self.expect(kind == _INT32 and stop - start >= 8 and (stop - start) % 4 == 0, f"no dimensions at {start}")
-        shape = [self.read_integer(content, place) for place in range(start, stop, 4)]
+        shape = [self.read_integer(content, offset) for offset in range(start, stop, 4)]
         kind, start, stop, at = self.read_element(content, at, end)
         self.expect(kind == _INT8, f"no name at {start}")
         self.check_body(flags & 0xFF, bool(flags & _COMPLEX), math.prod(shape), content, at, end, depth)

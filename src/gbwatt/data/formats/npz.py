@@ -7,7 +7,8 @@ import io
 import json
 import math
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,8 +18,8 @@ from numpy.typing import NDArray
 from gbwatt._io import write_atomically
 from gbwatt.data._reading import (
     error_text,
-    expect_expansion,
     expect_finite,
+    expect_plausible_size,
     expect_shape,
     in_words,
     require_file,
@@ -102,27 +103,59 @@ def read_npz(file: str | Path) -> Trials:
 
 def _read_arrays(file: Path) -> dict[str, Array]:
     """Return the arrays of the file that are known; raise an error if it is damaged or lacks an array."""
+    with _opened(file, _KNOWN, _FORM) as archive:
+        _expect_no_misspelling(file, archive.files)
+        _expect_names(file, archive.files)
+        return {name: archive[name] for name in archive.files if name in _KNOWN}
+
+
+def read_arrays(file: Path, *names: str) -> dict[str, Array]:
+    """Read arrays of an ``.npz`` file by name, for data sets that have another layout than :func:`read_npz`.
+
+    Parameters
+    ----------
+    file : path
+    *names : str
+        Arrays, which are all required.
+
+    Returns
+    -------
+    dict of array
+    """
+    with _opened(file, names, f"an .npz file with {', '.join(names)}") as archive:
+        missing = [name for name in names if name not in archive.files]
+        if missing:
+            raise DataError(file, f"the arrays {', '.join(archive.files) or 'none'}", f"also {', '.join(missing)}")
+        return {name: archive[name] for name in names}
+
+
+@contextmanager
+def _opened(file: Path, names: Sequence[str], expected: str) -> Iterator[Any]:
+    """Context manager of an open archive of arrays, of which those in ``names`` have been checked.
+
+    Any error about its content becomes a :class:`DataError`; ``expected`` is what the file should be.
+    """
     require_file(file, folders=True)
     try:
         with file.open("rb") as stream:  # NumPy does not close files that it cannot read
-            _expect_sound_archive(file, stream)
+            _expect_sound_archive(file, stream, names)
             archive = np.load(stream, allow_pickle=False)
             if isinstance(archive, np.ndarray):  # an .npy file
                 raise ValueError("one array without a name")
-            _expect_no_misspelling(file, archive.files)
-            _expect_names(file, archive.files)
-            return {name: archive[name] for name in archive.files if name in _KNOWN}
+            yield archive
     except DataError:
         raise
     except Exception as error:  # zipfile, zlib and NumPy raise any kind of error
-        raise DataError(file, f"{size_text(file)} that NumPy cannot read ({error})", _FORM, _remedy(error)) from error
+        raise DataError(
+            file, f"{size_text(file)} that NumPy cannot read ({error})", expected, _remedy(error)
+        ) from error
 
 
-def _expect_sound_archive(file: Path, stream: BinaryIO) -> None:
+def _expect_sound_archive(file: Path, stream: BinaryIO, names: Sequence[str]) -> None:
     """Raise an error if the archive is damaged or expands beyond reason, before memory is allocated.
 
-    The size of each array must follow from its shape and dtype, and their sum must be in proportion to the file.
-    ``stream`` is the open file, which is at its start afterwards.
+    The size of each array in ``names`` must follow from its shape and dtype, and their sum must be in proportion to the
+    file.  ``stream`` is the open file, which is at its start afterwards.
     """
     if not zipfile.is_zipfile(stream):
         stream.seek(0)
@@ -131,8 +164,8 @@ def _expect_sound_archive(file: Path, stream: BinaryIO) -> None:
         not_arrays = [member.filename for member in archive.infolist() if not member.filename.endswith(".npy")]
         if not_arrays:
             raise DataError(file, f"{not_arrays[0]!r} in the archive", "only arrays, whose names end in .npy")
-        members = [member for member in archive.infolist() if member.filename.removesuffix(".npy") in _KNOWN]
-        expect_expansion(file, sum(member.file_size for member in members))
+        members = [member for member in archive.infolist() if member.filename.removesuffix(".npy") in names]
+        expect_plausible_size(file, sum(member.file_size for member in members))
         for member in members:
             _expect_size(file, archive, member)
     stream.seek(0)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gbwatt._text import printable, replace_unsafe
 from gbwatt._validation import check_number
-from gbwatt.data._reading import MNEDataWarning, error_text, expect_expansion, opening, size_text, warn_about
+from gbwatt.data._reading import MNEDataWarning, error_text, expect_plausible_size, opening, size_text, warn_about
 from gbwatt.data.formats import edf, headers
 from gbwatt.data.formats.headers import Channel, check_signals, expect_tags, read_brainvision
 from gbwatt.data.formats.interchange import from_mne
@@ -111,7 +111,7 @@ def inspect(file: Path) -> tuple[Channel, ...]:
         edf.check_file(file, header, stacklevel=4)
         rates = [channel.rate for channel in header.channels]
         n_bytes = round(len(rates) * max(rates, default=0) * header.seconds * 8)  # MNE interpolates to the highest
-        expect_expansion(file, n_bytes, "samples at its highest rate")
+        expect_plausible_size(file, n_bytes, "samples at its highest rate")
         return header.channels
     if suffix == ".gdf":
         return headers.read_gdf(file)
@@ -133,7 +133,7 @@ def _expect_unpacked_size(file: Path) -> None:
         while n_bytes := len(stream.read(block)):
             unpacked += n_bytes
             if not unpacked % (64 * block):
-                expect_expansion(file, unpacked, "content")
+                expect_plausible_size(file, unpacked, "content")
 
 
 # ---- opening

@@ -17,7 +17,7 @@ import numpy as np
 import scipy  # its parts are imported when they are first used: scipy.signal takes most of a second
 from numpy.typing import NDArray
 
-from gbwatt._validation import check_at_least, check_number
+from gbwatt._validation import check_at_least, check_number, check_positive
 from gbwatt.data.trials import UNITS, Frame, Trials, unit_name
 from gbwatt.errors import MismatchError, NotFiniteError, ParameterError, ShapeError
 
@@ -319,14 +319,6 @@ class Noise(Step):
 # ---- argument checks
 
 
-def positive(name: str, value: Any) -> float:
-    """Return a number as float; raise an error that names the parameter unless it is positive."""
-    check_number(name, value)
-    if value <= 0:
-        raise ParameterError(f"{name}={value} must be positive.")
-    return float(value)
-
-
 def not_negative(name: str, value: Any) -> float:
     """Return a number as float; raise an error that names the parameter if it is negative."""
     check_number(name, value)
@@ -402,7 +394,7 @@ class BandPass(Step):
     def __post_init__(self) -> None:
         if self.low is None and self.high is None:
             raise ParameterError("low and high are both None; at least one is needed.")
-        edges = {key: positive(key, edge) for key in ("low", "high") if (edge := getattr(self, key)) is not None}
+        edges = {key: check_positive(key, edge) for key in ("low", "high") if (edge := getattr(self, key)) is not None}
         if len(edges) == 2 and edges["low"] >= edges["high"]:
             raise ParameterError(f"low={self.low} must be below high={self.high}, in Hz.")
         check_at_least("order", self.order, 1)
@@ -441,7 +433,7 @@ class Notch(Step):
 
     def __post_init__(self) -> None:
         several = self.freq if isinstance(self.freq, Sequence) else (self.freq,)
-        freqs, width = tuple(positive("freq", freq) for freq in several), positive("width", self.width)
+        freqs, width = tuple(check_positive("freq", freq) for freq in several), check_positive("width", self.width)
         if not freqs or min(freqs) <= width / 2:
             raise ParameterError(
                 f"freq={self.freq} must be one or more frequencies above width / 2 = {width / 2:g} Hz."
@@ -479,7 +471,7 @@ class Resample(Step):
     name: ClassVar[str] = "resample"
 
     def __post_init__(self) -> None:
-        self._set_fields(sfreq=positive("sfreq", self.sfreq))
+        self._set_fields(sfreq=check_positive("sfreq", self.sfreq))
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
         """Resample (..., n_chans, n_times), and return the samples and the frame with the new rate."""
@@ -530,7 +522,7 @@ class ExponentialStandardise(Step):
     name: ClassVar[str] = "exponential_standardise"
 
     def __post_init__(self) -> None:
-        self._set_fields(decay=positive("decay", self.decay), eps=positive("eps", self.eps))
+        self._set_fields(decay=check_positive("decay", self.decay), eps=check_positive("eps", self.eps))
         if self.decay >= 1:
             raise ParameterError(f"decay={self.decay} must be above 0 and below 1.")
         self._set_fields(start=not_negative("start", self.start))

@@ -320,7 +320,7 @@ DATASET = Dataset(
     ),
     protocol=HeldOutSession("T", "E", 1 / 8),
     task="mi",
-    pipeline="tangent",
+    pipeline="tangent-space",
     folder=NAME,
     where="https://www.bbci.de/competition/iv/ (data set 2a, and its true labels under Results)",
 )

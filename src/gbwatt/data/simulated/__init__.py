@@ -135,7 +135,7 @@ def _segment_times(paradigm: Paradigm) -> Array:
     return paradigm.tmin + (np.arange(n) - margin) / paradigm.sfreq
 
 
-# ---- leads
+# ---- leads: the voltages that sources cause at the electrodes
 
 
 def _draw_leads(paradigm: Paradigm, n_sessions: int, rng: np.random.Generator) -> Array:
@@ -151,7 +151,7 @@ def _draw_leads(paradigm: Paradigm, n_sessions: int, rng: np.random.Generator) -
     rotated = [np.concatenate([cap.apply(vectors) for cap in caps]) for vectors in (positions, orientations)]
     raw = head().leads((*paradigm.ch_names, "Fpz"), paradigm.reference, *rotated)
     leads = raw.reshape(len(raw), n_sessions, -1).transpose(1, 0, 2)
-    return np.concatenate([leads[:, :-1, part] / size for part, size in _lead_sizes(paradigm, leads)], axis=2)
+    return np.concatenate([leads[:, :-1, part] / size for part, size in _source_scales(paradigm, leads)], axis=2)
 
 
 def _draw_dipoles(paradigm: Paradigm, rng: np.random.Generator) -> list[tuple[Array, Array]]:
@@ -173,10 +173,11 @@ def _draw_beneath(areas: Sequence[Area], rng: np.random.Generator) -> tuple[Arra
     return radius[:, None] * directions, unit(directions + rng.normal(0.0, 0.1, centre.shape))
 
 
-def _lead_sizes(paradigm: Paradigm, leads: Array) -> list[tuple[slice, Array]]:
-    """Return the columns of ``leads`` that belong to each kind of source, and the numbers to divide them by.
+def _source_scales(paradigm: Paradigm, leads: Array) -> list[tuple[slice, Array]]:
+    """Return, for each kind of source, its columns of ``leads`` and the number that its voltages are divided by.
 
-    The last electrode of ``leads`` is Fpz, which scales the eyes.
+    ``leads`` (n_sessions, n_chans + 1, n_sources) are voltages at the electrodes before :func:`_draw_leads` scales
+    them; the last electrode is Fpz, where those of the eyes become one.
     """
     eyes = len(paradigm.areas) + len(paradigms.ALPHA_AREAS)
     average = leads.mean(axis=0)

@@ -66,6 +66,7 @@ def block_size(n_in: int, n_out: int, length: int, width: int, batch: int) -> in
 
 
 def _sizes(x: Tensor, n_out: int, length: int, padding: int) -> tuple[Any, ...]:
+    """Shape, strides, filter sizes and block size, the arguments of kernel functions for epochs."""
     width = x.shape[2] + 2 * padding - length + 1
     size = block_size(x.shape[1], n_out, length, width, x.shape[0])
     return tuple(x.shape), x.stride(), (n_out, length, padding), size
@@ -91,6 +92,7 @@ def _strided(x: Tensor) -> tuple[int, int]:
 
 
 def _dense_epochs(name: str, x: Tensor) -> Tensor:
+    """Return ``x`` (batch, n, times), contiguous; raise an error unless the kernel accepts it."""
     return _epochs(name, x).contiguous()
 
 
@@ -235,6 +237,7 @@ def _window_products(
 
 
 def _windowed(x: Tensor, windows: int) -> Tensor:
+    """Return epochs, contiguous; raise an error unless they have a sample for each window."""
     x = _dense_epochs("x", x)
     if not 1 <= windows <= x.shape[2]:
         raise ShapeError(f"{windows} windows of {x.shape[2]} samples: each window needs at least one sample.")

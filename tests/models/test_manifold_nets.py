@@ -14,7 +14,7 @@ from gbwatt import _io
 from gbwatt.decoding import EEGDecoder
 from gbwatt.errors import ParameterError, ShapeError
 from gbwatt.models import registry
-from gbwatt.models.gdlnet import ARCHITECTURES, FullRankMap, GDLNet, GrassmannSelfAttention
+from gbwatt.models.manifold_nets import ARCHITECTURES, FullRankMap, GDLNet, GrassmannSelfAttention
 from gbwatt.models.presets import TASKS
 from gbwatt.models.serialization import load_pretrained, save_pretrained
 from gbwatt.nn import SegmentCovariance

@@ -1,22 +1,35 @@
-"""``gbwatt tables``: tables of results next to those of the paper."""
+"""``gbwatt tables`` and ``gbwatt store``: tables of results beside those of the paper, and stores of results."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from gbwatt._validation import check_one_of
 from gbwatt.cli.options import seed_numbers
-from gbwatt.cli.store import STORE
 from gbwatt.errors import ParameterError
+from gbwatt.experiments.runs import Row, Run
+from gbwatt.experiments.store import Store, read_rows
+from gbwatt.experiments.table_formats import (
+    Table,
+    fill,
+    markdown,
+    to_csv,
+    to_latex,
+    to_markdown,
+    to_rich,
+    visible,
+    visible_lines,
+)
 
-if TYPE_CHECKING:
-    from gbwatt.experiments.runs import Row
-    from gbwatt.experiments.table_formats import Table
+STORE = Path("results.sqlite")  # default of --store
+
+# -------------------------------------------------------------------------------------------------------- gbwatt tables
 
 FORMATS = ("terminal", "markdown", "latex", "csv")
 
@@ -50,7 +63,6 @@ def tables(
     """Show our scores beside those of the paper, with standard deviations and paired tests between models."""
     from gbwatt.experiments import make_tables
     from gbwatt.experiments.config import find_experiment
-    from gbwatt.experiments.store import read_rows
 
     check_one_of("format", form or FORMATS[0], FORMATS)
     if (experiment is None) == (page is None):
@@ -80,8 +92,7 @@ def _select_seeds(rows: Sequence[Row], seeds: Sequence[int] | None) -> list[Row]
 
 def _fill_page(page: Path, rows: Sequence[Row], datasets: list[str] | None) -> None:
     """Replace the tables and figures of a Markdown page, write the figures beside it, and print what changed."""
-    from gbwatt.experiments import make_tables, to_markdown
-    from gbwatt.experiments.table_formats import fill, markdown
+    from gbwatt.experiments import make_tables
 
     pictures: dict[Path, str] = {}
 
@@ -136,8 +147,6 @@ def _figures_of(name: str, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
 
 def _print_tables(made: Sequence[Table], form: str, output: Path | None) -> None:
     """Print tables in a format, or write them to a file; CSV needs one file for each table."""
-    from gbwatt.experiments.table_formats import to_csv, to_latex, to_markdown, to_rich
-
     if form == "terminal" and output is None:
         for one in made:
             Console().print(to_rich(one))
@@ -160,3 +169,67 @@ def _write_text(path: Path, text: str) -> None:
     except OSError as error:
         raise ParameterError(f"output={str(path)!r} cannot be written: {error.strerror or error}.") from error
     typer.echo(str(path))
+
+
+# --------------------------------------------------------------------------------------------------------- gbwatt store
+
+store_app = typer.Typer(help="Export, import, merge and recover results; list failed runs.", no_args_is_help=True)
+
+Where = Annotated[Path, typer.Option("--store", help="Store of results.")]
+
+
+@store_app.command("export")
+def export(
+    file: Annotated[Path, typer.Argument(help="CSV file to write.")],
+    store: Where = STORE,
+) -> None:
+    """Write all rows to a CSV file."""
+    with Store(store, create=False) as kept:
+        kept.export_csv(file)
+        Console().print(f"{len(kept)} rows in {file}", highlight=False)
+
+
+@store_app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="CSV file that `gbwatt store export` wrote.")],
+    store: Where = STORE,
+) -> None:
+    """Add the rows of a CSV file to the store."""
+    with Store(store) as kept:
+        Console().print(f"{kept.import_csv(file)} new rows, {len(kept)} in {store}", highlight=False)
+
+
+@store_app.command()
+def merge(
+    others: Annotated[list[Path], typer.Argument(help="Stores to read.")],
+    store: Where = STORE,
+) -> None:
+    """Add the rows of other stores, for instance of other machines."""
+    with Store(store) as kept:
+        for other in others:
+            Console().print(f"{kept.merge(other)} new rows from {other}", highlight=False)
+        Console().print(f"{len(kept)} in {store}", highlight=False)
+
+
+@store_app.command()
+def recover(
+    damaged: Annotated[Path, typer.Argument(help="Damaged store.")],
+    store: Annotated[Path, typer.Option("--store", help="Store to copy the rows to; not the damaged one.")],
+) -> None:
+    """Copy the undamaged rows of a damaged store."""
+    with Store(store) as kept:
+        Console().print(f"{kept.recover(damaged)} rows of {damaged} copied to {store}", highlight=False)
+
+
+@store_app.command()
+def failed(store: Where = STORE) -> None:
+    """List the failed runs with their tracebacks."""
+    console = Console(soft_wrap=True)
+    with Store(store, create=False) as kept:
+        rows = kept.rows(kept.keys("failed"))
+    for row in rows:
+        console.print(
+            f"[bold red]failed:[/] {escape(visible(str(Run.from_dict(row.run))))} ({row.finished})", highlight=False
+        )
+        console.print(visible_lines(row.traceback or ""), highlight=False, markup=False)
+    console.print(f"{len(rows)} failed runs; `gbwatt benchmark … --retry-failed` executes them again.", highlight=False)

@@ -1,17 +1,15 @@
-"""Classical pipelines find what is there, and nothing where nothing is."""
+"""Classical models decode an effect that exists, and nothing else."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from scipy import stats
 
-from gbwatt.data.baselines import CanonicalCorrelation, TangentSpace, TimeBins, evaluate_baseline, frequencies
 from gbwatt.data.splits import BySession, InOrder
 from gbwatt.data.trials import Trials
+from gbwatt.decoding.baselines import evaluate_baseline
 from gbwatt.errors import ParameterError
-from gbwatt.geometry import AffineInvariant
 
 SFREQ = 125
 
@@ -48,7 +46,7 @@ def potential(size: float) -> Trials:
     ("make", "strong", "pipeline", "measure"),
     [
         (ssvep, 0.7, "cca", "accuracy"),
-        (imagery, 0.4, "tangent", "accuracy"),
+        (imagery, 0.4, "tangent-space", "accuracy"),
         (potential, 0.8, "lda", "AUC"),
     ],
 )
@@ -57,7 +55,7 @@ def test_pipeline_decodes_an_effect_and_only_that(make, strong, pipeline, measur
     assert (found.pipeline, found.measure) == (pipeline, measure)
     assert found.decodable
     assert found.score > 0.8
-    nothing = evaluate_baseline(make(1.0 if pipeline == "tangent" else 0.0), InOrder(), pipeline)
+    nothing = evaluate_baseline(make(1.0 if pipeline == "tangent-space" else 0.0), InOrder(), pipeline)
     assert nothing.score < nothing.chance + 0.2
     assert not nothing.decodable
     assert found.to_dict()["decodable"] is True
@@ -65,10 +63,10 @@ def test_pipeline_decodes_an_effect_and_only_that(make, strong, pipeline, measur
 
 def test_chance_is_that_of_the_largest_class():
     trials = potential(0).replace(y=np.repeat([0, 1, 0, 0, 1], 60), session=np.repeat(list("12345"), 60))
-    found = evaluate_baseline(trials.replace(class_names=["a", "b"]), BySession(), "tangent")
+    found = evaluate_baseline(trials.replace(class_names=["a", "b"]), BySession(), "tangent-space")
     assert found.n_test == 60
     assert found.chance == 1.0  # the last session has one class only
-    assert evaluate_baseline(imagery(1.0), InOrder(), "tangent").chance == 0.5
+    assert evaluate_baseline(imagery(1.0), InOrder(), "tangent-space").chance == 0.5
 
 
 def test_chance_of_an_area_has_the_spread_of_random_scores():
@@ -82,62 +80,27 @@ def test_chance_of_an_area_has_the_spread_of_random_scores():
     assert found.chance_95 == pytest.approx(np.quantile(share, 0.95), abs=0.01)
 
 
-def test_tangent_vectors_have_the_length_of_the_distance_to_the_mean():
-    x = imagery(0.5).X[:20]
-    space = TangentSpace().fit(x)
-    lengths = np.linalg.norm(space.transform(x), axis=1)
-    c = torch.as_tensor(np.stack([np.cov(trial, bias=True) for trial in x.astype(float)]))
-    scale = c.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
-    c = 0.999 * c + 0.001 * scale * torch.eye(6, dtype=torch.float64)
-    mean = AffineInvariant().mean(c)
-    assert lengths == pytest.approx(AffineInvariant().dist(c, mean).numpy(), rel=1e-6)
-
-
-@pytest.mark.peers
-def test_tangent_vectors_are_those_of_pyriemann():
-    tangentspace = pytest.importorskip("pyriemann.tangentspace", reason="install the extra [peers]")
-    from gbwatt.data.baselines import _covariances
-
-    x = imagery(0.5).X
-    ours = TangentSpace().fit(x[:60]).transform(x[60:])
-    theirs = tangentspace.TangentSpace().fit(_covariances(x[:60]).numpy()).transform(_covariances(x[60:]).numpy())
-    assert ours == pytest.approx(theirs, abs=1e-5)
-
-
-def test_correlation_is_that_of_scikit_learn():
-    from sklearn.cross_decomposition import CCA
-
-    trials = ssvep(0.5)
-    ours = CanonicalCorrelation((12.0,), SFREQ, n_harmonics=1).fit(trials.X).decision_function(trials.X[:3])[:, 0]
-    phases = 2 * np.pi * 12 * np.arange(SFREQ) / SFREQ
-    reference = np.stack([np.sin(phases), np.cos(phases)], axis=1)
-    for trial, value in zip(trials.X[:3], ours, strict=True):
-        a, b = CCA(n_components=1, max_iter=5000, tol=1e-9).fit_transform(trial.T, reference)
-        assert value == pytest.approx(abs(np.corrcoef(a[:, 0], b[:, 0])[0, 1]), abs=1e-4)
-
-
-def test_harmonics_help_a_wave_that_has_them():
-    times = np.arange(SFREQ) / SFREQ
-    x = np.sin(2 * np.pi * 20 * times)[None, None] + 0.1 * np.random.default_rng(0).standard_normal((1, 2, SFREQ))
-    one, two = (CanonicalCorrelation((10.0,), SFREQ, n).fit(x).decision_function(x) for n in (1, 2))
-    assert one < 0.5 < 0.95 < two
-
-
-def test_bins_are_means_of_consecutive_samples():
-    x = np.arange(2 * 7, dtype=float).reshape(1, 2, 7)
-    assert TimeBins(3).fit(x).transform(x).tolist() == [[1, 4, 8, 11]]
-
-
 def test_a_flat_and_a_repeated_channel_do_not_break_it():
     trials = imagery(0.4)
     x = trials.X.copy()
     x[:, 4], x[:, 5] = 0, x[:, 0]
-    assert evaluate_baseline(trials.replace(X=x), InOrder(), "tangent").score > 0.7
+    assert evaluate_baseline(trials.replace(X=x), InOrder(), "tangent-space").score > 0.7
 
 
 def test_classes_without_frequencies_are_refused():
-    assert frequencies(("6.66", "7.50 Hz")) == (6.66, 7.5)
     with pytest.raises(ParameterError, match="not named by frequencies"):
         evaluate_baseline(imagery(1), InOrder(), "cca")
-    with pytest.raises(ParameterError, match="Did you mean 'tangent'"):
-        evaluate_baseline(imagery(1), InOrder(), "tangnt")
+    with pytest.raises(ParameterError, match="Did you mean 'tangent-space'"):
+        evaluate_baseline(imagery(1), InOrder(), "tangent-spac")
+
+
+def test_the_former_name_of_the_tangent_space_is_accepted():
+    former, current = (evaluate_baseline(imagery(0.7), InOrder(), name) for name in ("tangent", "tangent-space"))
+    assert former == current
+    assert current.pipeline == "tangent-space"
+
+
+def test_frequencies_belong_to_the_classes_of_the_training_trials():
+    trials = ssvep(0.7)
+    kept = trials[trials.y != 1]
+    assert evaluate_baseline(kept, InOrder(), "cca").score > 0.8

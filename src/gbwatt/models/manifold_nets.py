@@ -1,4 +1,4 @@
-"""GDLNet: self-attention of subspaces on the Grassmann manifold."""
+"""Networks of other authors on manifolds: SPDNet and SPDNetBN (SPD matrices) and GDLNet (subspaces)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,130 @@ from gbwatt.models.presets import Architecture, Split, Task, Training, architect
 from gbwatt.models.registry import register
 from gbwatt.models.signal import Signal, as_epochs
 from gbwatt.nn.attention import Attended
-from gbwatt.nn.covariance import SegmentCovariance
+from gbwatt.nn.covariance import SegmentCovariance, Shrinkage
 from gbwatt.nn.features import ActivatedFeatures, SpatioTemporalFeatures
 from gbwatt.nn.optim import stiefel
-from gbwatt.nn.spd_layers import Embedding
+from gbwatt.nn.spd_layers import BiMap, Embedding, SPDBatchNorm
+
+
+def _filter_sizes(signal: Signal, n_spatial: int | None, n_temporal: int | None, kernel: int | None) -> dict[str, int]:
+    """Numbers of spatial and temporal filters and length of the latter; those that are None follow from the input."""
+    rule = architecture_for(signal)
+    return {
+        "n_spatial": n_spatial or rule.n_spatial,
+        "n_temporal": n_temporal or rule.n_temporal,
+        "kernel": kernel or rule.kernel,
+    }
+
+
+# --------------------------------------------------------------------------------------------------------------- SPDNet
+
+
+class SPDNet(nn.Module):
+    """SPDNet [1]_: one covariance, a bilinear map and a logarithm, (batch, n_chans, n_times) -> (batch, n_outputs).
+
+    The filters before it are those of :class:`~gbwatt.models.GBWAtt`, so that comparisons concern the later layers.
+
+    Parameters
+    ----------
+    n_chans, n_outputs, n_times : int
+        Numbers of channels, classes and samples.
+    sfreq : float, optional
+        Sampling rate in Hz.
+    n_spatial, n_temporal, kernel, k : int, optional
+        Filters, and size after the bilinear map; by default, they follow from the input
+        (:func:`~gbwatt.models.presets.architecture_for`).
+    batchnorm : bool
+        Whether Riemannian batch normalisation follows the map [2]_, with the converged mean of the batch
+        (:class:`~gbwatt.nn.SPDBatchNorm`); the original takes one step towards it.
+    momentum : float
+        Momentum of the batch normalisation.
+    eps, shrinkage
+        Regularisation of the covariance (:class:`~gbwatt.nn.SegmentCovariance`).
+    reeig : float
+        Threshold of the eigenvalue rectification.
+
+    References
+    ----------
+    .. [1] Z. Huang, L. Van Gool, "A Riemannian network for SPD matrix learning", AAAI 2017.
+    .. [2] D. Brooks et al., "Riemannian batch normalization for SPD neural networks", NeurIPS 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> SPDNet(n_chans=8, n_outputs=5, n_times=125)(torch.randn(4, 8, 125)).shape
+    torch.Size([4, 5])
+    """
+
+    def __init__(
+        self,
+        n_chans: int,
+        n_outputs: int,
+        n_times: int,
+        *,
+        sfreq: float | None = None,
+        n_spatial: int | None = None,
+        n_temporal: int | None = None,
+        kernel: int | None = None,
+        k: int | None = None,
+        batchnorm: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+        shrinkage: Shrinkage = 0.0,
+        reeig: float = 1e-4,
+    ) -> None:
+        super().__init__()
+        signal = Signal.infer(n_chans, n_outputs, n_times, sfreq)
+        sizes = _filter_sizes(signal, n_spatial, n_temporal, kernel)
+        k = k or min(architecture_for(signal).k, sizes["n_temporal"])
+        self.config: dict[str, Any] = {
+            **asdict(signal),
+            **sizes,
+            "k": k,
+            "batchnorm": batchnorm,
+            "momentum": momentum,
+            "eps": eps,
+            "shrinkage": shrinkage,
+            "reeig": reeig,
+        }
+        self.features = SpatioTemporalFeatures(n_chans, **sizes, branches=1, shared=False)
+        self.covariance = SegmentCovariance(1, eps, shrinkage)
+        self.bimap = BiMap(sizes["n_temporal"], k)
+        self.norm = SPDBatchNorm(k, momentum) if batchnorm else nn.Identity()
+        self.embedding = Embedding(eps=reeig)
+        self.final_layer = nn.Linear(k * (k + 1) // 2, n_outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of epochs (batch, n_chans, n_times), or (batch, 1, n_chans, n_times)."""
+        x = self.features(as_epochs(x, self.config["n_chans"], self.config["n_times"], self))
+        return self._classify(self.norm(self.bimap(self.covariance(x))))
+
+    @full_precision
+    def _classify(self, x: Tensor) -> Tensor:
+        """Logits of matrices (batch, 1, k, k), never in half precision."""
+        logits: Tensor = self.final_layer(self.embedding(x))
+        return logits
+
+
+@register("spdnet", "one covariance and its logarithm (Huang and Van Gool 2017)")
+def _spdnet(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
+    """Build SPDNet for the registry, with the filters of a task if one is given."""
+    sizes = {} if task is None else asdict(task.architecture_for("time"))
+    filters = {name: value for name, value in sizes.items() if name not in ("split", "n_segments")}
+    return SPDNet(**{**asdict(signal), **filters, **options})
+
+
+@register(
+    "spdnetbn",
+    "SPDNet with Riemannian batch normalisation (Brooks et al. 2019; with the converged mean, where the authors take "
+    "one Karcher step)",
+)
+def _spdnetbn(signal: Signal, task: Task | None, **options: Any) -> nn.Module:
+    """Build SPDNet with batch normalisation for the registry."""
+    return _spdnet(signal, task, **{"batchnorm": True, **options})
+
+
+# --------------------------------------------------------------------------------------------------------------- GDLNet
 
 #: Filters for the tasks of the paper; k is the size after the full-rank map.  Those for SSVEP and ERN are from GDLNet's
 #: authors: three groups of temporal filters after common spatial filters.  For MI they published none; here the filters
@@ -151,19 +271,12 @@ class GDLNet(nn.Module):
         super().__init__()
         check_one_of("split", split, ("time", "grouped", "shared"))
         check_one_of("variant", variant, ("original", "linear"))
-        rule = architecture_for(Signal.infer(n_chans, n_outputs, n_times, sfreq))
-        sizes = {
-            "n_spatial": n_spatial or rule.n_spatial,
-            "n_temporal": n_temporal or rule.n_temporal,
-            "kernel": kernel or rule.kernel,
-        }
+        signal = Signal.infer(n_chans, n_outputs, n_times, sfreq)
+        sizes = _filter_sizes(signal, n_spatial, n_temporal, kernel)
         n = sizes["n_temporal"]
         n_out, p = _check_dimensions(n, n_out, p)
         self.config: dict[str, Any] = {
-            "n_chans": n_chans,
-            "n_outputs": n_outputs,
-            "n_times": n_times,
-            "sfreq": sfreq,
+            **asdict(signal),
             **sizes,
             "split": split,
             "n_segments": n_segments,

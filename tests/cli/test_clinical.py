@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gbwatt.cli import corpus as command
+from gbwatt.cli import clinical as command
 from gbwatt.clinical.corpora import Corpus
 from tests.clinical.corpora import damage
 from tests.clinical.corpora.synthetic import write_tuab, write_tuev

@@ -1,0 +1,230 @@
+"""Settings of GBWAtt for a paradigm, and the choice of the paradigm by cross-validation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import StratifiedKFold
+
+from gbwatt._validation import check_one_of
+from gbwatt.models.presets import Training
+from gbwatt.models.signal import Signal
+
+#: Paradigms of the paper's tasks.
+OF_TASKS: Mapping[str, str] = MappingProxyType({"mi": "mi", "ssvep": "ssvep", "ern": "erp", "erp": "erp"})
+
+#: Increased when the settings of a paradigm change, so that earlier results are not reused.
+REVISION = 1
+
+FOLDS = 3  # of the cross-validation that compares paradigms
+MOST_TRIALS = 300  # that it uses
+MOST_CHANNELS = 32  # principal components of the channels that are kept for oscillations
+COMPONENTS = 8  # that are kept for event-related potentials
+FILTERS = 16  # number of temporal filters up to which channels are divided into frequency bands
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Model options, initial weights and training that a decoder uses.
+
+    Attributes
+    ----------
+    paradigm : "mi", "ssvep", "erp" or None
+        None if the settings are those registered for the model.
+    reason : str
+        Why this paradigm was chosen, as a sentence.
+    options : dict
+        Model options.
+    training : Training
+    initialization : "random" or "classical"
+    schedule : "constant" or "cosine"
+    """
+
+    paradigm: str | None
+    reason: str
+    options: Mapping[str, Any]
+    training: Training
+    initialization: str
+    schedule: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as values that JSON keeps."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Settings:
+        """Inverse of :meth:`to_dict`; raises ValueError or TypeError for values that it cannot have written."""
+        settings = cls(**{**values, "training": Training(**values["training"])})
+        if settings.paradigm is not None and settings.paradigm not in PARADIGMS:
+            raise ValueError(f"paradigm {settings.paradigm!r}")
+        texts = (settings.reason, settings.initialization, settings.schedule)
+        numbers = asdict(settings.training).values()
+        if not isinstance(values["options"], Mapping) or not all(isinstance(text, str) for text in texts):
+            raise TypeError("options, reason, initialization or schedule of a wrong type")
+        if any(type(number) not in (int, float) or not 0 <= number < 2**32 for number in numbers):
+            raise ValueError(f"training {settings.training}")
+        return settings
+
+
+@dataclass(frozen=True)
+class ParadigmSettings:
+    """Rule for the settings of a paradigm.
+
+    Attributes
+    ----------
+    title : str
+        Name of the paradigm in sentences.
+    options : callable
+        Model options for a signal.
+    training : Training
+    initialization : "random" or "classical"
+    schedule : "constant" or "cosine"
+    """
+
+    title: str
+    options: Callable[[Signal], dict[str, Any]]
+    training: Training
+    initialization: str
+    schedule: str = "cosine"
+
+    def settings(self, name: str, signal: Signal, reason: str) -> Settings:
+        """Settings for a signal."""
+        options = {"recipe": "best", **self.options(signal)}
+        return Settings(name, reason, options, self.training, self.initialization, self.schedule)
+
+
+# ---------------------------------------------------------------------------------------------------------- the rules
+
+
+def _even(number: float) -> int:
+    """The nearest even number, at least 2: kernels of even length keep one sample more than the epoch has."""
+    return 2 * max(1, round(number / 2))
+
+
+def _kernel(signal: Signal, seconds: float) -> int:
+    """Length of temporal filters in samples, at most half of the epoch; without a sampling rate, it has 1 s."""
+    length = seconds * (signal.n_times if signal.sfreq is None else signal.sfreq)
+    return _even(min(length, signal.n_times / 2))
+
+
+def _oscillations(signal: Signal) -> dict[str, Any]:
+    """Covariances of up to three windows of whitened channels; few channels are divided into frequency bands."""
+    channels = min(signal.n_chans, MOST_CHANNELS)
+    bands = max(1, FILTERS // channels)
+    n = channels * bands
+    return {
+        "n_spatial": channels,
+        "n_temporal": n,
+        "kernel": _kernel(signal, 0.5 if bands > 1 else 0.125),
+        "n_segments": max(1, min(3, signal.n_times // (2 * n))),
+        "k": n,
+        "shrinkage": 0.1,
+        "residual": "learnt",
+    }
+
+
+def _steady_state(signal: Signal) -> dict[str, Any]:
+    """Temporal filters that are long enough to separate stimulation frequencies."""
+    return {
+        "n_spatial": 125,
+        "n_temporal": 15,
+        "kernel": _kernel(signal, 0.5),
+        "n_segments": max(1, min(7, signal.n_times // 16)),
+        "k": 12,
+        "shrinkage": 0.3,
+    }
+
+
+def _potentials(signal: Signal) -> dict[str, Any]:
+    """Means and covariances of two windows of the components with evoked responses, and templates of these."""
+    channels, templates = min(signal.n_chans, COMPONENTS), 8
+    return {
+        "n_spatial": channels,
+        "n_temporal": channels,
+        "kernel": _kernel(signal, 0.125),
+        "n_segments": 2,
+        "k": channels + templates + 1,
+        "shrinkage": 0.2,
+        "residual": "learnt",
+        "embed_mean": True,
+        "n_templates": templates,
+    }
+
+
+PARADIGMS: Mapping[str, ParadigmSettings] = MappingProxyType(
+    {
+        "mi": ParadigmSettings("oscillations", _oscillations, Training(1e-3, 32, 100, 1e-2), "classical"),
+        "ssvep": ParadigmSettings("steady-state responses", _steady_state, Training(1e-3, 64, 120, 1e-1), "random"),
+        "erp": ParadigmSettings("event-related potentials", _potentials, Training(1e-3, 32, 60, 1e-2), "classical"),
+    }
+)
+
+
+# ------------------------------------------------------------------------------------------------------------- choice
+
+
+def choose_settings(
+    name: str, compare: Callable[[Settings, Array, Array], Array], signal: Signal, y: Array
+) -> Settings:
+    """Settings for a paradigm, which "auto" chooses by cross-validation of the training trials.
+
+    Parameters
+    ----------
+    name : "mi", "ssvep", "erp" or "auto"
+        With "auto", the settings of every paradigm are compared, and those with the lowest log loss are chosen, "mi"
+        if the difference is smaller than its standard error.  Only training trials are used for that, at most
+        :data:`MOST_TRIALS`, in :data:`FOLDS` folds of consecutive trials.
+    compare : callable
+        ``compare(settings, train, test)`` trains a network on trials with the indices ``train``, and returns the log
+        losses (n_test,) of the trials with the indices ``test``.
+    signal : Signal
+        Shape of the epochs, number of classes and sampling rate.
+    y : array (n,)
+        Class numbers of the training trials.
+
+    Returns
+    -------
+    Settings
+    """
+    check_one_of("paradigm", name, (*PARADIGMS, "auto"))
+    if name != "auto":
+        return PARADIGMS[name].settings(name, signal, "as requested")
+    candidates = {key: rule.settings(key, signal, "") for key, rule in PARADIGMS.items()}
+    rows = _spread(y)
+    folds = min(FOLDS, int(np.bincount(y[rows]).min()))
+    if folds < 2:
+        return replace(candidates["mi"], reason="a class has a single trial, so paradigms could not be compared")
+    parts = [(rows[train], rows[test]) for train, test in StratifiedKFold(folds).split(rows, y[rows])]
+    losses = {key: np.concatenate([compare(settings, *part) for part in parts]) for key, settings in candidates.items()}
+    best = _clearly_lowest(losses)
+    others = " and ".join(f"{loss.mean():.3f} ({key})" for key, loss in losses.items() if key != best)
+    reason = (
+        f"log loss {losses[best].mean():.3f} in {folds}-fold cross-validation of the training trials, against {others}"
+    )
+    return replace(candidates[best], reason=reason)
+
+
+def _clearly_lowest(losses: Mapping[str, Array]) -> str:
+    """Key of the lowest mean loss; the first key, unless the difference to it exceeds its standard error."""
+    first, *_ = losses
+    best = min(losses, key=lambda key: float(losses[key].mean()))
+    difference = losses[first] - losses[best]
+    return best if difference.mean() > difference.std() / len(difference) ** 0.5 else first
+
+
+def _spread(y: Array) -> Array:
+    """Indices of at most :data:`MOST_TRIALS` trials, in order and evenly spread over the trials of each class."""
+    share = min(1.0, MOST_TRIALS / len(y))
+    chosen = []
+    for label in np.unique(y):
+        rows = np.flatnonzero(y == label)
+        count = max(2, round(share * len(rows)))
+        chosen.append(rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).round().astype(int)])
+    return np.sort(np.concatenate(chosen))

@@ -1,0 +1,214 @@
+"""Settings of paradigms: what they set, what takes precedence, and how "auto" chooses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gbwatt import EEGDecoder, GBWAttClassifier
+from gbwatt.decoding.paradigms import MOST_TRIALS, OF_TASKS, PARADIGMS, Settings, choose_settings
+from gbwatt.errors import ParameterError
+from gbwatt.models import create
+from gbwatt.models.presets import TASKS
+from gbwatt.models.signal import Signal
+
+SIGNALS = [
+    Signal(22, 4, 438, 125.0),
+    Signal(8, 5, 125, 125.0),
+    Signal(3, 2, 250, 125.0),
+    Signal(64, 2, 640, 160.0),
+    Signal(16, 2, 102, 128.0),
+    Signal(4, 2, 40, None),
+    Signal(1, 2, 30, None),
+]
+
+
+def epochs(n=24, channels=3, times=48, seed=0):
+    rng = np.random.default_rng(seed)
+    x, y = rng.standard_normal((n, channels, times)), np.arange(n) % 2
+    x[y == 1, 0] *= 3
+    return x, y
+
+
+@pytest.mark.parametrize("name", PARADIGMS)
+@pytest.mark.parametrize("signal", SIGNALS, ids=str)
+def test_settings_of_every_paradigm_build_a_network_for_every_signal(name, signal):
+    settings = PARADIGMS[name].settings(name, signal, "as requested")
+    module = create("gbwatt", **vars(signal), **settings.options)
+    assert module.config["recipe"] == "best"
+    assert settings.options["kernel"] <= max(2, signal.n_times // 2 + 1)
+
+
+def test_every_task_of_the_paper_has_a_paradigm():
+    assert set(TASKS) <= set(OF_TASKS)
+    assert set(OF_TASKS.values()) == set(PARADIGMS)
+
+
+def test_settings_survive_a_dict():
+    settings = PARADIGMS["erp"].settings("erp", SIGNALS[4], "as requested")
+    assert Settings.from_dict(settings.to_dict()) == settings
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"paradigm": "sleep"},
+        {"options": 3},
+        {"reason": None},
+        {"training": {"lr": -1.0, "batch_size": 32, "max_epochs": 1, "weight_decay": 0.0}},
+        {"training": {"lr": "fast", "batch_size": 32, "max_epochs": 1, "weight_decay": 0.0}},
+    ],
+)
+def test_settings_that_cannot_have_been_written_are_refused(change):
+    written = PARADIGMS["mi"].settings("mi", SIGNALS[0], "as requested").to_dict()
+    with pytest.raises((ValueError, TypeError)):
+        Settings.from_dict({**written, **change})
+
+
+# ---- choice
+
+
+def losses(values, seed=0):
+    """Losses of the three paradigms with these means, which differ by noise from trial to trial."""
+    rng = np.random.default_rng(seed)
+
+    def compare(settings, train, test):
+        assert not set(train) & set(test)
+        return values[settings.paradigm] + 0.1 * rng.standard_normal(len(test))
+
+    return compare
+
+
+def test_the_paradigm_with_the_lowest_loss_is_chosen_and_the_reason_has_all_losses():
+    y = np.arange(60) % 2
+    chosen = choose_settings("auto", losses({"mi": 0.7, "ssvep": 0.6, "erp": 0.4}), SIGNALS[0], y)
+    assert chosen.paradigm == "erp"
+    assert chosen.options == PARADIGMS["erp"].settings("erp", SIGNALS[0], "").options
+    for text in ("0.393", "0.609 (ssvep)", "0.708 (mi)", "3-fold"):
+        assert text in chosen.reason
+
+
+def test_a_difference_within_its_standard_error_chooses_oscillations():
+    y = np.arange(12) % 2
+
+    def compare(settings, train, test):
+        """Losses with the same mean but for 0.01, and a large scatter."""
+        scatter = np.resize([1.0, -1.0], len(test)) * (settings.paradigm == "erp")
+        return 0.6 - 0.01 * (settings.paradigm == "erp") + scatter
+
+    assert choose_settings("auto", compare, SIGNALS[0], y).paradigm == "mi"
+
+
+def test_a_class_with_a_single_trial_is_no_obstacle():
+    y = np.array([0, 0, 0, 0, 1])
+    chosen = choose_settings("auto", losses({"mi": 1, "ssvep": 0, "erp": 0}), SIGNALS[0], y)
+    assert chosen.paradigm == "mi"
+    assert "single trial" in chosen.reason
+
+
+def test_the_comparison_uses_a_limited_number_of_trials_of_every_class():
+    y = np.r_[np.zeros(2000, int), np.ones(500, int)]
+    seen = set()
+
+    def compare(settings, train, test):
+        seen.update(train.tolist(), test.tolist())
+        return np.zeros(len(test))
+
+    choose_settings("auto", compare, SIGNALS[0], y)
+    labels = y[sorted(seen)]
+    assert len(seen) == MOST_TRIALS
+    assert (labels == 1).sum() == MOST_TRIALS // 5
+    assert min(seen) == 0
+    assert max(seen) == len(y) - 1
+
+
+# ---- estimators
+
+
+def test_a_task_selects_the_settings_of_its_paradigm():
+    x, y = epochs()
+    fitted = GBWAttClassifier(task="ern", max_epochs=1).fit(x, y)
+    assert fitted.settings_.paradigm == "erp"
+    assert fitted.net_.module_.config["embed_mean"]
+    assert fitted.settings_.schedule == "cosine"
+    assert fitted.settings_.training.max_epochs == 1
+
+
+def test_arguments_take_precedence_over_the_paradigm():
+    x, y = epochs()
+    options = {"residual": 0.25, "n_temporal": 4}
+    arguments = {"lr": 0.02, "batch_size": 6, "max_epochs": 2, "initialization": "random", "schedule": "constant"}
+    fitted = GBWAttClassifier(task="mi", k=2, shrinkage=0.4, model_options=options, **arguments).fit(x, y)
+    config = fitted.net_.module_.config
+    assert (config["k"], config["shrinkage"], config["residual"], config["n_temporal"]) == (2, 0.4, 0.25, 4)
+    assert (fitted.net_.lr, fitted.net_.batch_size, len(fitted.history_)) == (0.02, 6, 2)
+    assert [row["lr"] for row in fitted.history_] == [0.02, 0.02]
+
+
+def test_all_trials_are_for_training_unless_validation_or_early_stopping_is_given():
+    x, y = epochs()
+    plain = GBWAttClassifier(task="mi", max_epochs=1).fit(x, y)
+    assert "valid_loss" not in plain.history_[0]
+    assert set(plain.used_for(x)) == {"training"}
+    for arguments in ({"validation": 0.25}, {"early_stopping": 1}, {"recipe": "paper", "task": None}):
+        fitted = GBWAttClassifier(**{"task": "mi", "max_epochs": 1, **arguments}).fit(x, y)
+        assert "valid_loss" in fitted.history_[0], arguments
+
+
+def test_without_a_task_the_choice_is_made_on_training_trials_and_said():
+    x, y = epochs()
+    fitted = GBWAttClassifier(max_epochs=1).fit(x, y)
+    assert fitted.settings_.paradigm in PARADIGMS
+    assert "cross-validation of the training trials" in fitted.settings_.reason
+    again = GBWAttClassifier(max_epochs=1).fit(x, y)
+    np.testing.assert_array_equal(again.predict_proba(x), fitted.predict_proba(x))
+
+
+@pytest.mark.parametrize("recipe", ["paper", "release"])
+def test_other_recipes_have_no_paradigm(recipe):
+    x, y = epochs(times=64)
+    fitted = GBWAttClassifier(recipe=recipe, max_epochs=1).fit(x, y)
+    assert fitted.settings_.paradigm is None
+    assert (fitted.settings_.initialization, fitted.settings_.schedule) == ("random", "constant")
+
+
+def test_a_saved_model_keeps_its_settings(tmp_path):
+    x, y = epochs()
+    fitted = GBWAttClassifier(task="erp", max_epochs=1).fit(x, y)
+    fitted.save_pretrained(tmp_path)
+    loaded = GBWAttClassifier.from_pretrained(tmp_path)
+    assert loaded.settings_ == fitted.settings_
+    np.testing.assert_array_equal(loaded.predict_proba(x), fitted.predict_proba(x))
+
+
+def test_the_cosine_schedule_ends_near_zero_and_a_checkpoint_with_another_length_is_refused(tmp_path):
+    x, y = epochs()
+    arguments = {"task": "mi", "checkpoint": tmp_path}
+    fitted = GBWAttClassifier(max_epochs=4, **arguments).fit(x, y)
+    rates = [row["lr"] for row in fitted.history_]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < 0.2 * rates[0]
+    with pytest.raises(ValueError, match="max_epochs is 4 there and 5 here"):
+        GBWAttClassifier(max_epochs=5, **arguments).fit(x, y)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"paradigm": "sleep"}, "paradigm"),
+        ({"task": "sleep"}, "task"),
+        ({"schedule": "linear"}, "schedule"),
+        ({"initialization": "zero"}, "initialization"),
+        ({"validation": "none"}, "validation"),
+    ],
+)
+def test_unknown_values_are_refused_before_training(arguments, named):
+    x, y = epochs()
+    with pytest.raises(ParameterError, match=named):
+        GBWAttClassifier(**arguments).fit(x, y)
+
+
+def test_paradigms_are_for_gbwatt_only():
+    x, y = epochs()
+    with pytest.raises(ParameterError, match="gbwatt"):
+        EEGDecoder("matt", paradigm="mi").fit(x, y)
