@@ -109,7 +109,10 @@ def _run_pool(
 
 
 def _start_worker(parent: int, by_signal: bool, initializer: Callable[[], None] | None) -> None:
-    """Initialize a worker, which exits with the process that started it."""
+    """First call in a worker process: make it exit when its parent dies, then call ``initializer``.
+
+    ``parent`` and ``by_signal`` are the arguments of :func:`end_with_parent`.
+    """
     end_with_parent(parent, by_signal)
     if initializer is not None:
         initializer()

@@ -40,23 +40,23 @@ SOME_FAILED = 3
 
 
 def benchmark(
-    file: Annotated[Path, typer.Argument(help="Name of an experiment, e.g. main, or a file.")],
+    file: Annotated[Path, typer.Argument(help="Name of an experiment, e.g. main, or a YAML file.")],
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; repeatable.")] = None,
     subjects: Annotated[str | None, typer.Option(help="Only these subjects, e.g. 1,2,5-7.")] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="Number of seeds, e.g. 3 for 0, 1 and 2; or a list, e.g. 0,5, or '5,' for one.")
+        str | None, typer.Option(help="Number of seeds, e.g. 3 for seeds 0, 1 and 2; or a list, e.g. 0,5 or '5,'.")
     ] = None,
     simulated: Annotated[
-        str | None, typer.Option(help="Simulated recordings: auto (where files are missing), always or never.")
+        str | None, typer.Option(help="Use simulated recordings: auto (if files are missing), always or never.")
     ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="Change a value of the experiment, e.g. training.lr=1e-3; repeatable."),
     ] = None,
-    store: Annotated[Path, typer.Option(help="Store of results.")] = STORE,
+    store: Annotated[Path, typer.Option(help="SQLite file of results.")] = STORE,
     jobs: Annotated[int, typer.Option(help="Number of processes; 0: one per core.", min=0)] = 0,
     threads: Annotated[int, typer.Option(help="Number of threads of each process.", min=1)] = 1,
-    engine: Annotated[str, typer.Option(help="local, or dask for a cluster.")] = "local",
+    engine: Annotated[str, typer.Option(help="Where runs are executed: local, or dask for a cluster.")] = "local",
     scheduler: Annotated[str | None, typer.Option(help="Address of the Dask scheduler, tcp://HOST:8786.")] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Execute failed runs again.")] = False,
     dry_run: Annotated[

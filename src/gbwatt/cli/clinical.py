@@ -58,17 +58,17 @@ Cache = Annotated[Path, typer.Argument(help="Folder of the cache.")]
 
 @corpus_app.command()
 def build(
-    root: Annotated[Path, typer.Argument(help="Folder of the corpus as downloaded, of one version, or edf.")],
+    root: Annotated[Path, typer.Argument(help="Folder of the downloaded corpus, of one version, or its folder edf.")],
     cache: Cache,
-    corpus: Annotated[str, typer.Option(help="tuab or tuev.")],
+    corpus: Annotated[str, typer.Option(help="Corpus: tuab or tuev.")],
     montage: Annotated[
-        str, typer.Option(help="Channels: referential23 (LaBraM and BIOT) or bipolar16 (BIOT).")
+        str, typer.Option(help="Montage: referential23 (for LaBraM and BIOT) or bipolar16 (for BIOT).")
     ] = "referential23",
     notch: Annotated[float, typer.Option(help="Mains frequency to filter out, in Hz.")] = 60.0,
     jobs: Annotated[int, typer.Option(help="Number of processes; 0: one per core.", min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Cut a corpus into windows on disk.  The same command resumes an interrupted build."""
+    """Cut the recordings of a corpus into windows on disk.  The same command resumes an interrupted build."""
     console = Console(stderr=as_json)
     options: dict[str, Any] = {"corpus": corpus, "montage": montage, "notch": notch, "jobs": jobs}
     built = _build_with_progress(console, root, cache, options)
@@ -255,16 +255,16 @@ WRITTEN = ("config.json", "model.safetensors", "README.md", "training.json", REC
 
 
 def finetune(
-    cache: Annotated[Path, typer.Argument(help="Windows of a corpus, built by `gbwatt corpus build`.")],
+    cache: Annotated[Path, typer.Argument(help="Cache of a corpus, built by `gbwatt corpus build`.")],
     weights: Annotated[str, typer.Option(help="File with pretrained weights of the backbone, or 'random'.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the model and for checkpoints.")],
-    backbone: Annotated[str, typer.Option(help="biot or labram.")] = "labram",
-    head: Annotated[str, typer.Option(help="gbwatt, matt, or base (no SPD attention).")] = "gbwatt",
+    backbone: Annotated[str, typer.Option(help="Backbone: biot or labram.")] = "labram",
+    head: Annotated[str, typer.Option(help="Head: gbwatt, matt, or base (no SPD attention).")] = "gbwatt",
     frozen: Annotated[bool, typer.Option("--frozen", help="Do not train the backbone.")] = False,
     option: Annotated[list[str] | None, typer.Option(help="Option of the head, e.g. theta=1; repeatable.")] = None,
     lr: Annotated[
         float | None,
-        typer.Option(help="Learning rate of the head. Defaults of training options depend on the backbone."),
+        typer.Option(help="Learning rate of the head. The defaults of all training options depend on the backbone."),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Windows per step, over all processes.")] = None,
     max_epochs: Annotated[int | None, typer.Option(help="Maximum number of epochs.")] = None,
@@ -293,7 +293,7 @@ def finetune(
 ) -> None:
     """Train a foundation model on a corpus, test it once on the official evaluation part, and save it.
 
-    The same command resumes interrupted training.  For several devices use accelerate launch -m gbwatt finetune … or
+    The same command resumes interrupted training.  For several devices, use accelerate launch -m gbwatt finetune … or
     torchrun --nproc_per_node N -m gbwatt finetune …; results do not depend on the number of processes.
     """
     from gbwatt.clinical.classifier import HEAD_OPTIONS

@@ -53,7 +53,7 @@ def _dataset_row(dataset: Dataset, root: Path | None) -> dict[str, Any]:
 
 @app.command()
 def describe(
-    name: Annotated[str, typer.Argument(help="Data set of `gbwatt data list`, moabb:NAME, or a file.")],
+    name: Annotated[str, typer.Argument(help="Name of a data set (see `gbwatt data list`), moabb:NAME, or a file.")],
     subject: Annotated[int | None, typer.Option(help="Number of the subject; default: the first.")] = None,
     root: Root = None,
     source: Annotated[
@@ -61,7 +61,7 @@ def describe(
     ] = None,
     read: Annotated[
         list[str] | None,
-        typer.Option("--read", "--option", help="Option of the reader, such as difficulty=0.8 or tmax=4; repeatable."),
+        typer.Option("--read", "--option", help="Option of the reader, e.g. difficulty=0.8 or tmax=4; repeatable."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -43,7 +43,7 @@ _CORPUS_INPUT: dict[str, Any] = {"n_chans": 23, "n_outputs": 2, "n_times": 2000,
 
 
 def models(
-    task: Annotated[str, typer.Option(help="Task for which parameters are counted: mi, ssvep or ern.")] = "mi",
+    task: Annotated[str, typer.Option(help="Task of the paper for which parameters are counted: mi, ssvep or ern.")] = "mi",
     as_json: AsJson = False,
 ) -> None:
     """List all models, the packages they require, and their numbers of parameters."""
@@ -230,7 +230,7 @@ def explain(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain a model on test trials: print findings, and write figures with captions as SVG and PNG."""
+    """Explain a model on test trials: print findings, and write figures (SVG and PNG) with captions."""
     require_free(output, kind="explanation", force=force)
     require_writable(output)
     from gbwatt.decoding import EvaluationSet

@@ -32,7 +32,7 @@ def _require_folder(root: Path | None) -> Path | None:
     return root
 
 
-_DATASET_HELP = "A data set of `gbwatt data list`, moabb:NAME, or a file"
+_DATASET_HELP = "Name of a data set (see `gbwatt data list`), moabb:NAME, or a file"
 
 # Arguments and options of commands, with their help texts.
 ModelFolder = Annotated[Path, typer.Argument(help="Folder of a saved model.")]
@@ -48,7 +48,7 @@ SourceName = Annotated[
 ]
 Reading = Annotated[
     list[str] | None,
-    typer.Option("--read", help="Option of the file reader, e.g. tmin=0.5 or tmax=4 of a recording; repeatable."),
+    typer.Option("--read", help="Option of the file reader, e.g. tmin=0.5 or tmax=4; repeatable."),
 ]
 TestedDataset = Annotated[
     str | None, typer.Option("--dataset", help=f"{_DATASET_HELP}; default: the one used for training.")
@@ -59,7 +59,7 @@ TestedSubject = Annotated[
 TestedSplit = Annotated[
     int | None, typer.Option("--split", help="Number of the split; default: the one used for training.", min=0)
 ]
-SplitNumber = Annotated[int, typer.Option(help="Number of the split, for data sets with several per subject.", min=0)]
+SplitNumber = Annotated[int, typer.Option(help="Number of the split, from 0, if a subject has several.", min=0)]
 Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
 Threads = Annotated[int | None, typer.Option(help="Number of torch threads; default: all cores.", min=1)]
 
@@ -214,7 +214,7 @@ def kernel_note() -> str | None:
     if geometry.available() and filters.available():
         return None
     return (
-        "note: gbwatt was installed without its compiled kernels, which makes training many times slower; install a C "
+        "note: gbwatt was installed without its compiled kernels, so training takes several times as long; install a C "
         "compiler, and then gbwatt again."
     )
 

@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 
 def report(
     source: Annotated[
-        Path, typer.Argument(help="A store, a CSV file of results or a folder of such files, or the folder of a model.")
+        Path, typer.Argument(help="Store, CSV file of results, folder of such CSV files, or folder of a model.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
     experiments: Annotated[
         Path | None,
-        typer.Option(help="Folder of experiments, whose tables are shown; default: ./experiments and those of gbwatt."),
+        typer.Option(help="Folder of experiments to show; default: ./experiments and the experiments of gbwatt."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing report.")] = False,
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="Data set to explain a model on; default: the one used for training. A model is explained only if "
-            "this, --subject, --split, --root, --source or --read is given."
+            help="Data set on which a model is explained; default: the one used for training. A model is explained "
+            "only if this option, --subject, --split, --root, --source or --read is given."
         ),
     ] = None,
     subject: TestedSubject = None,

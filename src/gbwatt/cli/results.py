@@ -37,9 +37,9 @@ FORMATS = ("terminal", "markdown", "latex", "csv")
 def tables(
     experiment: Annotated[
         str | None,
-        typer.Argument(help="Name of an experiment, e.g. main, or a file; `claims` for the claims of the paper."),
+        typer.Argument(help="Name of an experiment, e.g. main, or a YAML file; `claims` for the claims of the paper."),
     ] = None,
-    store: Annotated[Path, typer.Option(help="Store of results.")] = STORE,
+    store: Annotated[Path, typer.Option(help="SQLite file of results.")] = STORE,
     results: Annotated[
         list[Path] | None, typer.Option(help="CSV file of results, instead of a store; repeatable.")
     ] = None,
@@ -54,7 +54,9 @@ def tables(
     reference: Annotated[
         str | None, typer.Option(help="Model to compare the others with; default: that of the experiment.")
     ] = None,
-    form: Annotated[str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}; default: {FORMATS[0]}.")] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help=f"Format: {', '.join(FORMATS)}; default: {FORMATS[0]}.")
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write, instead of printing.")] = None,
     page: Annotated[
         Path | None, typer.Option("--fill", help="Markdown file whose tables and figures are replaced.")
@@ -175,7 +177,7 @@ def _write_text(path: Path, text: str) -> None:
 
 store_app = typer.Typer(help="Export, import, merge and recover results; list failed runs.", no_args_is_help=True)
 
-Where = Annotated[Path, typer.Option("--store", help="Store of results.")]
+Where = Annotated[Path, typer.Option("--store", help="SQLite file of results.")]
 
 
 @store_app.command("export")
@@ -183,7 +185,7 @@ def export(
     file: Annotated[Path, typer.Argument(help="CSV file to write.")],
     store: Where = STORE,
 ) -> None:
-    """Write all rows to a CSV file."""
+    """Write all rows of the store to a CSV file."""
     with Store(store, create=False) as kept:
         kept.export_csv(file)
         Console().print(f"{len(kept)} rows in {file}", highlight=False)
@@ -204,7 +206,7 @@ def merge(
     others: Annotated[list[Path], typer.Argument(help="Stores to read.")],
     store: Where = STORE,
 ) -> None:
-    """Add the rows of other stores, for instance of other machines."""
+    """Add the rows of other stores, for instance from other machines."""
     with Store(store) as kept:
         for other in others:
             Console().print(f"{kept.merge(other)} new rows from {other}", highlight=False)
@@ -216,7 +218,7 @@ def recover(
     damaged: Annotated[Path, typer.Argument(help="Damaged store.")],
     store: Annotated[Path, typer.Option("--store", help="Store to copy the rows to; not the damaged one.")],
 ) -> None:
-    """Copy the undamaged rows of a damaged store."""
+    """Copy the undamaged rows of a damaged store to another store."""
     with Store(store) as kept:
         Console().print(f"{kept.recover(damaged)} rows of {damaged} copied to {store}", highlight=False)
 

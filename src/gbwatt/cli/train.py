@@ -45,18 +45,18 @@ FOLDER = Path("gbwatt-models")
 def train(
     dataset: DatasetName = "simulated-ssvep",
     subject: Subject = None,
-    model: Annotated[str, typer.Option(help="A model of `gbwatt models`.")] = "gbwatt",
+    model: Annotated[str, typer.Option(help="Name of a model; see `gbwatt models`.")] = "gbwatt",
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="Regularisation and kind of mean of gbwatt, bwatt and matt: best, paper or release; default: best."
+            help="Recipe (regularisation and mean) of gbwatt, bwatt and matt: best, paper or release; default: best."
         ),
     ] = None,
     task: Annotated[
         str | None,
         typer.Option(
-            help="Paradigm of the recording: mi, ssvep or erp; default: that of the data set. Otherwise, the "
-            "paradigms are compared by cross-validation of the training trials."
+            help="Paradigm of the recording: mi, ssvep or erp; default: that of the data set. If it has none, the "
+            "paradigm is selected by cross-validation on the training trials."
         ),
     ] = None,
     option: Annotated[list[str] | None, typer.Option(help="Option of the model, e.g. theta=1.5; repeatable.")] = None,
@@ -79,7 +79,7 @@ def train(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing model in the folder.")] = False,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(help="Folder for the state after each epoch; the same command resumes interrupted training."),
+        typer.Option(help="Folder for checkpoints after each epoch; the same command resumes interrupted training."),
     ] = None,
     threads: Threads = None,
     as_json: AsJson = False,

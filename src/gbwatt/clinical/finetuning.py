@@ -360,7 +360,7 @@ class CorpusExecutor:
 
     def execute(self, run: Run, root: str | Path | None = None) -> Row:
         """Train, resuming from the checkpoint of the run if there is one, and test once."""
-        _check_run(run)
+        _require_supported_run(run)
         corpus = open_corpus(run.dataset, root)
         settings = settings_of(run.model, corpus, run.training, run.seed)
         accelerator = make_accelerator(settings.precision)
@@ -370,7 +370,7 @@ class CorpusExecutor:
 
     def epoch_seconds(self, run: Run, root: str | Path | None = None) -> float:
         """Extrapolate the duration of an epoch from the second of two steps on a few windows."""
-        _check_run(run)
+        _require_supported_run(run)
         corpus = open_corpus(run.dataset, root)
         train, valid = (corpus.part(name) for name in ("train", "valid"))
         size = min(TIMED_WINDOWS, len(train) // 2)
@@ -435,8 +435,8 @@ def _with_weights_path(options: Mapping[str, Any], root: str | Path | None) -> d
     return {**options, "weights": weights_file(name, root)}
 
 
-def _check_run(run: Run) -> None:
-    """Require a backbone, all training windows and no added noise."""
+def _require_supported_run(run: Run) -> None:
+    """Raise ParameterError unless a run on a corpus has a foundation model, all training windows and no added noise."""
     if run.model not in FINETUNING:
         raise ParameterError(
             f"model={run.model!r} cannot be trained on {run.dataset}, which does not fit into memory; use "

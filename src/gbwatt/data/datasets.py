@@ -159,9 +159,9 @@ def data_root(root: str | Path | None = None) -> Path:
 def index_files(dataset: Dataset, root: str | Path | None = None) -> dict[str, Path]:
     """Map the names of a data set's files to their paths.
 
-    The folder of each source and all its subfolders are searched.  If a folder does not exist, the data folder and
-    its immediate subfolders are.  If several files have the same name, the one at the highest level is used; a warning
-    is issued if two are at the same level.
+    The folder of each source is searched with all its subfolders or, if it does not exist, the data folder with its
+    immediate subfolders.  With ``dataset.only_there``, only the folder of the source is searched.  If several files
+    have the same name, the one at the highest level is used; a warning is issued if two are at the same level.
     """
     if not dataset.folder:  # simulated, or a single file
         return {}

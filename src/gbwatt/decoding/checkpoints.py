@@ -142,7 +142,7 @@ class Checkpoint(Callback):
             ) from None
 
     def _require_same_fingerprint(self, saved: Mapping[str, Any]) -> None:
-        """Raise CheckpointError, with all differences, if the fingerprint of a saved state is another one."""
+        """Raise CheckpointError, listing all differences, unless the saved fingerprint equals that of this training."""
         current = json.loads(to_json(self.fingerprint))
         names = [name for name in {**saved, **current} if saved.get(name) != current.get(name)]
         if names:

@@ -70,16 +70,16 @@ class TrialFingerprints:
         uses = np.full(len(codes), UNSEEN, dtype=f"<U{len(VALIDATION)}")
         uses[_nearest_distances(codes, self.valid) <= limit] = VALIDATION
         uses[_nearest_distances(codes, self.train) <= limit] = TRAINING
-        some_absent = bool(_have_none(self.train).any() or _have_none(self.valid).any())
-        uses[_have_none(codes) & some_absent] = UNKNOWN
+        some_absent = bool(_without_fingerprint(self.train).any() or _without_fingerprint(self.valid).any())
+        uses[_without_fingerprint(codes) & some_absent] = UNKNOWN
         return uses
 
     def _largest_match_distance(self) -> float:
         """Largest distance at which fingerprints belong to the same trial; below that of different training trials."""
-        some = self.train[~_have_none(self.train)][:2000]
+        some = self.train[~_without_fingerprint(self.train)][:2000]
         if len(some) < 2:
             return TOLERANCE
-        distances = _nearest_distances(some, some, itself=False)
+        distances = _nearest_distances(some, some, same_trials=True)
         different = distances[distances > 2 * STEP]  # without repeated trials
         return min(TOLERANCE, SHARE * float(np.quantile(different, 0.01))) if len(different) else TOLERANCE
 
@@ -155,15 +155,15 @@ def _random_signs(n_chans: int, n_times: int) -> NDArray[np.float32]:
     return (2 * bits.astype(np.float32) - 1).reshape(-1, SIZE)
 
 
-def _have_none(codes: Codes) -> NDArray[np.bool_]:
+def _without_fingerprint(codes: Codes) -> NDArray[np.bool_]:
     """Mask (n,) of the trials that have no fingerprint."""
     return np.asarray((codes == _NONE).all(axis=1))
 
 
-def _nearest_distances(codes: Codes, others: Codes, itself: bool = True) -> Array:
+def _nearest_distances(codes: Codes, others: Codes, same_trials: bool = False) -> Array:
     """Root mean square distance (n,) of each fingerprint to the nearest of others; infinite if there is none.
 
-    With ``itself=False``, both arrays contain the same trials, and a trial is not compared with itself.
+    If both arrays contain the ``same_trials`` in the same order, no trial is compared with itself.
     """
     nearest = np.full(len(codes), np.inf)
     if not len(others):
@@ -172,9 +172,9 @@ def _nearest_distances(codes: Codes, others: Codes, itself: bool = True) -> Arra
     for start in range(0, len(codes), _BLOCK):
         a = codes[start : start + _BLOCK].astype(np.float32)
         squares = np.square(a).sum(1)[:, None] + np.square(b).sum(1) - 2 * a @ b.T
-        squares[:, _have_none(others)] = np.inf
-        if not itself:
+        squares[:, _without_fingerprint(others)] = np.inf
+        if same_trials:
             squares[np.arange(len(a)), start + np.arange(len(a))] = np.inf
         nearest[start : start + len(a)] = squares.min(axis=1)
-    nearest[_have_none(codes)] = np.inf
+    nearest[_without_fingerprint(codes)] = np.inf
     return np.asarray(STEP * np.sqrt(np.maximum(nearest, 0) / SIZE))

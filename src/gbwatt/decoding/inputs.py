@@ -175,7 +175,7 @@ def _stored_labels(X: Any) -> _StoredLabels | None:
 
 
 def _event_codes(values: Array, event_id: Mapping[str, int]) -> Array | None:
-    """Labels as integer event codes (n,); None unless all of them are codes, as numbers or strings."""
+    """Labels, numbers or strings, as integer event codes (n,); None if they are event names or not all are codes."""
     if values.dtype.kind in "OU" and set(map(str, values.tolist())) <= set(event_id):
         return None
     try:

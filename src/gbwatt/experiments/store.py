@@ -126,7 +126,7 @@ class Store:
     def __len__(self) -> int:
         """Return the number of rows."""
         with self._session(_READ) as connection:
-            return int(_get(connection, "SELECT count(*) FROM rows"))
+            return int(_query_value(connection, "SELECT count(*) FROM rows"))
 
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r})"
@@ -396,7 +396,9 @@ class Store:
         StoreError
             If the file belongs to another program or version, or is empty and ``create`` is false.
         """
-        application, version = (int(_get(connection, f"PRAGMA {name}")) for name in ("application_id", "user_version"))
+        application, version = (
+            int(_query_value(connection, f"PRAGMA {name}")) for name in ("application_id", "user_version")
+        )
         if application == APPLICATION_ID and version == VERSION:
             self._check_table(connection)
             return
@@ -405,7 +407,7 @@ class Store:
                 f"store {self.path} has version {version}, but this gbwatt supports only {VERSION}; update gbwatt, or "
                 "use another path. It was not changed."
             )
-        if application or version or _get(connection, "SELECT count(*) FROM sqlite_master"):
+        if application or version or _query_value(connection, "SELECT count(*) FROM sqlite_master"):
             raise StoreError(
                 f"{self.path} is an SQLite file of another program (application_id {application}, user_version "
                 f"{version}), not a store; use another path. It was not changed."
@@ -473,7 +475,7 @@ def _create_table(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def _get(connection: sqlite3.Connection, query: str) -> Any:
+def _query_value(connection: sqlite3.Connection, query: str) -> Any:
     """Execute a query that gives a single value, and return the value."""
     answer = connection.execute(query).fetchone()
     if answer is None:
@@ -515,7 +517,7 @@ def _sort_key(key: str, run: dict[str, Any]) -> tuple[str, ...]:
 def read_rows(results: str | Path | Store | Iterable[Row]) -> list[Row]:
     """Read all rows of a store, of a CSV file, or of the CSV files in a folder.
 
-    Rows of a folder are combined by the rules of :meth:`Store.import_csv`.  Rows that are given are returned as a list.
+    Rows of a folder are combined by the rules of :meth:`Store.import_csv`.  An iterable of rows is returned as a list.
     """
     if isinstance(results, Store):
         return results.rows()

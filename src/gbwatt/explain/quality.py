@@ -214,7 +214,7 @@ def _require_same_trials(inputs: ModelInputs, attribution: Attribution, windows:
 
 
 def _cell_indices(shape: tuple[int, ...], windows: int) -> Array:
-    """Index of the cell of each sample (n_chans, n_times)."""
+    """Index (n_chans, n_times) of the cell of each sample; a cell is one of the time ``windows`` of one channel."""
     n_chans, n_times = shape
     return np.arange(n_chans)[:, None] * windows + np.arange(n_times) * windows // n_times
 
@@ -226,12 +226,12 @@ def _cell_means(importance: Array, cell: Array) -> Array:
 
 
 def _ranks(keys: Array) -> Array:
-    """Rank (n, cells) of each cell in ascending order of its key."""
+    """Position (n, n_cells) of each cell of a trial if its cells are sorted by ascending key."""
     return np.asarray(keys.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable"))
 
 
 def _area_under(curves: Array, fraction: Array) -> Array:
-    """Integral (n,) by the trapezoidal rule."""
+    """Area (n,) under curves (n, points) over the ``fraction`` (points,) of changed cells, by the trapezoidal rule."""
     return np.asarray(((curves[:, 1:] + curves[:, :-1]) / 2 * np.diff(fraction)).sum(axis=1))
 
 
@@ -502,7 +502,8 @@ def localisation(attribution: Attribution, truth: Truth) -> tuple[LocalisationRe
             "simulated trials with all channels in their order."
         )
     results = [
-        _compare(attribution, number, _effects_of(truth, name)) for number, name in enumerate(attribution.class_names)
+        _localise_class(attribution, number, _effects_of(truth, name))
+        for number, name in enumerate(attribution.class_names)
     ]
     return tuple(result for result in results if result is not None)
 
@@ -517,7 +518,7 @@ def _effects_of(truth: Truth, name: str) -> tuple[Effect, ...]:
     return tuple(effect for effects in truth.effects.values() for effect in effects)
 
 
-def _compare(attribution: Attribution, number: int, effects: tuple[Effect, ...]) -> LocalisationResult | None:
+def _localise_class(attribution: Attribution, number: int, effects: tuple[Effect, ...]) -> LocalisationResult | None:
     """Compare the attribution for class ``number`` with planted effects; None without effects or trials."""
     values = attribution.values[attribution.labels == number]
     if not effects or not len(values):

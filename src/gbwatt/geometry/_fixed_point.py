@@ -156,9 +156,10 @@ class MeanEquation(ABC):
 
     @abstractmethod
     def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, InitialFrames | None]:
-        """First iterates (..., q, k, k) for weights (..., q, m), differentiable; for one or two points the closed form.
+        """Iterates (..., q, k, k) from which to solve for the means with weights (..., q, m).
 
-        Also returns the frames of the iterate before, if there is one.
+        They are differentiable, and exact for one or two points.  If they result from a step that all q queries
+        (rows of weights) share, the frames before this step are returned as well; else None.
         """
 
     @abstractmethod
@@ -273,7 +274,11 @@ class BuresEquation(MeanEquation):
     name = "BuresFlow"
 
     def start(self, b: Tensor, w: Tensor) -> tuple[Tensor, InitialFrames | None]:
-        """First iterates; with more than two points also the frames at the base iterate, which all queries share."""
+        """Iterates after one step, which all queries take from the same base, and the frames of the points at the base.
+
+        The base is a factor of the arithmetic mean or, with the compiled kernel, of an approximate equal-weights mean.
+        With one or two points it is the first point; the step then gives the exact means, and the frames are None.
+        """
         # all queries step from one iterate, so that they share the decompositions of the first step
         base = b[..., 0, :, :] if b.shape[-3] <= 2 else self._initial_factor(b)
         u, v, rotated, aligned = self._frames(base, b)

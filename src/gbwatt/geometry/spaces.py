@@ -68,7 +68,7 @@ class Space(ABC):
 
     @abstractmethod
     def resolution(self, a: Tensor, b: Tensor) -> Tensor:
-        """Distance of equal points due to rounding, shape (...)."""
+        """Rounding error of a distance: the value computed for equal points may be that large, shape (...)."""
 
     @abstractmethod
     def log(self, a: Tensor, b: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ class Symmetric(Space):
         return _squared_norm(a - b)
 
     def resolution(self, a: Tensor, b: Tensor) -> Tensor:
-        """Machine epsilon times the size of the points."""
+        """Rounding error of a distance: machine epsilon times the norm of the points."""
         eps = torch.finfo(a.dtype).eps
         return eps * (_squared_norm(a) + _squared_norm(b)).sqrt()
 
@@ -197,7 +197,7 @@ class Factors(Space):
         return procrustes(a, b)
 
     def resolution(self, a: Tensor, b: Tensor) -> Tensor:
-        """Machine epsilon times the size k of the matrices and the norm of the points."""
+        """Rounding error of a distance: machine epsilon times the size k of the matrices and the norm of the points."""
         eps = torch.finfo(a.dtype).eps
         return a.shape[-1] * eps * (_squared_norm(a) + _squared_norm(b)).sqrt()
 
@@ -249,7 +249,7 @@ class Invariant(Space):
         return _squared_norm(self._relative_log(a, b))
 
     def resolution(self, a: Tensor, b: Tensor) -> Tensor:
-        """Machine epsilon times the size k of the matrices: the distance has no scale."""
+        """Rounding error of a distance: machine epsilon times the size k; the norm of the points does not matter."""
         size = broadcast_shape(a.shape[:-2], b.shape[:-2])
         return a.new_full(size, a.shape[-1] * torch.finfo(a.dtype).eps)
 

@@ -124,7 +124,8 @@ class LinearModel(ClassicalModel):
 
 def limited_threads() -> AbstractContextManager[Any]:
     """Limit the threads of NumPy's and SciPy's linear algebra to those of torch; they would use all cores."""
-    return threadpool_limits(torch.get_num_threads(), "blas")
+    limits: AbstractContextManager[Any] = threadpool_limits(torch.get_num_threads(), "blas")
+    return limits
 
 
 def copy_classifier(fitted: Any, layer: nn.Linear) -> None:

@@ -123,8 +123,8 @@ class SPDBatchNorm(nn.Module):
         return congruence(sqrtm(self.bias), congruence(invsqrtm(mean), x))
 
 
-def _threshold(eps: float) -> float:
-    """Return the threshold of eigenvalues; raise ParameterError unless it is positive."""
+def _checked_threshold(eps: float) -> float:
+    """Return ``eps``, the threshold of eigenvalue rectification; raise ParameterError unless it is positive."""
     if not (math.isfinite(eps) and eps > 0):
         raise ParameterError(f"eps={eps} must be a positive number.")
     return eps
@@ -141,7 +141,7 @@ class ReEig(nn.Module):
 
     def __init__(self, eps: float = 1e-5) -> None:
         super().__init__()
-        self.eps = _threshold(eps)
+        self.eps = _checked_threshold(eps)
 
     @full_precision
     def forward(self, x: Tensor) -> Tensor:
@@ -176,7 +176,7 @@ class Embedding(nn.Module):
 
     def __init__(self, logarithm: bool = True, eps: float = 1e-5) -> None:
         super().__init__()
-        self.logarithm, self.eps = logarithm, _threshold(eps)
+        self.logarithm, self.eps = logarithm, _checked_threshold(eps)
 
     def extra_repr(self) -> str:
         """Describe the options for repr."""

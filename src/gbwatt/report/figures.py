@@ -41,7 +41,10 @@ def figure_block(drawn: matplotlib.figure.Figure, caption: str) -> Figure:
 
 
 def experiment_figures(results: ExperimentResults) -> Iterator[Figure]:
-    """Yield figures for each data set: scores by subject or, if the experiment varies something, over its values."""
+    """Yield figures for each data set: scores by subject or, if the experiment varies something, over its values.
+
+    There are none for experiments that measure computing time.
+    """
     if results.quantity == "seconds":
         return
     for dataset in results.grid.datasets:
@@ -64,7 +67,9 @@ def subject_figures(grid: Results, dataset: str) -> Iterator[Figure]:
     chance = _chance_level([row for results in lines.values() for row in results.done], dataset)
     several = any(len(seeds) > 1 for by_subject in scores.values() for seeds in by_subject.values())
     points = ": a point for each seed, a bar for the mean over seeds" if several else ", for one seed"
-    caption = f"{name} in percent on {_marked(dataset)}, by subject{points}. The legend gives means over subjects."
+    caption = (
+        f"{name} in percent on {_display_name(dataset)}, by subject{points}. The legend gives means over subjects."
+    )
     yield figure_block(subjects(scores, chance, name), caption)
 
 
@@ -98,7 +103,7 @@ def _chance_level(rows: Sequence[Row], dataset: str) -> float | None:
 
 def _curve_figures(results: ExperimentResults, dataset: str) -> Iterator[Figure]:
     """Yield figures of means over the varied values: scores, validation accuracies, ill-conditioned matrices."""
-    name, where = _score_name(dataset), f"on {_marked(dataset)}"
+    name, where = _score_name(dataset), f"on {_display_name(dataset)}"
     means = "averaged over seeds, then over subjects"
     table = results.experiment.paper if results.quantity == "score" else None
     yield from _curve(results, dataset, score_of(dataset), table, f"{name} (%)", f"{name} in percent {where}, {means}")
@@ -180,7 +185,7 @@ def _score_name(dataset: str) -> str:
     return name[0].upper() + name[1:]
 
 
-def _marked(dataset: str) -> str:
+def _display_name(dataset: str) -> str:
     """Return the name of a data set, followed by "(simulated)" if it is simulated."""
     return f"{dataset} (simulated)" if is_simulated(dataset) else dataset
 
@@ -194,12 +199,12 @@ def best_line_figures(best: BestLine, title: str) -> Iterator[Figure]:
     ``title`` is the title of its experiment.
     """
     dataset = best.cell.dataset
-    yield from _confusion_figure(best.runs.done, f"{best.name} on {_marked(dataset)} ({title})")
-    yield from _median_training(best.runs.done, dataset, best.name)
+    yield from _confusion_figure(best.runs.done, f"{best.name} on {_display_name(dataset)} ({title})")
+    yield from _median_run_figure(best.runs.done, dataset, best.name)
 
 
 def _confusion_figure(rows: Sequence[Row], line: str) -> Iterator[Figure]:
-    """Yield the sum of the confusion matrices of runs with the same classes; ``line`` is their name."""
+    """Yield the sum of the confusion matrices of runs with the same classes, if any; ``line`` is their name."""
     from gbwatt.plotting import confusion
 
     complete = [row for row in rows if row.confusion and row.per_class]
@@ -214,8 +219,8 @@ def _confusion_figure(rows: Sequence[Row], line: str) -> Iterator[Figure]:
         yield figure_block(confusion(matrix, names), caption)
 
 
-def _median_training(rows: Sequence[Row], dataset: str, line: str) -> Iterator[Figure]:
-    """Yield the training curves of the run with the median score, which is neither lucky nor unlucky."""
+def _median_run_figure(rows: Sequence[Row], dataset: str, line: str) -> Iterator[Figure]:
+    """Yield the training curves of the run with the median score, if a run has a score and a history."""
     score = _fraction_of(dataset)
     scored = [(value, row.key, row) for row in rows if _has_history(row) and (value := score(row)) is not None]
     if not scored:
@@ -223,8 +228,8 @@ def _median_training(rows: Sequence[Row], dataset: str, line: str) -> Iterator[F
     *_, row = sorted(scored, key=lambda entry: entry[:2])[(len(scored) - 1) // 2]
     run = Run.from_dict(row.run)
     caption = (
-        f"Training of one run: {line} on {_marked(dataset)}, subject {run.subject}, seed {run.seed}, the run with "
-        "the median score."
+        f"Training of one run: {line} on {_display_name(dataset)}, subject {run.subject}, seed {run.seed}, the run "
+        "with the median score."
     )
     yield training_figure(row.history or {}, row.best_epoch or 1, caption)
 

@@ -183,7 +183,10 @@ def writing(cache: Path, header: dict[str, Any]) -> Iterator[ManifestWriter]:
 
 @contextmanager
 def _locked(stream: IO[bytes], cache: Path) -> Iterator[None]:
-    """Prevent two builds at a time, if the system has locks; a process that dies releases its lock."""
+    """Lock the open manifest of a cache for the time of a build; raise CacheError if another build has the lock.
+
+    Does nothing if the system has no locks.  A process that dies releases its lock.
+    """
     try:
         import fcntl
     except ImportError:  # Windows
