@@ -19,8 +19,8 @@ from tests.cli.conftest import write_recording, write_recordings
 
 @pytest.fixture
 def trained(run_json, recordings, tmp_path):
-    """The record of a model trained on subject 1, with the folder that it is in."""
-    return run_json("train", "--dataset", recordings, "--max-epochs", "3", "-o", tmp_path / "m")
+    """The record of a model trained and validated on subject 1, with the folder that it is in."""
+    return run_json("train", "--dataset", recordings, "--recipe", "paper", "--max-epochs", "3", "-o", tmp_path / "m")
 
 
 def test_test_trials_score_as_training_said(run_json, trained, recordings):
@@ -196,7 +196,19 @@ def test_what_is_no_model_is_refused(refused, trained, recordings, tmp_path):
 
 
 def test_by_default_the_test_trials_of_the_training_recordings_are_scored(run_json, recordings, tmp_path):
-    trained = run_json("train", "--dataset", recordings, "--subject", "2", "--max-epochs", "1", "-o", tmp_path / "m")
+    trained = run_json(
+        "train",
+        "--dataset",
+        recordings,
+        "--subject",
+        "2",
+        "--recipe",
+        "paper",
+        "--max-epochs",
+        "1",
+        "-o",
+        tmp_path / "m",
+    )
     found = run_json("evaluate", tmp_path / "m")
     assert (found["dataset"], found["subject"], found["part"]) == (recordings, 2, "test")
     assert {name: found[name] for name in trained["test"]} == trained["test"]
@@ -231,7 +243,7 @@ def test_epochs_with_other_filters_are_refused_and_other_event_codes_are_not(run
     own = write_epochs(trials, tmp_path / "own-epo.fif", codes, **band)
     recoded = write_epochs(trials, tmp_path / "recoded-epo.fif", {"right": 3, "left": 7}, **band)
     unfiltered = write_epochs(trials, tmp_path / "unfiltered-epo.fif", codes)
-    run_json("train", "--dataset", own, "--max-epochs", "3", "-o", tmp_path / "m")
+    run_json("train", "--dataset", own, "--recipe", "paper", "--max-epochs", "3", "-o", tmp_path / "m")
     found, same = (run_json("evaluate", tmp_path / "m", "--dataset", file, "--all") for file in (own, recoded))
     assert (same["confusion"], same["class_names"]) == (found["confusion"], found["class_names"])
     said = refused("evaluate", tmp_path / "m", "--dataset", unfiltered)
@@ -242,7 +254,7 @@ def test_epochs_with_other_filters_are_refused_and_other_event_codes_are_not(run
 def test_the_number_of_a_recording_without_subjects_is_only_a_name(run_json, tmp_path):
     file = write_recording(tmp_path / "own_raw.fif")
     read = ("--read", "tmin=0", "--read", "tmax=0.9")
-    run_json("train", "--dataset", file, *read, "--max-epochs", "1", "-o", tmp_path / "m")
+    run_json("train", "--dataset", file, *read, "--recipe", "paper", "--max-epochs", "1", "-o", tmp_path / "m")
     GBWAttClassifier.from_pretrained(tmp_path / "m").save_pretrained(tmp_path / "m", fingerprints=False)
 
     def uses(*arguments):

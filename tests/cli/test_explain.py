@@ -27,11 +27,11 @@ ALL = {
 
 @pytest.fixture
 def trained(run_json, recordings, tmp_path):
-    return run_json("train", "--dataset", recordings, "--max-epochs", "3", "-o", tmp_path / "m")
+    return run_json("train", "--dataset", recordings, "--task", "mi", "--max-epochs", "3", "-o", tmp_path / "m")
 
 
 def test_every_picture_is_written_twice_and_has_a_caption(run, trained, recordings, tmp_path):
-    run("train", "--dataset", recordings, "--max-epochs", "25", "-o", trained["folder"], "--force")
+    run("train", "--dataset", recordings, "--task", "mi", "--max-epochs", "25", "-o", trained["folder"], "--force")
     result = run("explain", trained["folder"], "--dataset", recordings, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.exception
     assert {file.stem for file in (tmp_path / "out").glob("*.svg")} == ALL
@@ -46,7 +46,7 @@ def test_every_picture_is_written_twice_and_has_a_caption(run, trained, recordin
 
 def test_electrodes_without_a_place_get_bars(run_json, tmp_path):
     file = write_recordings(tmp_path / "mine.npz", channels=("one", "two", "three"))
-    run_json("train", "--dataset", file, "--max-epochs", "1", "-o", tmp_path / "m")
+    run_json("train", "--dataset", file, "--task", "mi", "--max-epochs", "1", "-o", tmp_path / "m")
     found = run_json("explain", tmp_path / "m", "--dataset", file, "-o", tmp_path / "out")
     assert set(found["magnitude"]["left"]) == {"one", "two", "three"}
     names = {path.rpartition("/")[2].partition(".")[0] for path in found["files"]}
@@ -80,7 +80,9 @@ def test_where_things_were_planted_is_said(run_json, tmp_path):
 
 
 def test_trials_are_by_default_those_that_the_model_was_tested_on(run, run_json, recordings, tmp_path):
-    trained = run_json("train", "--dataset", recordings, "--subject", "2", "--max-epochs", "1", "-o", tmp_path / "m")
+    trained = run_json(
+        "train", "--dataset", recordings, "--subject", "2", "--task", "mi", "--max-epochs", "1", "-o", tmp_path / "m"
+    )
     said = run("explain", trained["folder"], "-o", tmp_path / "one").stdout
     assert "test trials of" in said
     assert "subject 2" in said
@@ -93,7 +95,7 @@ def test_trials_are_by_default_those_that_the_model_was_tested_on(run, run_json,
 def test_a_recording_is_read_as_in_training(run, run_json, tmp_path):
     file = write_recording(tmp_path / "mine_raw.fif")
     how = ("--read", "tmin=0", "--read", "tmax=0.9")
-    trained = run_json("train", "--dataset", file, *how, "--max-epochs", "1", "-o", tmp_path / "m")
+    trained = run_json("train", "--dataset", file, *how, "--task", "mi", "--max-epochs", "1", "-o", tmp_path / "m")
     assert run("explain", trained["folder"], "-o", tmp_path / "out").exit_code == 0
     assert run("report", trained["folder"], "--dataset", file, "-o", tmp_path / "one.html").exit_code == 0
     assert run("report", trained["folder"], "--dataset", file, *how, "-o", tmp_path / "two.html").exit_code == 0

@@ -25,7 +25,7 @@ from gbwatt.errors import RareClassWarning
 from gbwatt.models.serialization import load_pretrained
 from tests.cli.conftest import write_recording, write_recordings
 
-FEW = ("--max-epochs", "3")
+FEW = ("--task", "mi", "--max-epochs", "3")
 #: In the background of a shell, tests and what they start would ignore it.
 HEED_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
 
@@ -45,8 +45,8 @@ def test_without_arguments_it_works_on_simulated_recordings(run):
     shown = run("train", "--max-epochs", "1")
     assert shown.exit_code == 0, (shown.output, shown.exception)
     assert "simulated-ssvep (simulated recordings)" in shown.stdout
-    assert "300 training, 100 validation, 100 test" in shown.stdout
-    assert "gbwatt (best recipe): 72339 parameters, at most 1 epochs instead of 180, seed 0." in shown.stdout
+    assert "400 training, 0 validation, 100 test" in shown.stdout
+    assert "gbwatt (best recipe): 121089 parameters, at most 1 epochs instead of 120, seed 0." in shown.stdout
     assert "95 % confidence interval" in shown.stdout
     assert "chance is 24.0 %" in shown.stdout
     assert all(name in shown.stdout for name in ("12 Hz", "8.57 Hz", "6.66 Hz"))
@@ -58,9 +58,9 @@ def test_without_arguments_it_works_on_simulated_recordings(run):
 
 
 def test_the_result_is_that_of_the_saved_model_on_trials_it_has_not_seen(run_json, recordings, tmp_path):
-    found = run_json("train", "--dataset", recordings, "--subject", 2, "-o", tmp_path / "m", "--max-epochs", 8)
+    found = run_json("train", "--dataset", recordings, "--subject", 2, "-o", tmp_path / "m", *FEW)
     trials = load(recordings, 2)
-    split = find_dataset(recordings).protocol.splits(trials)[0]
+    split = find_dataset(recordings).protocol.splits(trials)[0].merged()
     decoder = GBWAttClassifier.from_pretrained(found["folder"])
     test = found["test"]
     assert test["accuracy"] == decoder.score(trials[split.test])
@@ -84,7 +84,7 @@ def test_the_test_trials_are_scored_once_after_training(run_json, recordings, mo
 
 
 def test_json_is_all_of_stdout_and_progress_is_on_stderr(run, recordings):
-    result = run("train", "--dataset", recordings, "--max-epochs", "30", "--json")
+    result = run("train", "--dataset", recordings, "--recipe", "paper", "--max-epochs", "30", "--json")
     document = json.loads(result.stdout)
     assert document["epochs"] == 30
     shown = [line for line in result.stderr.splitlines() if line.startswith("epoch")]
@@ -96,7 +96,7 @@ def test_a_terminal_sees_a_bar(recordings):
     text = io.StringIO()
     display = callbacks.EpochDisplay(Console(file=text, force_terminal=True, width=120))
     trials = load(recordings, 1)
-    GBWAttClassifier(max_epochs=2, callbacks=[display]).fit(trials)
+    GBWAttClassifier(recipe="paper", max_epochs=2, callbacks=[display]).fit(trials)
     shown = text.getvalue()
     assert "2/2" in shown
     assert "loss" in shown
@@ -108,7 +108,8 @@ def test_a_terminal_sees_a_bar(recordings):
 
 def test_arguments_reach_the_model_and_its_training(run_json, recordings):
     arguments = ["--recipe", "paper", "--option", "theta=0.5", "--option", "metric=bures-wasserstein", "--lr", "0.01"]
-    found = run_json("train", "--dataset", recordings, *FEW, *arguments, "--batch-size", "8", "--early-stopping", "2")
+    arguments += ["--max-epochs", "3", "--batch-size", "8", "--early-stopping", "2"]
+    found = run_json("train", "--dataset", recordings, *arguments)
     assert found["recipe"] == "paper"
     assert found["training"] == {"lr": 0.01, "batch_size": 8, "weight_decay": 0.01, "max_epochs": 3}
     assert found["early_stopping"] == 2
@@ -251,7 +252,7 @@ def interrupt(monkeypatch):
 
 
 def test_an_interrupted_training_goes_on_from_its_checkpoint(run, run_json, interrupt, recordings, tmp_path):
-    arguments = ("train", "--dataset", recordings, "--max-epochs", "6")
+    arguments = ("train", "--dataset", recordings, "--task", "mi", "--max-epochs", "6")
     patch = interrupt(2)
     stopped = run(*arguments, "--checkpoint", tmp_path / "state", "-o", tmp_path / "m")
     patch.undo()
@@ -289,6 +290,8 @@ def test_ctrl_c_keeps_the_best_weights_so_far_and_does_not_test_them(tmp_path):
     endless = [
         "--dataset",
         recordings,
+        "--task",
+        "mi",
         "--max-epochs",
         "1000000",
         "--threads",

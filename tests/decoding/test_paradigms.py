@@ -68,30 +68,51 @@ def test_settings_that_cannot_have_been_written_are_refused(change):
 # ---- choice
 
 
-def losses(values, seed=0):
-    """Losses of the three paradigms with these means, which differ by noise from trial to trial."""
+def losses(initial, trained=None, seed=0):
+    """Losses of paradigms with these means before and after training, which differ by noise from trial to trial.
+
+    A paradigm without a mean must not be compared.
+    """
     rng = np.random.default_rng(seed)
 
-    def compare(settings, train, test):
+    def compare(settings, train, test, *, trained: bool, means=(initial, trained or {})):
         assert not set(train) & set(test)
-        return values[settings.paradigm] + 0.1 * rng.standard_normal(len(test))
+        return means[trained][settings.paradigm] + 0.1 * rng.standard_normal(len(test))
 
     return compare
 
 
-def test_the_paradigm_with_the_lowest_loss_is_chosen_and_the_reason_has_all_losses():
+def test_event_related_potentials_are_recognised_by_the_initial_weights():
     y = np.arange(60) % 2
-    chosen = choose_settings("auto", losses({"mi": 0.7, "ssvep": 0.6, "erp": 0.4}), SIGNALS[0], y)
+    chosen = choose_settings("auto", losses({"mi": 0.7, "erp": 0.4}), SIGNALS[0], y)
     assert chosen.paradigm == "erp"
     assert chosen.options == PARADIGMS["erp"].settings("erp", SIGNALS[0], "").options
-    for text in ("0.393", "0.609 (ssvep)", "0.708 (mi)", "3-fold"):
+    for text in ("log loss 0.409", "0.708 (mi)", "3-fold", "initial weights"):
         assert text in chosen.reason
+
+
+def test_the_trained_paradigm_with_the_lowest_loss_is_chosen_and_the_reason_has_all_losses():
+    y = np.arange(60) % 2
+    compare = losses({"mi": 0.4, "erp": 0.7}, {"mi": 0.7, "ssvep": 0.5})  # "erp" is clearly worse at the beginning
+    chosen = choose_settings("auto", compare, SIGNALS[0], y)
+    assert chosen.paradigm == "ssvep"
+    for text in ("log loss 0.482", "0.693 (mi)", "after training"):
+        assert text in chosen.reason
+
+
+def test_a_paradigm_that_begins_as_well_as_another_is_compared_after_training():
+    y = np.arange(60) % 2
+
+    def compare(settings, train, test, *, trained):
+        return np.full(len(test), 0.2 if trained and settings.paradigm == "erp" else 0.7)
+
+    assert choose_settings("auto", compare, SIGNALS[0], y).paradigm == "erp"
 
 
 def test_a_difference_within_its_standard_error_chooses_oscillations():
     y = np.arange(12) % 2
 
-    def compare(settings, train, test):
+    def compare(settings, train, test, *, trained):
         """Losses with the same mean but for 0.01, and a large scatter."""
         scatter = np.resize([1.0, -1.0], len(test)) * (settings.paradigm == "erp")
         return 0.6 - 0.01 * (settings.paradigm == "erp") + scatter
@@ -101,7 +122,7 @@ def test_a_difference_within_its_standard_error_chooses_oscillations():
 
 def test_a_class_with_a_single_trial_is_no_obstacle():
     y = np.array([0, 0, 0, 0, 1])
-    chosen = choose_settings("auto", losses({"mi": 1, "ssvep": 0, "erp": 0}), SIGNALS[0], y)
+    chosen = choose_settings("auto", losses({}), SIGNALS[0], y)
     assert chosen.paradigm == "mi"
     assert "single trial" in chosen.reason
 
@@ -110,7 +131,7 @@ def test_the_comparison_uses_a_limited_number_of_trials_of_every_class():
     y = np.r_[np.zeros(2000, int), np.ones(500, int)]
     seen = set()
 
-    def compare(settings, train, test):
+    def compare(settings, train, test, *, trained):
         seen.update(train.tolist(), test.tolist())
         return np.zeros(len(test))
 

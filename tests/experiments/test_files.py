@@ -8,16 +8,31 @@ from pathlib import Path
 
 import pytest
 
+from gbwatt.decoding.paradigms import PARADIGMS
 from gbwatt.experiments.config import PACKAGED, Experiment, read_experiment
 from gbwatt.experiments.grid import original
 from gbwatt.experiments.paper import TABLES
+from gbwatt.experiments.runs import paradigm_of
 from gbwatt.models import create
 from gbwatt.models.registry import entry
 
 FOLDER = PACKAGED
+SIGNALS = {
+    "mamem-ssvep-ii": {"n_chans": 8, "n_outputs": 5, "n_times": 125, "sfreq": 125.0},
+    "bci-iv-2b": {"n_chans": 3, "n_outputs": 2, "n_times": 250, "sfreq": 125.0},
+    "p300-br41n": {"n_chans": 8, "n_outputs": 2, "n_times": 100, "sfreq": 125.0},
+    "bi2012": {"n_chans": 16, "n_outputs": 2, "n_times": 100, "sfreq": 125.0},
+    "physionet-lr": {"n_chans": 22, "n_outputs": 2, "n_times": 438, "sfreq": 125.0},
+    "physionet-mi": {"n_chans": 22, "n_outputs": 4, "n_times": 438, "sfreq": 125.0},
+}
 FILES = sorted(FOLDER.glob("*.yaml"))
+#: Not in the paper; the second and third compare decoders on real recordings only.
+NOT_IN_PAPER = {"regularisation", "decoders", "decoders_imagery"}
+NOT_SIMULATED = {"clinical", "decoders", "decoders_imagery"}
 NAMES = {
     "clinical",
+    "decoders",
+    "decoders_imagery",
     "design",
     "limited",
     "main",
@@ -35,7 +50,7 @@ def experiment(request) -> Experiment:
     return read_experiment(request.param)
 
 
-@pytest.fixture(params=[file for file in FILES if file.stem != "clinical"], ids=lambda file: file.stem)
+@pytest.fixture(params=[file for file in FILES if file.stem not in NOT_SIMULATED], ids=lambda file: file.stem)
 def of_tasks(request) -> Experiment:
     """One on the three sets of epochs, which have simulated counterparts."""
     return read_experiment(request.param)
@@ -85,13 +100,27 @@ def test_every_model_is_known_and_those_that_are_ours_can_be_built(of_tasks):
     assert built >= len(tasks)
 
 
+@pytest.mark.parametrize("name", ["decoders", "decoders_imagery"])
+def test_decoders_are_compared_with_the_settings_of_the_paradigm(name):
+    experiment = read_experiment(FOLDER / f"{name}.yaml")
+    first, *others = experiment.models
+    assert first.label == experiment.reference
+    assert first.training.given() == {"paradigm": "dataset", "merge_validation": True}
+    assert {row.model for row in others} >= {"tangent-space", "mdm", "csp", "fbcsp", "matt", "spdnet", "eegnet"}
+    for row in experiment.models:
+        for dataset in row.datasets or experiment.datasets:
+            assert paradigm_of(dataset) in PARADIGMS
+            if entry(row.model).extra is None:
+                create(row.model, **SIGNALS[dataset], **row.options)
+
+
 def _small(experiment: Experiment):
     return experiment.labelled_runs(simulated="always", seeds=1)
 
 
 def test_every_number_of_the_paper_has_its_line(experiment):
     if experiment.paper is None:
-        assert experiment.name == "regularisation", "the one table that is not the paper's"
+        assert experiment.name in NOT_IN_PAPER
         return
     table = TABLES[experiment.paper]
     sets = {original(name) for name in experiment.datasets}

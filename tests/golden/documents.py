@@ -76,9 +76,10 @@ def of_data() -> dict[str, Any]:
 
 def of_training() -> dict[str, Any]:
     """Train, evaluate and explain, in this folder."""
-    asked = ("train", "--dataset", "simulated-ssvep", "--max-epochs", 1, *SIZES, "-o", "model", "--json")
+    asked = ("train", "--dataset", "simulated-ssvep", "--max-epochs", 1, *SIZES, "--json")
     return {
-        "train": run(*asked).document,
+        "train": run(*asked, "--recipe", "paper", "-o", "model").document,
+        "train, without validation": run(*asked, "-o", "other").document,
         "evaluate": run("evaluate", "model", "--dataset", "simulated-ssvep", "--json").document,
         "evaluate --all": run("evaluate", "model", "--dataset", "simulated-ssvep", "--all", "--json").document,
         "explain": run("explain", "model", "-o", "pictures", "--json").document,

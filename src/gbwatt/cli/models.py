@@ -43,7 +43,9 @@ _CORPUS_INPUT: dict[str, Any] = {"n_chans": 23, "n_outputs": 2, "n_times": 2000,
 
 
 def models(
-    task: Annotated[str, typer.Option(help="Task of the paper for which parameters are counted: mi, ssvep or ern.")] = "mi",
+    task: Annotated[
+        str, typer.Option(help="Task of the paper for which parameters are counted: mi, ssvep or ern.")
+    ] = "mi",
     as_json: AsJson = False,
 ) -> None:
     """List all models, the packages they require, and their numbers of parameters."""

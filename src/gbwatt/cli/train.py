@@ -189,6 +189,8 @@ def _print_result(console: Console, result: TrainingResult, root: list[str]) -> 
     """Print epochs, test scores, folder and next commands; ``root`` are the words of ``--root`` for these."""
     record = result.record
     weights = f"best weights from epoch {record.best_epoch}" if record.best_epoch else "initial weights"
+    if not record.trials.get("valid"):
+        weights = "weights of the last epoch"
     course = f"{record.epochs} epochs in {record.seconds:.0f} s; {weights}"
     if record.settings.get("reason", "as requested") != "as requested":
         console.print(f"Settings: {record.settings['paradigm']}, {record.settings['reason']}.", highlight=False)

@@ -252,7 +252,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._complete(Settings(None, "", {}, entry(self.model).training_for(task), "random", "constant"))
 
     def _complete(self, settings: Settings) -> Settings:
-        """Settings with the arguments of the estimator in the place of those that are given."""
+        """Replace settings by the arguments of this estimator that are not None."""
         options = {**settings.options, **self._options()}
         if entry(self.model).classical:
             return replace(settings, options=options)
@@ -271,14 +271,16 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if paradigm is None:
             return self._registered()
 
-        def losses_of(settings: Settings, fit: Array, test: Array) -> Array:
-            """Log losses of the trials ``test`` after a training on the trials ``fit``."""
-            part = Examples(*train[torch.from_numpy(fit)])
-            logits = self._train_once(signal, self._complete(settings), part, weights, train.x[test])
+        def compare(settings: Settings, rows: Array, test: Array, *, trained: bool) -> Array:
+            """Log losses of the trials ``test`` for a network of the trials ``rows``."""
+            own, part = self._complete(settings), Examples(*train[torch.from_numpy(rows)])
+            epochs = min(own.training.max_epochs, settings.training.max_epochs) if trained else 0
+            own = replace(own, training=replace(own.training, max_epochs=epochs))
+            logits = self._train_once(signal, own, part, weights, train.x[test])
             losses: Array = nn.functional.cross_entropy(logits, train.y[test], reduction="none").numpy()
             return losses
 
-        return self._complete(choose_settings(paradigm, losses_of, signal, train.y.numpy()))
+        return self._complete(choose_settings(paradigm, compare, signal, train.y.numpy()))
 
     def _train_once(
         self, signal: Signal, settings: Settings, train: Examples, weights: Tensor | None, x: Tensor
@@ -579,7 +581,7 @@ class GBWAttClassifier(EEGDecoder):
     task : "mi", "ssvep", "erp" or "ern", optional
         The paradigm: motor imagery and other oscillations, steady-state responses, or event-related potentials ("ern"
         is a kind of them).  By default, the recipe "best" compares the three by cross-validation of the training
-        trials, which takes about six times as long as training; ``settings_.reason`` has the result.  The other
+        trials, which takes up to four times as long as training; ``settings_.reason`` has the result.  The other
         recipes use the architecture and training of the paper for the tasks "mi", "ssvep" and "ern".
     paradigm : "task", "mi", "ssvep", "erp", "auto" or None
         Settings of the recipe "best": by default those for ``task``; None for the registered ones, as in earlier

@@ -302,7 +302,7 @@ def train_and_evaluate(
     >>> sizes = {"n_spatial": 4, "n_temporal": 4, "kernel": 9, "k": 3}
     >>> result = train_and_evaluate("simulated-ssvep", options=sizes, max_epochs=1)
     >>> result.record.trials
-    {'train': 300, 'valid': 100, 'test': 100}
+    {'train': 400, 'valid': 0, 'test': 100}
     >>> result.evaluation.n
     100
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,20 +170,30 @@ PARADIGMS: Mapping[str, ParadigmSettings] = MappingProxyType(
 # ------------------------------------------------------------------------------------------------------------- choice
 
 
-def choose_settings(
-    name: str, compare: Callable[[Settings, Array, Array], Array], signal: Signal, y: Array
-) -> Settings:
+class Compare(Protocol):
+    """Trains a network on some of the training trials, and tests it on others."""
+
+    def __call__(self, settings: Settings, train: Array, test: Array, /, *, trained: bool) -> Array:
+        """Log losses (n_test,) of the trials ``test``, for a network of the trials ``train``.
+
+        Without ``trained``, the network has the initial weights of the settings.
+        """
+
+
+def choose_settings(name: str, compare: Compare, signal: Signal, y: Array) -> Settings:
     """Settings for a paradigm, which "auto" chooses by cross-validation of the training trials.
+
+    With "auto", the initial weights of the paradigms that begin with a classical pipeline are compared first, which
+    takes little time: event-related potentials are recognised by them.  Paradigms that are not clearly worse are then
+    compared with steady-state responses after training.  "mi" is chosen unless the log loss of another paradigm is
+    lower by more than the standard error of the difference.  At most :data:`MOST_TRIALS` trials are used, in
+    :data:`FOLDS` folds of consecutive trials.
 
     Parameters
     ----------
     name : "mi", "ssvep", "erp" or "auto"
-        With "auto", the settings of every paradigm are compared, and those with the lowest log loss are chosen, "mi"
-        if the difference is smaller than its standard error.  Only training trials are used for that, at most
-        :data:`MOST_TRIALS`, in :data:`FOLDS` folds of consecutive trials.
-    compare : callable
-        ``compare(settings, train, test)`` trains a network on trials with the indices ``train``, and returns the log
-        losses (n_test,) of the trials with the indices ``test``.
+    compare : Compare
+        Log losses of a network on trials that it was not trained on.
     signal : Signal
         Shape of the epochs, number of classes and sampling rate.
     y : array (n,)
@@ -202,21 +212,36 @@ def choose_settings(
     if folds < 2:
         return replace(candidates["mi"], reason="a class has a single trial, so paradigms could not be compared")
     parts = [(rows[train], rows[test]) for train, test in StratifiedKFold(folds).split(rows, y[rows])]
-    losses = {key: np.concatenate([compare(settings, *part) for part in parts]) for key, settings in candidates.items()}
+
+    def losses_of(keys: Iterable[str], trained: bool) -> dict[str, Array]:
+        """Log losses of all trials for each paradigm."""
+        return {
+            key: np.concatenate([compare(candidates[key], *part, trained=trained) for part in parts]) for key in keys
+        }
+
+    classical = [key for key, settings in candidates.items() if settings.initialization == "classical"]
+    losses, stage = losses_of(classical, trained=False), "of the initial weights"
     best = _clearly_lowest(losses)
+    if best == "mi":
+        remaining = [key for key in candidates if key not in losses or not _clearly_lower(losses["mi"], losses[key])]
+        losses, stage = losses_of(remaining, trained=True), "after training"
+        best = _clearly_lowest(losses)
     others = " and ".join(f"{loss.mean():.3f} ({key})" for key, loss in losses.items() if key != best)
-    reason = (
-        f"log loss {losses[best].mean():.3f} in {folds}-fold cross-validation of the training trials, against {others}"
-    )
-    return replace(candidates[best], reason=reason)
+    result = f"log loss {losses[best].mean():.3f} {stage} in {folds}-fold cross-validation of the training trials"
+    return replace(candidates[best], reason=f"{result}, against {others}")
 
 
 def _clearly_lowest(losses: Mapping[str, Array]) -> str:
-    """Key of the lowest mean loss; the first key, unless the difference to it exceeds its standard error."""
+    """Key of the lowest mean loss; the first key, unless its loss is clearly higher."""
     first, *_ = losses
     best = min(losses, key=lambda key: float(losses[key].mean()))
-    difference = losses[first] - losses[best]
-    return best if difference.mean() > difference.std() / len(difference) ** 0.5 else first
+    return best if _clearly_lower(losses[best], losses[first]) else first
+
+
+def _clearly_lower(losses: Array, others: Array) -> bool:
+    """Whether losses (n,) are lower than others on average, by more than the standard error of the difference."""
+    difference = others - losses
+    return bool(difference.mean() > difference.std() / len(difference) ** 0.5)
 
 
 def _spread(y: Array) -> Array:
