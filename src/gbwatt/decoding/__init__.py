@@ -11,12 +11,14 @@ from gbwatt.decoding.evaluation import (
     train_and_evaluate,
 )
 from gbwatt.decoding.training_record import TrainingRecord
+from gbwatt.decoding.transfer import EuclideanAlignment
 from gbwatt.errors import CheckpointError, NonFiniteLossError, UnknownLabelError
 
 __all__ = [
     "Callback",
     "CheckpointError",
     "EEGDecoder",
+    "EuclideanAlignment",
     "Evaluation",
     "EvaluationSet",
     "GBWAttClassifier",

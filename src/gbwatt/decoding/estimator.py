@@ -24,7 +24,7 @@ from gbwatt.decoding.checkpoints import Checkpoint, describe_data
 from gbwatt.decoding.fingerprints import UNKNOWN, UNSEEN, TrialFingerprints
 from gbwatt.decoding.initialization import initialize_classically
 from gbwatt.decoding.inputs import Array, Examples, Labels, Sets
-from gbwatt.decoding.paradigms import OF_TASKS, PARADIGMS, Settings, choose_settings
+from gbwatt.decoding.paradigms import FINE_TUNING, OF_TASKS, PARADIGMS, PRETRAINED, Settings, choose_settings
 from gbwatt.decoding.sharding import SingleProcess
 from gbwatt.decoding.signal_metadata import Recorded, Samples
 from gbwatt.decoding.training import (
@@ -36,6 +36,7 @@ from gbwatt.decoding.training import (
     isolated,
     start_epoch,
 )
+from gbwatt.decoding.transfer import initialize_from, model_options
 from gbwatt.errors import ParameterError
 from gbwatt.models.presets import find_task
 from gbwatt.models.registry import create, entry, to_record
@@ -70,11 +71,13 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Stop when this many epochs in a row have not lowered the validation loss.
     class_weight : "balanced" or dict, optional
         Weights of the classes in the loss: inversely proportional to their frequencies, or by label or name.
-    initialization : "random" or "classical", optional
+    initialization : "random", "classical" or path, optional
         Initial weights; by default random, or those of the paradigm.  "classical": the untrained network is a
         classical pipeline of the training trials (tangent space and logistic regression), see
-        :func:`~gbwatt.decoding.initialization.initialize_classically`.  These weights are kept if training does not
-        lower the validation loss; ``best_epoch_`` is then 0.
+        :func:`~gbwatt.decoding.initialization.initialize_classically`.  A folder of a saved model: its architecture and
+        weights, trained on aligned trials of other subjects, see :func:`~gbwatt.decoding.transfer.initialize_from`; the
+        network is then trained for 20 epochs with a small learning rate.  Weights that are not random are kept if
+        training does not lower the validation loss; ``best_epoch_`` is then 0.
     schedule : "constant" or "cosine", optional
         Learning rate over the epochs; by default constant, or that of the paradigm.  "cosine" decreases it to 1 % in
         ``max_epochs``.
@@ -161,7 +164,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     validation: Any = 0.2
     early_stopping: int | None = None
     class_weight: Any = None
-    initialization: str | None = None
+    initialization: str | Path | None = None
     schedule: str | None = None
     paradigm: str | None = None
     seed: int = 0
@@ -206,7 +209,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             scale = sets.unit_scale()
             fingerprints = TrialFingerprints.of(sets)
             weights = inputs.weigh_classes(self.class_weight, classes, sets.train.y.numpy(), names)
-            settings = self._choose_settings(signal, sets.train.to(torch.float32, scale), weights)
+            source = self._read_source()
+            settings = self._choose_settings(signal, sets.train.to(torch.float32, scale), weights, source)
             module = self._build(signal, settings)
             sets = sets.to(_precision(module), scale)
             if entry(self.model).classical:
@@ -214,6 +218,10 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 module.fit(sets.train.x, sets.train.y, weights)  # type: ignore[operator]
             if settings.initialization == "classical":
                 initialize_classically(module, sets.train.x, sets.train.y, weights)
+            if source is not None:
+                channels = None if recorded is None else recorded.ch_names
+                classes_by_name = tuple(map(str, classes.tolist())) if names is None else names
+                initialize_from(module, source, sets.train.x, sets.train.y, channels, classes_by_name, weights)
             batch_size = settings.training.batch_size
             train = ShuffledBatches(sets.train, batch_size, device)
             valid = None if sets.valid is None else OrderedBatches(sets.valid, 2 * batch_size)
@@ -227,9 +235,19 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_arguments(self) -> None:
         """Raise ParameterError for wrong arguments, before any data are read."""
-        for name, allowed in (("initialization", ("random", "classical")), ("schedule", ("constant", "cosine"))):
-            if getattr(self, name) is not None:
-                check_one_of(name, getattr(self, name), allowed)
+        if self.schedule is not None:
+            check_one_of("schedule", self.schedule, ("constant", "cosine"))
+        if self._begins_with_source():
+            if not Path(self.initialization or "").is_dir():
+                raise ParameterError(
+                    f"initialization={str(self.initialization)!r} must be 'random', 'classical' or the folder of a "
+                    "trained model."
+                )
+            if self._options().keys() - {"recipe"}:
+                raise ParameterError(
+                    f"initialization={str(self.initialization)!r} determines the architecture; leave out "
+                    f"{', '.join(sorted(self._options().keys() - {'recipe'}))}."
+                )
         paradigm = self._paradigm()
         if paradigm is not None:
             check_one_of("paradigm", paradigm, (*PARADIGMS, "auto"))
@@ -237,6 +255,18 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ParameterError(f"paradigm={self.paradigm!r} is for model='gbwatt', not {self.model!r}.")
         _require(asdict(self._registered().training) | {"seed": self.seed}, entry(self.model).classical)
         _require_patience(self.early_stopping, self._validation())
+
+    def _begins_with_source(self) -> bool:
+        """Whether the initial weights are those of a saved model."""
+        return self.initialization not in (None, "random", "classical")
+
+    def _read_source(self) -> EEGDecoder | None:
+        """The trained classifier whose weights are the initial ones."""
+        if not self._begins_with_source():
+            return None
+        from gbwatt.decoding.evaluation import load_decoder  # which imports this module
+
+        return load_decoder(str(self.initialization))
 
     def _paradigm(self) -> str | None:
         """Paradigm whose settings are used; None for those registered for the model."""
@@ -253,7 +283,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _complete(self, settings: Settings) -> Settings:
         """Replace settings by the arguments of this estimator that are not None."""
-        options = {**settings.options, **self._options()}
+        pretrained = settings.initialization == PRETRAINED
+        options = settings.options if pretrained else {**settings.options, **self._options()}
         if entry(self.model).classical:
             return replace(settings, options=options)
         training = {name: getattr(self, name) for name in ("lr", "batch_size", "max_epochs", "weight_decay")}
@@ -261,12 +292,20 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             settings,
             options=options,
             training=replace(settings.training, **{name: plain(x) for name, x in training.items() if x is not None}),
-            initialization=self.initialization or settings.initialization,
+            initialization=settings.initialization
+            if pretrained
+            else str(self.initialization or settings.initialization),
             schedule=self.schedule or settings.schedule,
         )
 
-    def _choose_settings(self, signal: Signal, train: Examples, weights: Tensor | None) -> Settings:
-        """Settings of the registry or of the paradigm, which "auto" chooses by cross-validation."""
+    def _choose_settings(
+        self, signal: Signal, train: Examples, weights: Tensor | None, source: EEGDecoder | None
+    ) -> Settings:
+        """Settings of the registry, of the source or of the paradigm, which "auto" chooses by cross-validation."""
+        if source is not None:
+            options, reason = model_options(source), f"initial weights of {self.initialization}"
+            chosen = Settings(source.settings_.paradigm, reason, options, FINE_TUNING, PRETRAINED, "cosine")
+            return self._complete(chosen)
         paradigm = self._paradigm()
         if paradigm is None:
             return self._registered()
@@ -323,7 +362,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _arguments(self, signal: Signal, settings: Settings) -> dict[str, Any]:
         """All arguments of the model for an input."""
-        task = {} if self.task is None or settings.paradigm is not None else {"task": self.task}
+        decided = settings.paradigm is not None or settings.initialization == PRETRAINED
+        task = {} if self.task is None or decided else {"task": self.task}
         return {**vars(signal), **task, **settings.options}
 
     def _build(self, signal: Signal, settings: Settings) -> nn.Module:
@@ -370,7 +410,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             class_weights=None if weights is None else weights.to(_precision(module)),
             seed=int(self.seed),
             early_stopping=self.early_stopping,
-            keep_initial=settings.initialization == "classical",
+            keep_initial=settings.initialization != "random",
             schedule=decreasing if settings.schedule == "cosine" else None,
             callbacks=callbacks,
             accelerator=SingleProcess(self.device),
@@ -395,6 +435,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "early_stopping": self.early_stopping,
             "class weights": None if weights is None else weights.tolist(),
             **({} if settings.initialization == "random" else {"initialization": settings.initialization}),
+            **({"initial weights": str(self.initialization)} if self._begins_with_source() else {}),
             "seed": int(self.seed),
             "device": str(self.device),
             "sfreq": self.sfreq,

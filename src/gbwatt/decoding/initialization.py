@@ -80,7 +80,7 @@ def initialize_classically(model: nn.Module, x: Tensor, y: Tensor, class_weights
         attention.residual_logit.fill_(RESIDUAL_LOGIT)
     if isinstance(model.templates, Templates):
         _initialize_templates(model.templates, features, x, y)
-    _initialize_final_layer(model, x, y, class_weights)
+    initialize_final_layer(model, x, y, class_weights)
 
 
 def whitening(x: Tensor, n_filters: int) -> Tensor:
@@ -170,7 +170,7 @@ def _initialize_templates(templates: Templates, features: nn.Module, x: Tensor, 
     templates.weight.copy_(rows / rows.std().clamp_min(torch.finfo(torch.float64).tiny))
 
 
-def _initialize_final_layer(model: GBWAtt, x: Tensor, y: Tensor, class_weights: Tensor | None) -> None:
+def initialize_final_layer(model: GBWAtt, x: Tensor, y: Tensor, class_weights: Tensor | None) -> None:
     """Logistic regression of the embedded epochs, with a strength of regularisation chosen by cross-validation."""
     embedded, labels = torch.cat([model.embed(part) for part in x.split(256)]).double().numpy(), y.numpy()
     weights = np.ones(model.final_layer.out_features) if class_weights is None else class_weights.double().numpy()

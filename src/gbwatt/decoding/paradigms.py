@@ -18,6 +18,9 @@ from gbwatt.models.signal import Signal
 #: Paradigms of the paper's tasks.
 OF_TASKS: Mapping[str, str] = MappingProxyType({"mi": "mi", "ssvep": "ssvep", "ern": "erp", "erp": "erp"})
 
+#: Initial weights of another model, in :attr:`Settings.initialization`, and the training after them.
+PRETRAINED, FINE_TUNING = "pretrained", Training(2e-4, 32, 20, 1e-2)
+
 #: Increased when the settings of a paradigm change, so that earlier results are not reused.
 REVISION = 1
 
@@ -43,7 +46,7 @@ class Settings:
     options : dict
         Model options.
     training : Training
-    initialization : "random" or "classical"
+    initialization : "random", "classical" or "pretrained"
     schedule : "constant" or "cosine"
     """
 
@@ -184,9 +187,9 @@ def choose_settings(name: str, compare: Compare, signal: Signal, y: Array) -> Se
     """Settings for a paradigm, which "auto" chooses by cross-validation of the training trials.
 
     With "auto", the initial weights of the paradigms that begin with a classical pipeline are compared first, which
-    takes little time: event-related potentials are recognised by them.  Paradigms that are not clearly worse are then
-    compared with steady-state responses after training.  "mi" is chosen unless the log loss of another paradigm is
-    lower by more than the standard error of the difference.  At most :data:`MOST_TRIALS` trials are used, in
+    takes little time: event-related potentials are recognised by them.  If there are none, "mi" is compared with
+    steady-state responses after training.  "mi" is chosen unless the log loss of another paradigm is lower by more than
+    the standard error of the difference.  At most :data:`MOST_TRIALS` trials are used, in
     :data:`FOLDS` folds of consecutive trials.
 
     Parameters
@@ -220,11 +223,10 @@ def choose_settings(name: str, compare: Compare, signal: Signal, y: Array) -> Se
         }
 
     classical = [key for key, settings in candidates.items() if settings.initialization == "classical"]
-    losses, stage = losses_of(classical, trained=False), "of the initial weights"
+    losses, stage = losses_of(classical, False), "of the initial weights"
     best = _clearly_lowest(losses)
     if best == "mi":
-        remaining = [key for key in candidates if key not in losses or not _clearly_lower(losses["mi"], losses[key])]
-        losses, stage = losses_of(remaining, trained=True), "after training"
+        losses, stage = losses_of(["mi", *(key for key in candidates if key not in losses)], True), "after training"
         best = _clearly_lowest(losses)
     others = " and ".join(f"{loss.mean():.3f} ({key})" for key, loss in losses.items() if key != best)
     result = f"log loss {losses[best].mean():.3f} {stage} in {folds}-fold cross-validation of the training trials"

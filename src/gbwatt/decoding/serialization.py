@@ -86,6 +86,8 @@ def _json_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     Class weights become pairs, and validation indices a list; data and machine-dependent parameters are left out.
     """
     kept = {name: plain(value) for name, value in parameters.items() if name not in _LOCAL and name != "validation"}
+    if kept["initialization"] not in ("random", "classical"):
+        kept["initialization"] = None  # a path
     if isinstance(kept["class_weight"], dict):
         kept["class_weight"] = [[plain(label), plain(weight)] for label, weight in kept["class_weight"].items()]
     validation = parameters["validation"]

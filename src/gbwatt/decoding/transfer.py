@@ -1,0 +1,235 @@
+"""Weights from other subjects: alignment of their recordings, and networks that begin with trained weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from gbwatt.data.trials import Trials, in_order
+from gbwatt.decoding.initialization import initialize_final_layer, whitening
+from gbwatt.decoding.inputs import Array, read_epochs
+from gbwatt.errors import MismatchError, ParameterError, ShapeError
+from gbwatt.models.gbwatt import GBWAtt
+from gbwatt.nn.features import SpatioTemporalFeatures, Templates
+
+if TYPE_CHECKING:
+    from gbwatt.decoding.estimator import EEGDecoder
+
+#: Relative difference of sampling rates up to which they count as equal.
+SAME_RATE = 0.01
+
+
+class EuclideanAlignment(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Whiten the channels of each subject, so that the mean covariance of its trials is the identity [1]_.
+
+    Recordings of different subjects, or of different sessions, become comparable.  No labels are used.
+
+    Attributes
+    ----------
+    whiteners_ : dict of group to array (n_chans, n_chans)
+        Inverse square root of the mean covariance of each group, such as a subject.
+
+    References
+    ----------
+    .. [1] H. He, D. Wu, "Transfer learning for brain-computer interfaces: a Euclidean space data alignment approach",
+       IEEE Transactions on Biomedical Engineering 67, 2020.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X, subject = rng.standard_normal((6, 2, 500)), np.repeat([1, 2], 3)
+    >>> X[subject == 2] *= 10  # another amplitude
+    >>> aligned = EuclideanAlignment().fit_transform(X, groups=subject)
+    >>> [aligned[subject == number].std().round(2).item() for number in (1, 2)]
+    [1.0, 1.0]
+    """
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:  # noqa: ARG002
+        """Compute the mean covariance of each group.
+
+        Parameters
+        ----------
+        X : array (n, n_chans, n_times), Trials or mne.Epochs
+        y : ignored
+        groups : array (n,), optional
+            Subject, or another name of the recording, of each trial; by default the subjects of Trials, and otherwise
+            one group.
+
+        Returns
+        -------
+        EuclideanAlignment
+        """
+        x, names = read_epochs(X), _groups_of(X, groups)
+        self.whiteners_ = {
+            group: whitening(torch.from_numpy(x[names == group]), x.shape[1]).numpy() for group in in_order(names)
+        }
+        return self
+
+    def transform(self, X: Any, groups: Any = None) -> Any:
+        """Whiten trials of groups that were fitted.
+
+        Parameters
+        ----------
+        X : array (n, n_chans, n_times), Trials or mne.Epochs
+        groups : array (n,), optional
+            As for :meth:`fit`.
+
+        Returns
+        -------
+        array or Trials
+            Trials, in the unit "a.u.", for Trials; otherwise an array.
+
+        Raises
+        ------
+        ParameterError
+            If a group was not fitted.
+        ShapeError
+            If the number of channels differs from that of the fitted trials.
+        """
+        check_is_fitted(self, "whiteners_")
+        x, names = read_epochs(X), _groups_of(X, groups)
+        aligned = np.empty(x.shape, x.dtype)
+        for group in in_order(names):
+            if group not in self.whiteners_:
+                raise ParameterError(
+                    f"groups: {group!r} was not fitted; fit the alignment to trials of this subject, which need no "
+                    f"labels.  Fitted: {', '.join(map(str, self.whiteners_))}."
+                )
+            whitener = self.whiteners_[group]
+            if x.shape[1] != len(whitener):
+                raise ShapeError(f"'X' has {x.shape[1]} channels, but the alignment was fitted to {len(whitener)}.")
+            aligned[names == group] = whitener @ x[names == group]
+        return X.replace(X=aligned, unit="a.u.") if isinstance(X, Trials) else aligned
+
+    def fit_transform(self, X: Any, y: Any = None, groups: Any = None) -> Any:
+        """Fit the alignment to trials, and whiten them."""
+        return self.fit(X, y, groups).transform(X, groups)
+
+
+def _groups_of(X: Any, groups: Any) -> Array:
+    """Groups (n,) of trials: those that are given, the subjects of Trials, or one group."""
+    if groups is None:
+        groups = X.subject if isinstance(X, Trials) else np.zeros(len(X), dtype=int)
+    names = np.asarray(groups)
+    if names.shape != (len(X),):
+        raise ShapeError(f"'groups' has shape {names.shape}; it needs one entry for each of the {len(X)} trials.")
+    return names
+
+
+# ---------------------------------------------------------------------------------------------------- trained weights
+
+
+def model_options(source: EEGDecoder) -> dict[str, Any]:
+    """Options of a model with the architecture of a trained one, for other numbers of channels, classes and samples."""
+    module = source.net_.module_
+    if not isinstance(module, GBWAtt) or not isinstance(module.features, SpatioTemporalFeatures):
+        raise ParameterError(
+            f"initialization: the weights are those of {source.model!r}; only gbwatt, bwatt and matt with filters can "
+            "begin with trained weights."
+        )
+    signal = ("n_chans", "n_outputs", "n_times", "sfreq", "chs_info", "input_window_seconds")
+    return {name: value for name, value in module.config.items() if name not in signal}
+
+
+@torch.no_grad()
+def initialize_from(
+    model: nn.Module,
+    source: EEGDecoder,
+    x: Tensor,
+    y: Tensor,
+    ch_names: tuple[str, ...] | None,
+    class_names: tuple[str, ...],
+    class_weights: Tensor | None = None,
+) -> None:
+    """Copy the weights of a network that was trained on aligned recordings of other subjects.
+
+    The spatial filters are multiplied by the whitening of the training trials, so that the network receives aligned
+    recordings.  Channels are matched by name if the names of both are known.  The last layer is copied if the classes
+    are the same; otherwise it is a logistic regression of the embedded training trials.  The statistics of the batch
+    normalisation are fixed.
+
+    Parameters
+    ----------
+    model : GBWAtt
+        With :func:`model_options` of ``source``; changed in place.
+    source : EEGDecoder
+        Trained on trials that :class:`EuclideanAlignment` has whitened.
+    x : Tensor, shape (n, n_chans, n_times)
+        Training epochs.
+    y : Tensor, shape (n,)
+        Class numbers.
+    ch_names : tuple of str or None
+        Names of the channels.
+    class_names : tuple of str
+        Names of the classes.
+    class_weights : Tensor, shape (n_classes,), optional
+        Weights of the classes in the loss.
+
+    Raises
+    ------
+    MismatchError
+        If channels of ``source`` are missing, or the sampling rate or the number of samples of templates differs.
+    """
+    trained: Any = source.net_.module_
+    own: Any = model
+    _require_same_rate(trained.config["sfreq"], own.config["sfreq"])
+    if isinstance(trained.templates, Templates) and trained.config["n_times"] != own.config["n_times"]:
+        raise MismatchError(
+            f"initialization: the weights have templates of {trained.config['n_times']} samples, but the epochs have "
+            f"{own.config['n_times']}; crop the epochs to the same window."
+        )
+    columns = _channel_columns(source, ch_names, x.shape[1])
+    aligned_filters = trained.features.spatial.weight[..., 0].double() * source.scale_
+    filters = x.new_zeros(len(aligned_filters), x.shape[1], dtype=torch.float64)
+    filters[:, columns] = aligned_filters @ whitening(x[:, columns], len(columns))
+    same_classes = tuple(class_names) == source.class_names_
+    left_out = {"features.spatial.weight", *(() if same_classes else ("final_layer.weight", "final_layer.bias"))}
+    own.load_state_dict(_without(trained.state_dict(), left_out), strict=False)
+    own.features.spatial.weight.copy_(filters[..., None])
+    own.features.freeze_statistics()
+    own.eval()
+    if not same_classes:
+        initialize_final_layer(own, x, y, class_weights)
+
+
+def _without(tensors: Mapping[str, Tensor], names: set[str]) -> dict[str, Tensor]:
+    """Tensors without those of the given names."""
+    return {name: tensor for name, tensor in tensors.items() if name not in names}
+
+
+def _require_same_rate(trained: float | None, own: float | None) -> None:
+    """Raise MismatchError if two sampling rates are known and differ."""
+    if trained is not None and own is not None and abs(trained - own) > SAME_RATE * trained:
+        raise MismatchError(
+            f"initialization: the weights were trained at {trained:g} Hz, but the epochs are sampled at {own:g} Hz; "
+            "resample them."
+        )
+
+
+def _channel_columns(source: EEGDecoder, ch_names: tuple[str, ...] | None, n_chans: int) -> list[int]:
+    """Indices of the channels that the trained network uses, in its order.
+
+    Without names, both must have the same number of channels, which are assumed to be in the same order.
+    """
+    trained = None if source.recorded_ is None else source.recorded_.ch_names
+    if trained is None or ch_names is None:
+        if n_chans != source.signal_.n_chans:
+            raise MismatchError(
+                f"initialization: the weights are for {source.signal_.n_chans} channels, but the epochs have "
+                f"{n_chans}; select these channels, or pass Trials or mne.Epochs, whose channels have names."
+            )
+        return list(range(n_chans))
+    places = {name.casefold(): number for number, name in enumerate(ch_names)}
+    missing = [name for name in trained if name.casefold() not in places]
+    if missing:
+        raise MismatchError(
+            f"initialization: the epochs lack the channels {', '.join(missing)} of the weights; interpolate them, for "
+            "example with mne.Epochs.interpolate_bads, or train without these weights."
+        )
+    return [places[name.casefold()] for name in trained]

@@ -1,0 +1,186 @@
+"""Alignment of subjects, and networks that begin with the weights of others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gbwatt import EEGDecoder, GBWAttClassifier
+from gbwatt.data import Trials
+from gbwatt.data.trials import concatenate
+from gbwatt.decoding import EuclideanAlignment
+from gbwatt.errors import MismatchError, ParameterError, ShapeError
+
+NAMES = ("C3", "Cz", "C4", "Pz")
+SMALL = {"n_spatial": 4, "n_temporal": 4, "kernel": 6, "n_segments": 2, "k": 4}
+
+
+def subject(number, n=24, names=NAMES, classes=("left", "right")):
+    """Trials whose classes differ in the power of a channel, in the mixture and the amplitude of this subject."""
+    rng = np.random.default_rng(number)
+    x, y = rng.standard_normal((n, len(names), 64)), np.arange(n) % len(classes)
+    x[y == 1, 0] *= 3
+    mixing = np.eye(len(names)) + 0.3 * rng.standard_normal((len(names), len(names)))
+    return Trials(X=number * mixing @ x, y=y, class_names=classes, ch_names=names, sfreq=100.0, subject=number)
+
+
+@pytest.fixture
+def weights(tmp_path):
+    """Folder of a network of two subjects, the second of which is subject 2."""
+    trials = EuclideanAlignment().fit_transform(concatenate([subject(1), subject(2)]))
+    options = {**SMALL, "shrinkage": 0.1}
+    decoder = EEGDecoder("gbwatt", model_options=options, max_epochs=30, lr=1e-2, validation=None).fit(trials)
+    decoder.save_pretrained(tmp_path / "weights")
+    return tmp_path / "weights"
+
+
+# ---- alignment
+
+
+def test_the_mean_covariance_of_every_aligned_subject_is_the_identity():
+    trials = concatenate([subject(1), subject(5)])
+    aligned = EuclideanAlignment().fit_transform(trials)
+    assert aligned.unit == "a.u."
+    assert aligned.ch_names == trials.ch_names
+    np.testing.assert_array_equal(aligned.y, trials.y)
+    for number in (1, 5):
+        x = aligned.X[aligned.subject == number].astype(float)
+        x -= x.mean(-1, keepdims=True)
+        np.testing.assert_allclose(np.einsum("ict,idt->cd", x, x) / (24 * 64), np.eye(4), atol=1e-5)
+
+
+def test_arrays_are_one_group_unless_groups_are_given():
+    x = np.concatenate([subject(1).X, subject(5).X])
+    groups = np.repeat(["one", "five"], 24)
+    together, apart = EuclideanAlignment().fit_transform(x), EuclideanAlignment().fit_transform(x, groups=groups)
+    assert together[24:].std() > 2 * together[:24].std()
+    for rows in (slice(24), slice(24, None)):
+        assert apart[rows].var(-1).mean() == pytest.approx(1, rel=1e-4)
+    alone = EuclideanAlignment().fit_transform(x[24:])
+    np.testing.assert_allclose(apart[24:], alone, rtol=1e-5, atol=1e-5)
+
+
+def test_alignment_is_invariant_under_the_amplitude_of_a_subject():
+    x = subject(3).X
+    np.testing.assert_allclose(
+        EuclideanAlignment().fit_transform(1000 * x), EuclideanAlignment().fit_transform(x), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_subjects_that_were_not_fitted_are_named():
+    alignment = EuclideanAlignment().fit(subject(1))
+    with pytest.raises(ParameterError, match=r"2 was not fitted.*Fitted: 1"):
+        alignment.transform(subject(2))
+    with pytest.raises(ShapeError, match=r"3 channels.*fitted to 4"):
+        alignment.transform(subject(1).select(channels=NAMES[:3]))
+    with pytest.raises(ShapeError, match="groups"):
+        alignment.fit(subject(1), groups=[1, 2])
+
+
+# ---- initial weights
+
+
+def untrained(folder, **arguments):
+    """A classifier that keeps its initial weights."""
+    return GBWAttClassifier(initialization=folder, lr=0.0, max_epochs=1, **arguments)
+
+
+def test_a_network_with_the_weights_of_others_aligns_its_input_itself(weights):
+    """On raw trials it gives the probabilities of the trained network on aligned ones."""
+    trials = subject(2)
+    source = EEGDecoder.from_pretrained(weights)
+    expected = source.predict_proba(EuclideanAlignment().fit_transform(trials))
+    decoder = untrained(weights).fit(trials)
+    np.testing.assert_allclose(decoder.predict_proba(trials), expected, atol=1e-4)
+    assert decoder.settings_.initialization == "pretrained"
+    assert str(weights) in decoder.settings_.reason
+    assert decoder.net_.module_.config["n_temporal"] == 4
+
+
+def test_channels_are_matched_by_name(weights):
+    trials = subject(2)
+    expected = untrained(weights).fit(trials).predict_proba(trials)
+    extra = Trials(
+        X=np.concatenate([trials.X[:, ::-1], np.random.default_rng(0).standard_normal((24, 1, 64))], axis=1),
+        y=trials.y,
+        class_names=trials.class_names,
+        ch_names=("pz", "c4", "CZ", "c3", "EOG"),
+        sfreq=100.0,
+    )
+    np.testing.assert_allclose(untrained(weights).fit(extra).predict_proba(extra), expected, atol=1e-4)
+
+
+def test_arrays_are_taken_in_the_order_of_the_weights(weights):
+    trials = subject(2)
+    expected = untrained(weights).fit(trials).predict_proba(trials)
+    labels = np.array(["left", "right"])[trials.y]
+    decoder = untrained(weights, sfreq=100.0).fit(trials.X, labels)
+    np.testing.assert_allclose(decoder.predict_proba(trials.X), expected, atol=1e-6)
+
+
+def test_training_continues_from_the_weights(weights):
+    trials = subject(2)
+    start, decoder = untrained(weights).fit(trials), GBWAttClassifier(initialization=weights, seed=1).fit(trials)
+    assert (decoder.net_.lr, len(decoder.history_), decoder.settings_.schedule) == (2e-4, 20, "cosine")
+    first, last = (decoder.history_[row]["train_loss"] for row in (0, -1))
+    assert last < first
+    assert not np.allclose(decoder.predict_proba(trials), start.predict_proba(trials), atol=1e-6)
+
+
+def test_other_classes_get_a_new_last_layer(weights):
+    trials = subject(2, classes=("left", "right", "feet"))
+    decoder = untrained(weights).fit(trials)
+    assert decoder.predict_proba(trials).shape == (24, 3)
+    assert decoder.score(trials) > 0.4  # a logistic regression of the training trials
+
+
+def test_initial_weights_take_part_in_the_selection(weights):
+    trials = subject(2)
+    decoder = GBWAttClassifier(initialization=weights, lr=100.0, max_epochs=2, validation=0.25).fit(trials)
+    assert decoder.best_epoch_ == 0
+
+
+def test_a_model_with_weights_of_others_is_saved_without_their_path(weights, tmp_path):
+    trials = subject(2)
+    decoder = untrained(weights).fit(trials)
+    decoder.save_pretrained(tmp_path / "own")
+    assert str(weights) not in (tmp_path / "own" / "config.json").read_text().replace(decoder.settings_.reason, "")
+    loaded = GBWAttClassifier.from_pretrained(tmp_path / "own")
+    np.testing.assert_array_equal(loaded.predict_proba(trials), decoder.predict_proba(trials))
+    assert loaded.settings_ == decoder.settings_
+
+
+def test_a_network_of_aligned_trials_refuses_others(weights):
+    with pytest.raises(MismatchError, match="unit"):
+        EEGDecoder.from_pretrained(weights).predict(subject(2))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.select(channels=NAMES[1:]), "C3"),
+        (lambda t: t.replace(sfreq=250.0), r"100 Hz.*250 Hz"),
+    ],
+)
+def test_recordings_that_do_not_fit_the_weights_are_refused(weights, change, message):
+    with pytest.raises(MismatchError, match=message):
+        untrained(weights).fit(change(subject(2)))
+
+
+def test_arrays_with_another_number_of_channels_are_refused(weights):
+    with pytest.raises(MismatchError, match=r"4 channels.*3"):
+        untrained(weights).fit(subject(2).X[:, :3], subject(2).y)
+
+
+def test_wrong_arguments_are_refused_before_training(weights, tmp_path):
+    trials = subject(2)
+    with pytest.raises(ParameterError, match=r"initialization.*'classical'"):
+        GBWAttClassifier(initialization=tmp_path / "none").fit(trials)
+    with pytest.raises(ParameterError, match="architecture; leave out k"):
+        GBWAttClassifier(initialization=weights, k=3).fit(trials)
+
+
+def test_weights_of_networks_without_such_filters_are_refused(tmp_path):
+    EEGDecoder("mbeegse", max_epochs=1, validation=None).fit(subject(1)).save_pretrained(tmp_path / "cnn")
+    with pytest.raises(ParameterError, match=r"'mbeegse'.*gbwatt"):
+        untrained(tmp_path / "cnn").fit(subject(2))
