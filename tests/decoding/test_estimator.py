@@ -100,7 +100,7 @@ def test_a_model_in_float64_gets_float64(decoder, trials):
 
 def test_gbwatt_learns_with_every_argument_of_its_own(trials):
     x, y = make_trials(n=24, n_times=64)
-    plain = GBWAttClassifier(max_epochs=2, batch_size=12)
+    plain = GBWAttClassifier(paradigm="mi", max_epochs=2, batch_size=12)
     base = weights(plain.fit(x, y))
     config = plain.net_.module_.config
     assert config["recipe"] == "best"
@@ -349,8 +349,9 @@ def test_the_decoder_takes_its_model_first():
 def test_units_do_not_matter(scale):
     """Volts, as MNE has them, are learnt like microvolts, also in evaluation."""
     x, y = make_trials(n=40, n_times=64)
-    one = GBWAttClassifier(max_epochs=15, lr=1e-2).fit(x, y)
-    other = GBWAttClassifier(max_epochs=15, lr=1e-2).fit(scale * x, y)
+    arguments = {"task": "mi", "max_epochs": 15, "lr": 1e-2}
+    one = GBWAttClassifier(**arguments).fit(x, y)
+    other = GBWAttClassifier(**arguments).fit(scale * x, y)
     assert one.score(x, y) > 0.9
     np.testing.assert_allclose(other.predict_proba(scale * x), one.predict_proba(x), atol=1e-2)
     assert other.scale_ == pytest.approx(one.scale_ / scale, rel=1e-6)
@@ -359,7 +360,7 @@ def test_units_do_not_matter(scale):
 def test_numbers_of_numpy_are_numbers(tmp_path):
     x, y = make_trials(n=24, n_times=64)
     options = {"batch_size": np.int64(8), "max_epochs": np.int32(2), "seed": np.int64(3), "lr": np.float32(1e-3)}
-    decoder = GBWAttClassifier(**options).fit(x, y)
+    decoder = GBWAttClassifier(task="mi", **options).fit(x, y)
     decoder.save_pretrained(tmp_path)
     again = GBWAttClassifier.from_pretrained(tmp_path)
     np.testing.assert_array_equal(again.predict_proba(x), decoder.predict_proba(x))

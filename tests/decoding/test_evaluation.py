@@ -166,7 +166,10 @@ def test_an_interrupted_training_continues_from_its_checkpoint(trials, split, tm
 
 
 def test_a_decoder_is_of_the_class_that_was_saved(trials, tmp_path):
-    for kind, decoder in ((GBWAttClassifier, GBWAttClassifier(max_epochs=1)), (EEGDecoder, EEGDecoder("spdnet"))):
+    for kind, decoder in (
+        (GBWAttClassifier, GBWAttClassifier(task="mi", max_epochs=1)),
+        (EEGDecoder, EEGDecoder("spdnet")),
+    ):
         decoder.set_params(max_epochs=1).fit(trials).save_pretrained(tmp_path / kind.__name__)
         assert type(load_decoder(tmp_path / kind.__name__)) is kind
 

@@ -61,6 +61,14 @@ def test_comparison_is_the_signed_rank_test_of_scipy():
     assert found.p == pytest.approx(stats.wilcoxon(a, b).pvalue)
 
 
+@pytest.mark.parametrize("n", [5, 9, 13, 14, 20])
+def test_tied_differences_have_the_p_of_scipy(n):
+    differences = np.random.default_rng(n).integers(-3, 7, n) / 100
+    differences[differences == 0] = 0.02
+    found = compare({s: [differences[s]] for s in range(n)}, {s: [0.0] for s in range(n)})
+    assert found.p == pytest.approx(stats.wilcoxon(differences).pvalue)
+
+
 def test_comparison_changes_its_sign_with_the_order():
     a, b = {s: [0.1 * s] for s in range(8)}, {s: [0.3] for s in range(8)}
     assert compare(a, b).difference == -compare(b, a).difference

@@ -380,7 +380,7 @@ def test_an_estimator_comes_back_ready_to_predict(tmp_path, kind):
 
 def test_the_classifier_comes_back_as_itself(tmp_path):
     x, y = make_trials(n=24, n_times=64)
-    fitted = GBWAttClassifier(max_epochs=2, theta=0.5, validation=(x[:6], y[:6])).fit(x[6:], y[6:])
+    fitted = GBWAttClassifier(task="mi", max_epochs=2, theta=0.5, validation=(x[:6], y[:6])).fit(x[6:], y[6:])
     fitted.save_pretrained(tmp_path)
     loaded = GBWAttClassifier.from_pretrained(tmp_path)
     assert loaded.theta == 0.5
@@ -467,9 +467,9 @@ def test_a_link_to_a_device_is_no_model_file(folder):
 def test_a_network_alone_warns_of_the_factor_of_its_estimator(tmp_path):
     x, y = np.random.default_rng(0).standard_normal((20, 4, 64)), np.arange(20) % 2
     for factor in (1e-5, 1.0):
-        GBWAttClassifier(max_epochs=1, validation=None).fit(factor * x / np.median(x.std(-1)), y).save_pretrained(
-            tmp_path
-        )
+        GBWAttClassifier(task="mi", max_epochs=1, validation=None).fit(
+            factor * x / np.median(x.std(-1)), y
+        ).save_pretrained(tmp_path)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             GBWAtt.from_pretrained(tmp_path)

@@ -239,10 +239,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_one_of("schedule", self.schedule, ("constant", "cosine"))
         if self._begins_with_source():
             if not Path(self.initialization or "").is_dir():
-                raise ParameterError(
-                    f"initialization={str(self.initialization)!r} must be 'random', 'classical' or the folder of a "
-                    "trained model."
-                )
+                check_one_of("initialization", str(self.initialization), ("random", "classical", "folder of a model"))
             if self._options().keys() - {"recipe"}:
                 raise ParameterError(
                     f"initialization={str(self.initialization)!r} determines the architecture; leave out "

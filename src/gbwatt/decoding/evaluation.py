@@ -447,7 +447,7 @@ def load_decoder(folder: str | Path, *, device: str = "cpu") -> EEGDecoder:
     >>> import numpy as np
     >>> X, y = np.random.default_rng(0).standard_normal((20, 4, 64)), np.repeat(["left", "right"], 10)
     >>> with TemporaryDirectory() as folder:
-    ...     GBWAttClassifier(max_epochs=1).fit(X, y).save_pretrained(folder)
+    ...     GBWAttClassifier(task="mi", max_epochs=1).fit(X, y).save_pretrained(folder)
     ...     decoder = load_decoder(folder)
     >>> type(decoder).__name__, decoder.class_names_
     ('GBWAttClassifier', ('left', 'right'))

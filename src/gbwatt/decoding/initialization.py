@@ -175,7 +175,8 @@ def initialize_final_layer(model: GBWAtt, x: Tensor, y: Tensor, class_weights: T
     embedded, labels = torch.cat([model.embed(part) for part in x.split(256)]).double().numpy(), y.numpy()
     weights = np.ones(model.final_layer.out_features) if class_weights is None else class_weights.double().numpy()
     solver = "newton-cholesky" if len(weights) == 2 else "lbfgs"  # the faster one
-    regression = LogisticRegression(max_iter=2000, solver=solver, class_weight=dict(enumerate(weights.tolist())))
+    class_weight = dict(enumerate(weights.tolist()))
+    regression = LogisticRegression(max_iter=2000, solver=solver, class_weight=class_weight)
     folds = min(FOLDS, int(np.bincount(labels).min()))
     with limited_threads():
         # The regularised coefficients lie in the span of the centred trials, and the intercept is not regularised:
@@ -184,7 +185,7 @@ def initialize_final_layer(model: GBWAtt, x: Tensor, y: Tensor, class_weights: T
         basis, coordinates = np.linalg.qr((embedded - centre).T)
         if folds > 1:
             regression.set_params(C=_choose_strength(regression, coordinates.T, labels, weights, folds))
-        regression.fit(coordinates.T, labels)
+        regression.set_params(tol=1e-8).fit(coordinates.T, labels)
     regression.coef_ = regression.coef_ @ basis.T
     regression.intercept_ = regression.intercept_ - regression.coef_ @ centre
     copy_classifier(regression, model.final_layer)

@@ -391,7 +391,8 @@ def _make_run(line: Line, index: _RunIndex, data: str) -> Run:
 
 def _is_run_of(run: Run, line: Line) -> bool:
     """Return whether a run has all arguments of a line."""
-    return all(getattr(run, name) == value for name, value in line.on(run.dataset).items())
+    others = (getattr(run, name) == value for name, value in line.arguments.items() if name != "training")
+    return all(others) and run.training == line.on(run.dataset)["training"]  # which takes longer to look up
 
 
 def _index_in_line(run: Run) -> _RunIndex:

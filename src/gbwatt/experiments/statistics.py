@@ -93,6 +93,10 @@ class Comparison(NamedTuple):
     why: str = ""
 
 
+#: Number of subjects up to which the test enumerates all choices of signs.
+MOST_ENUMERATED = 13
+
+
 def compare(scores: Scores, reference: Scores) -> Comparison:
     """Compare paired scores over subjects; differences are positive where ``scores`` are higher than ``reference``.
 
@@ -125,7 +129,17 @@ def _wilcoxon(differences: NDArray[Any]) -> tuple[float | None, str]:
         return None, "no subject differs"
     if len(nonzero) < LEAST:
         return None, f"fewer than {LEAST} subjects differ"
-    return float(stats.wilcoxon(nonzero).pvalue), ""
+    if len(nonzero) > MOST_ENUMERATED:
+        return float(stats.wilcoxon(nonzero).pvalue), ""
+    return _exact_p(stats.rankdata(np.abs(nonzero)), nonzero > 0), ""
+
+
+def _exact_p(ranks: NDArray[Any], positive: NDArray[np.bool_]) -> float:
+    """Return the two-sided p of the signed-rank test from all choices of signs of the ranks (n,), which may be tied."""
+    signs = np.arange(2 ** len(ranks))[:, None] >> np.arange(len(ranks)) & 1
+    centre = ranks.sum() / 2
+    observed = abs(ranks[positive].sum() - centre)
+    return float(np.mean(np.abs(signs @ ranks - centre) >= observed - 1e-9))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
