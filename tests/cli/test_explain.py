@@ -73,12 +73,14 @@ def test_a_class_without_test_trials_is_left_out(run_json, trained, recordings, 
     assert any(text.startswith("left: strongest at") for text in found["findings"])
 
 
+@pytest.mark.slow
 def test_where_things_were_planted_is_said(run_json, tmp_path):
     run_json("train", "--max-epochs", "1", "-o", tmp_path / "m")
     found = run_json("explain", tmp_path / "m", "--dataset", "simulated-ssvep", "-o", tmp_path / "out")
     assert any(text.startswith("Planted for 10 Hz: Oz; rank by magnitude") for text in found["findings"])
 
 
+@pytest.mark.slow
 def test_trials_are_by_default_those_that_the_model_was_tested_on(run, run_json, recordings, tmp_path):
     trained = run_json(
         "train", "--dataset", recordings, "--subject", "2", "--task", "mi", "--max-epochs", "1", "-o", tmp_path / "m"
@@ -92,6 +94,7 @@ def test_trials_are_by_default_those_that_the_model_was_tested_on(run, run_json,
     assert "(subject 2" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_recording_is_read_as_in_training(run, run_json, tmp_path):
     file = write_recording(tmp_path / "mine_raw.fif")
     how = ("--read", "tmin=0", "--read", "tmax=0.9")

@@ -176,6 +176,16 @@ def test_without_a_task_the_choice_is_made_on_training_trials_and_said():
     np.testing.assert_array_equal(again.predict_proba(x), fitted.predict_proba(x))
 
 
+def test_the_paradigm_is_recognised_with_random_initial_weights_too():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((40, 4, 64)), np.arange(40) % 2
+    x += np.where(y == 1, 0.5, -0.5)[:, None, None] * np.hanning(64)
+    fitted = GBWAttClassifier(max_epochs=1, initialization="random").fit(x, y)
+    assert fitted.settings_.paradigm == "erp"
+    assert fitted.settings_.initialization == "random"
+    assert "initial weights" in fitted.settings_.reason
+
+
 @pytest.mark.parametrize("recipe", ["paper", "release"])
 def test_other_recipes_have_no_paradigm(recipe):
     x, y = epochs(times=64)

@@ -179,8 +179,29 @@ def test_wrong_arguments_are_refused_before_training(weights, tmp_path):
     with pytest.raises(ParameterError, match="architecture; leave out k"):
         GBWAttClassifier(initialization=weights, k=3).fit(trials)
 
+    with pytest.raises(ParameterError, match="architecture; leave out paradigm"):
+        GBWAttClassifier(initialization=weights, paradigm="erp").fit(trials)
+    with pytest.raises(ParameterError, match=r"'gbwatt'.*'matt'"):
+        EEGDecoder("matt", initialization=weights).fit(trials)
+
+
+def test_weights_for_another_paradigm_are_refused(tmp_path):
+    GBWAttClassifier(task="mi", max_epochs=1).fit(subject(1)).save_pretrained(tmp_path / "mi")
+    with pytest.raises(ParameterError, match=r"'mi'.*task='erp'"):
+        untrained(tmp_path / "mi", task="erp").fit(subject(2))
+
 
 def test_weights_of_networks_without_such_filters_are_refused(tmp_path):
     EEGDecoder("mbeegse", max_epochs=1, validation=None).fit(subject(1)).save_pretrained(tmp_path / "cnn")
     with pytest.raises(ParameterError, match=r"'mbeegse'.*gbwatt"):
-        untrained(tmp_path / "cnn").fit(subject(2))
+        EEGDecoder("mbeegse", initialization=tmp_path / "cnn").fit(subject(2))
+
+
+def test_a_checkpoint_with_other_initial_weights_is_refused(weights, tmp_path):
+    arguments = {"initialization": weights, "max_epochs": 1, "checkpoint": tmp_path / "state"}
+    GBWAttClassifier(**arguments).fit(subject(2))
+    trials = EuclideanAlignment().fit_transform(subject(1))
+    options = {**SMALL, "shrinkage": 0.1}
+    EEGDecoder("gbwatt", model_options=options, max_epochs=1, validation=None).fit(trials).save_pretrained(weights)
+    with pytest.raises(ValueError, match="initial weights"):
+        GBWAttClassifier(**arguments).fit(subject(2))

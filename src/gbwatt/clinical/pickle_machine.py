@@ -324,7 +324,7 @@ class _Machine:
         self.push(self.made(name))
 
     def build(self, _: Any) -> None:
-        """Ignore the state of an object, which is only a placeholder."""
+        """Instruction BUILD: ignore the state of an object, which is only a placeholder."""
         _state, target = self.stack.pop(), self.stack[-1]
         if type(target) not in (dict, list, Placeholder):
             raise RefusedError(f"its pickle changes {kind_of(target)}", ASK_AUTHORS)

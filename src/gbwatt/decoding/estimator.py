@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from pathlib import Path
@@ -240,17 +241,18 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self._begins_with_source():
             if not Path(self.initialization or "").is_dir():
                 check_one_of("initialization", str(self.initialization), ("random", "classical", "folder of a model"))
-            if self._options().keys() - {"recipe"}:
+            given = sorted(self._options().keys() - {"recipe"}) + ["paradigm"] * (self.paradigm not in (None, "task"))
+            if given:
                 raise ParameterError(
                     f"initialization={str(self.initialization)!r} determines the architecture; leave out "
-                    f"{', '.join(sorted(self._options().keys() - {'recipe'}))}."
+                    f"{', '.join(given)}."
                 )
         paradigm = self._paradigm()
         if paradigm is not None:
             check_one_of("paradigm", paradigm, (*PARADIGMS, "auto"))
             if self.model != "gbwatt":
                 raise ParameterError(f"paradigm={self.paradigm!r} is for model='gbwatt', not {self.model!r}.")
-        _require(asdict(self._registered().training) | {"seed": self.seed}, entry(self.model).classical)
+        _require_training_ranges(asdict(self._registered().training) | {"seed": self.seed}, entry(self.model).classical)
         _require_patience(self.early_stopping, self._validation())
 
     def _begins_with_source(self) -> bool:
@@ -258,12 +260,24 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.initialization not in (None, "random", "classical")
 
     def _read_source(self) -> EEGDecoder | None:
-        """The trained classifier whose weights are the initial ones."""
+        """Load the trained decoder whose weights are the initial ones; None if ``initialization`` is not a folder."""
         if not self._begins_with_source():
             return None
         from gbwatt.decoding.evaluation import load_decoder  # which imports this module
 
-        return load_decoder(str(self.initialization))
+        source = load_decoder(str(self.initialization))
+        if source.model != self.model:
+            raise ParameterError(
+                f"initialization={str(self.initialization)!r} has weights of {source.model!r}, which do not fit "
+                f"model={self.model!r}."
+            )
+        known, paradigm = source.settings_.paradigm, OF_TASKS.get(str(self.task))
+        if known is not None and paradigm not in (None, known):
+            raise ParameterError(
+                f"initialization={str(self.initialization)!r} was trained for {known!r}, but task={self.task!r}; leave "
+                "the task out."
+            )
+        return source
 
     def _paradigm(self) -> str | None:
         """Paradigm whose settings are used; None for those registered for the model."""
@@ -274,12 +288,17 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.validation
 
     def _registered(self) -> Settings:
-        """Settings of the registry for the model and its task, completed by the arguments of the estimator."""
+        """Settings registered for the model and its task, overridden with the arguments of the estimator."""
         task = None if self.task is None or self._paradigm() is not None else find_task(self.task).name
-        return self._complete(Settings(None, "", {}, entry(self.model).training_for(task), "random", "constant"))
+        training = entry(self.model).training_for(task)
+        return self._with_own_arguments(Settings(None, "", {}, training, "random", "constant"))
 
-    def _complete(self, settings: Settings) -> Settings:
-        """Replace settings by the arguments of this estimator that are not None."""
+    def _with_own_arguments(self, settings: Settings) -> Settings:
+        """Override settings with the arguments of this estimator that are not None.
+
+        A classical pipeline uses the model options only.  Settings for weights of a saved model keep its options and
+        initial weights.
+        """
         pretrained = settings.initialization == PRETRAINED
         options = settings.options if pretrained else {**settings.options, **self._options()}
         if entry(self.model).classical:
@@ -298,30 +317,38 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _choose_settings(
         self, signal: Signal, train: Examples, weights: Tensor | None, source: EEGDecoder | None
     ) -> Settings:
-        """Settings of the registry, of the source or of the paradigm, which "auto" chooses by cross-validation."""
+        """Settings of the saved model ``source``, of the paradigm, or those registered for the model.
+
+        With the paradigm "auto", paradigms are compared by cross-validation.  ``weights`` are those of the classes in
+        the loss.
+        """
         if source is not None:
             options, reason = model_options(source), f"initial weights of {self.initialization}"
             chosen = Settings(source.settings_.paradigm, reason, options, FINE_TUNING, PRETRAINED, "cosine")
-            return self._complete(chosen)
+            return self._with_own_arguments(chosen)
         paradigm = self._paradigm()
         if paradigm is None:
             return self._registered()
 
         def compare(settings: Settings, rows: Array, test: Array, *, trained: bool) -> Array:
-            """Log losses of the trials ``test`` for a network of the trials ``rows``."""
-            own, part = self._complete(settings), Examples(*train[torch.from_numpy(rows)])
+            """Log losses of the trials ``test`` for a network fitted to the trials ``rows``."""
+            own, part = self._with_own_arguments(settings), Examples(*train[torch.from_numpy(rows)])
             epochs = min(own.training.max_epochs, settings.training.max_epochs) if trained else 0
-            own = replace(own, training=replace(own.training, max_epochs=epochs))
+            start = own.initialization if trained else settings.initialization
+            own = replace(own, training=replace(own.training, max_epochs=epochs), initialization=start)
             logits = self._train_once(signal, own, part, weights, train.x[test])
             losses: Array = nn.functional.cross_entropy(logits, train.y[test], reduction="none").numpy()
             return losses
 
-        return self._complete(choose_settings(paradigm, compare, signal, train.y.numpy()))
+        return self._with_own_arguments(choose_settings(paradigm, compare, signal, train.y.numpy()))
 
     def _train_once(
         self, signal: Signal, settings: Settings, train: Examples, weights: Tensor | None, x: Tensor
     ) -> Tensor:
-        """Train a network without validation and callbacks, and return the logits of other epochs ``x``."""
+        """Train a network for the comparison of paradigms, and return its logits of other epochs ``x``.
+
+        There are no validation trials and no callbacks.  ``weights`` are those of the classes in the loss.
+        """
         module = self._build(signal, settings)
         if settings.initialization == "classical":
             initialize_classically(module, train.x, train.y, weights)
@@ -374,7 +401,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """A trainer with all callbacks, in the state of the checkpoint if there is one."""
         checkpoint = None
         if self.checkpoint is not None:
-            checkpoint = Checkpoint(self.checkpoint, self._fingerprint(settings, weights, sets))
+            checkpoint = Checkpoint(self.checkpoint, self._fingerprint(module, settings, weights, sets))
         built_in = (
             None if self.log is None else CSVLog(self.log),
             None if self.tensorboard is None else TensorBoardLog(self.tensorboard),
@@ -413,7 +440,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             accelerator=SingleProcess(self.device),
         )
 
-    def _fingerprint(self, settings: Settings, weights: Tensor | None, sets: Sets) -> dict[str, Any]:
+    def _fingerprint(self, module: nn.Module, settings: Settings, weights: Tensor | None, sets: Sets) -> dict[str, Any]:
         """Everything that the weights depend on.
 
         ``max_epochs`` may be raised, unless the learning rate depends on it.
@@ -432,7 +459,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "early_stopping": self.early_stopping,
             "class weights": None if weights is None else weights.tolist(),
             **({} if settings.initialization == "random" else {"initialization": settings.initialization}),
-            **({"initial weights": str(self.initialization)} if self._begins_with_source() else {}),
+            **({"initial weights": _digest(module)} if settings.initialization == PRETRAINED else {}),
             "seed": int(self.seed),
             "device": str(self.device),
             "sfreq": self.sfreq,
@@ -581,13 +608,24 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return serialization.load(cls, folder, device)
 
 
+def _digest(module: nn.Module) -> str:
+    """SHA-256 of the weights of a network."""
+    content = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        content.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
+    return content.hexdigest()
+
+
 def _precision(module: nn.Module) -> torch.dtype:
     """The dtype of the parameters of a model, to which its input is converted."""
     return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
 
-def _require(numbers: dict[str, Any], classical: bool) -> None:
-    """Check the hyper-parameters before training."""
+def _require_training_ranges(numbers: dict[str, Any], classical: bool) -> None:
+    """Raise ParameterError for a training parameter or seed of a wrong type or out of range.
+
+    Classical pipelines may have 0 epochs.
+    """
     least = {"lr": 0, "weight_decay": 0, "batch_size": 2, "max_epochs": 1 - classical, "seed": 0}
     for name, value in numbers.items():
         whole = name in ("batch_size", "max_epochs", "seed")
@@ -598,7 +636,7 @@ def _require(numbers: dict[str, Any], classical: bool) -> None:
 
 
 def _require_patience(patience: int | None, validation: Any) -> None:
-    """Check the patience of early stopping, which needs validation data."""
+    """Raise ParameterError if the patience of early stopping is below 1, or if there are no validation data for it."""
     if patience is None:
         return
     check_at_least("early_stopping", patience, 1)

@@ -25,21 +25,22 @@ STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 RESIDUAL_LOGIT = 2.0
 #: Eigenvalues of the channel covariance below this fraction of the largest one are raised to it.
 FLOOR = 1e-6
-FOLDS = 5
+FOLDS = 5  # of the cross-validation that chooses the strength
 
 
 @torch.no_grad()
 def initialize_classically(model: nn.Module, x: Tensor, y: Tensor, class_weights: Tensor | None = None) -> None:
-    """Set the weights of a network such that it is a classical pipeline of the training data.
+    """Set the weights of a network such that it is a classical pipeline fitted to the training data.
 
-    Spatial filters whiten the channels, temporal filters pass them on, bilinear maps keep the leading entries, and the
-    last layer is a logistic regression of the embedded training trials: the pipeline of tangent space and logistic
-    regression [1]_, for every window.  Fewer spatial filters than channels are principal components, or, if the
-    network has templates, components with the largest evoked responses, as in Xdawn.  If there are at least twice as
-    many temporal as spatial filters, the temporal filters are a filter bank: they divide the spectrum into bands that
-    contain equal amounts of amplitude.  Templates, if the network has any, are the principal components of the class
-    means of the features.  The statistics of the batch normalisation are fixed: those of small batches would change
-    the start at once.
+    Spatial filters whiten the channels, temporal filters do not change them, bilinear maps keep the leading rows and
+    columns, and the last layer is a logistic regression of the embedded training trials.  This is the pipeline of
+    tangent space and logistic regression [1]_, applied to every window.  If there are fewer spatial filters than
+    channels, they are the leading principal components or, in a network with templates, the components with the
+    largest evoked responses, as in Xdawn.  If there are at least twice as many temporal as spatial filters, the
+    temporal filters are a filter bank, which divides the amplitude spectrum into bands of equal area.  Templates, if
+    the network has any, are the principal components of the class means of the features.  The statistics of the batch
+    normalisation stay fixed during training, because those of a small batch would change the outputs of the network
+    from the first step.
 
     Parameters
     ----------
@@ -103,8 +104,8 @@ def whitening(x: Tensor, n_filters: int) -> Tensor:
 def evoked_components(x: Tensor, y: Tensor, n_filters: int) -> Tensor:
     """Spatial filters (n_filters, n_chans) like those of :func:`whitening`, with the largest evoked responses first.
 
-    They maximise the power of the class means, without what all classes share, relative to that of the epochs, as
-    Xdawn does.
+    As in Xdawn, they maximise the power of the evoked responses relative to that of the epochs.  Evoked responses are
+    the class means, minus the average of all class means.
     """
     whitener = whitening(x, x.shape[1])
     means = torch.stack([x[y == label].double().mean(0) for label in y.unique()])
@@ -117,7 +118,7 @@ def evoked_components(x: Tensor, y: Tensor, n_filters: int) -> Tensor:
 def filter_bank(x: Tensor, n_bands: int, length: int) -> Tensor:
     """Band-pass filters (n_bands, length) that divide the amplitude spectrum of epochs equally, in float64.
 
-    One band is the identity.  Filters are ideal band-pass filters times a Hamming window.
+    A single band passes the signal unchanged.  Several bands are ideal band-pass filters times a Hamming window.
     """
     times = torch.arange(length, dtype=torch.float64) - length // 2
     if n_bands == 1:
@@ -131,9 +132,10 @@ def filter_bank(x: Tensor, n_bands: int, length: int) -> Tensor:
 
 
 def _initialize_filters(features: SpatioTemporalFeatures, x: Tensor, y: Tensor | None) -> None:
-    """Whiten the channels, and divide them into the bands of a filter bank; one band passes them on unchanged.
+    """Set the spatial filters to whiten the channels, and the temporal filters to a filter bank.
 
-    With class numbers ``y``, components with evoked responses are kept if there are fewer filters than channels.
+    If there are fewer spatial filters than channels, the principal components are kept or, with class numbers ``y``,
+    the components with the largest evoked responses.
     """
     spatial, temporal = features.spatial, features.temporal
     n_spatial, n_temporal = spatial.out_channels // temporal.groups, temporal.out_channels // features.branches
@@ -159,7 +161,7 @@ def _initialize_filters(features: SpatioTemporalFeatures, x: Tensor, y: Tensor |
 
 
 def _initialize_templates(templates: Templates, features: nn.Module, x: Tensor, y: Tensor) -> None:
-    """Principal components in time of the class means of the features, without what all classes share."""
+    """Set the templates to the principal components, in time, of the class means minus their average."""
     filtered = features(x)  # (n, branches, n_temporal, times)
     means = torch.stack([filtered[y == label].mean(0) for label in y.unique()])
     means = (means - means.mean(0)).flatten(0, -2).double()  # (classes * branches * n_temporal, times)
@@ -171,7 +173,7 @@ def _initialize_templates(templates: Templates, features: nn.Module, x: Tensor, 
 
 
 def initialize_final_layer(model: GBWAtt, x: Tensor, y: Tensor, class_weights: Tensor | None) -> None:
-    """Logistic regression of the embedded epochs, with a strength of regularisation chosen by cross-validation."""
+    """Set the last layer to a logistic regression of the embedded epochs, regularised as cross-validation selects."""
     embedded, labels = torch.cat([model.embed(part) for part in x.split(256)]).double().numpy(), y.numpy()
     weights = np.ones(model.final_layer.out_features) if class_weights is None else class_weights.double().numpy()
     solver = "newton-cholesky" if len(weights) == 2 else "lbfgs"  # the faster one

@@ -15,10 +15,10 @@ from gbwatt._validation import check_one_of
 from gbwatt.models.presets import Training
 from gbwatt.models.signal import Signal
 
-#: Paradigms of the paper's tasks.
+#: Paradigm for each value of ``task``: the tasks of the paper, and "erp".
 OF_TASKS: Mapping[str, str] = MappingProxyType({"mi": "mi", "ssvep": "ssvep", "ern": "erp", "erp": "erp"})
 
-#: Initial weights of another model, in :attr:`Settings.initialization`, and the training after them.
+#: Value of :attr:`Settings.initialization` for the weights of a saved model, and the training that follows.
 PRETRAINED, FINE_TUNING = "pretrained", Training(2e-4, 32, 20, 1e-2)
 
 #: Increased when the settings of a paradigm change, so that earlier results are not reused.
@@ -28,7 +28,7 @@ FOLDS = 3  # of the cross-validation that compares paradigms
 MOST_TRIALS = 300  # that it uses
 MOST_CHANNELS = 32  # principal components of the channels that are kept for oscillations
 COMPONENTS = 8  # that are kept for event-related potentials
-FILTERS = 16  # number of temporal filters up to which channels are divided into frequency bands
+FILTERS = 16  # largest number of temporal filters for which channels are divided into frequency bands
 
 Array = NDArray[Any]
 
@@ -58,7 +58,7 @@ class Settings:
     schedule: str
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields as values that JSON keeps."""
+        """All fields, as values that can be written as JSON."""
         return asdict(self)
 
     @classmethod
@@ -82,8 +82,6 @@ class ParadigmSettings:
 
     Attributes
     ----------
-    title : str
-        Name of the paradigm in sentences.
     options : callable
         Model options for a signal.
     training : Training
@@ -91,14 +89,13 @@ class ParadigmSettings:
     schedule : "constant" or "cosine"
     """
 
-    title: str
     options: Callable[[Signal], dict[str, Any]]
     training: Training
     initialization: str
     schedule: str = "cosine"
 
     def settings(self, name: str, signal: Signal, reason: str) -> Settings:
-        """Settings for a signal."""
+        """Settings of the paradigm ``name`` for a signal; ``reason`` says why it was chosen."""
         options = {"recipe": "best", **self.options(signal)}
         return Settings(name, reason, options, self.training, self.initialization, self.schedule)
 
@@ -107,12 +104,15 @@ class ParadigmSettings:
 
 
 def _even(number: float) -> int:
-    """The nearest even number, at least 2: kernels of even length keep one sample more than the epoch has."""
+    """The nearest even number, at least 2; a kernel of even length adds one sample to the filtered epoch."""
     return 2 * max(1, round(number / 2))
 
 
 def _kernel(signal: Signal, seconds: float) -> int:
-    """Length of temporal filters in samples, at most half of the epoch; without a sampling rate, it has 1 s."""
+    """Length of temporal filters in samples: even, and at most half of the epoch.
+
+    An epoch without a sampling rate is assumed to last 1 s.
+    """
     length = seconds * (signal.n_times if signal.sfreq is None else signal.sfreq)
     return _even(min(length, signal.n_times / 2))
 
@@ -146,7 +146,7 @@ def _steady_state(signal: Signal) -> dict[str, Any]:
 
 
 def _potentials(signal: Signal) -> dict[str, Any]:
-    """Means and covariances of two windows of the components with evoked responses, and templates of these."""
+    """Means and covariances of two windows of components with evoked responses, and templates of the responses."""
     channels, templates = min(signal.n_chans, COMPONENTS), 8
     return {
         "n_spatial": channels,
@@ -163,9 +163,9 @@ def _potentials(signal: Signal) -> dict[str, Any]:
 
 PARADIGMS: Mapping[str, ParadigmSettings] = MappingProxyType(
     {
-        "mi": ParadigmSettings("oscillations", _oscillations, Training(1e-3, 32, 100, 1e-2), "classical"),
-        "ssvep": ParadigmSettings("steady-state responses", _steady_state, Training(1e-3, 64, 120, 1e-1), "random"),
-        "erp": ParadigmSettings("event-related potentials", _potentials, Training(1e-3, 32, 60, 1e-2), "classical"),
+        "mi": ParadigmSettings(_oscillations, Training(1e-3, 32, 100, 1e-2), "classical"),
+        "ssvep": ParadigmSettings(_steady_state, Training(1e-3, 64, 120, 1e-1), "random"),
+        "erp": ParadigmSettings(_potentials, Training(1e-3, 32, 60, 1e-2), "classical"),
     }
 )
 
@@ -177,20 +177,20 @@ class Compare(Protocol):
     """Trains a network on some of the training trials, and tests it on others."""
 
     def __call__(self, settings: Settings, train: Array, test: Array, /, *, trained: bool) -> Array:
-        """Log losses (n_test,) of the trials ``test``, for a network of the trials ``train``.
+        """Log losses (n_test,) of the trials with indices ``test``, for a network fitted to the trials ``train``.
 
-        Without ``trained``, the network has the initial weights of the settings.
+        With ``trained=False``, the network keeps its initial weights.
         """
 
 
 def choose_settings(name: str, compare: Compare, signal: Signal, y: Array) -> Settings:
-    """Settings for a paradigm, which "auto" chooses by cross-validation of the training trials.
+    """Settings for a paradigm; "auto" chooses the paradigm by cross-validation of the training trials.
 
-    With "auto", the initial weights of the paradigms that begin with a classical pipeline are compared first, which
-    takes little time: event-related potentials are recognised by them.  If there are none, "mi" is compared with
-    steady-state responses after training.  "mi" is chosen unless the log loss of another paradigm is lower by more than
-    the standard error of the difference.  At most :data:`MOST_TRIALS` trials are used, in
-    :data:`FOLDS` folds of consecutive trials.
+    "auto" proceeds in two steps.  First it compares the paradigms whose initial weights are a classical pipeline, "mi"
+    and "erp", without training, which takes little time.  If "erp" is better, it is chosen.  Otherwise "mi" and "ssvep"
+    are compared after training.  In both steps, "mi" is kept unless the log loss of the other paradigm is lower by more
+    than the standard error of the difference.  About :data:`MOST_TRIALS` trials at most are used, in :data:`FOLDS`
+    folds of consecutive trials.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def choose_settings(name: str, compare: Compare, signal: Signal, y: Array) -> Se
     if name != "auto":
         return PARADIGMS[name].settings(name, signal, "as requested")
     candidates = {key: rule.settings(key, signal, "") for key, rule in PARADIGMS.items()}
-    rows = _spread(y)
+    rows = _select_trials(y)
     folds = min(FOLDS, int(np.bincount(y[rows]).min()))
     if folds < 2:
         return replace(candidates["mi"], reason="a class has a single trial, so paradigms could not be compared")
@@ -246,8 +246,8 @@ def _clearly_lower(losses: Array, others: Array) -> bool:
     return bool(difference.mean() > difference.std() / len(difference) ** 0.5)
 
 
-def _spread(y: Array) -> Array:
-    """Indices of at most :data:`MOST_TRIALS` trials, in order and evenly spread over the trials of each class."""
+def _select_trials(y: Array) -> Array:
+    """Sorted indices of about :data:`MOST_TRIALS` trials at most, spaced evenly among the trials of each class."""
     share = min(1.0, MOST_TRIALS / len(y))
     chosen = []
     for label in np.unique(y):

@@ -113,7 +113,7 @@ class EuclideanAlignment(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _groups_of(X: Any, groups: Any) -> Array:
-    """Groups (n,) of trials: those that are given, the subjects of Trials, or one group."""
+    """Group of each trial (n,): as given in ``groups``, or its subject in Trials, or the same for all."""
     if groups is None:
         groups = X.subject if isinstance(X, Trials) else np.zeros(len(X), dtype=int)
     names = np.asarray(groups)
@@ -126,7 +126,10 @@ def _groups_of(X: Any, groups: Any) -> Array:
 
 
 def model_options(source: EEGDecoder) -> dict[str, Any]:
-    """Options of a model with the architecture of a trained one, for other numbers of channels, classes and samples."""
+    """Model options with the architecture of a trained decoder, without those of its signal.
+
+    They can be used with other numbers of channels, classes and samples.
+    """
     module = source.net_.module_
     if not isinstance(module, GBWAtt) or not isinstance(module.features, SpatioTemporalFeatures):
         raise ParameterError(
@@ -150,9 +153,9 @@ def initialize_from(
     """Copy the weights of a network that was trained on aligned recordings of other subjects.
 
     The spatial filters are multiplied by the whitening of the training trials, so that the network receives aligned
-    recordings.  Channels are matched by name if the names of both are known.  The last layer is copied if the classes
-    are the same; otherwise it is a logistic regression of the embedded training trials.  The statistics of the batch
-    normalisation are fixed.
+    recordings.  Channels are matched by name if the names are known in both recordings; the weights of additional
+    channels are 0 at first.  The last layer is copied if the classes are the same; otherwise it is a logistic
+    regression of the embedded training trials.  The statistics of the batch normalisation stay fixed during training.
 
     Parameters
     ----------
@@ -174,7 +177,8 @@ def initialize_from(
     Raises
     ------
     MismatchError
-        If channels of ``source`` are missing, or the sampling rate or the number of samples of templates differs.
+        If channels of ``source`` are missing, if the sampling rate differs, or if the network has templates and the
+        number of samples differs.
     """
     trained: Any = source.net_.module_
     own: Any = model
@@ -204,7 +208,7 @@ def _without(tensors: Mapping[str, Tensor], names: set[str]) -> dict[str, Tensor
 
 
 def _require_same_rate(trained: float | None, own: float | None) -> None:
-    """Raise MismatchError if two sampling rates are known and differ."""
+    """Raise MismatchError if both sampling rates are known and differ by more than :data:`SAME_RATE`."""
     if trained is not None and own is not None and abs(trained - own) > SAME_RATE * trained:
         raise MismatchError(
             f"initialization: the weights were trained at {trained:g} Hz, but the epochs are sampled at {own:g} Hz; "

@@ -228,7 +228,7 @@ class MeanEquation(ABC):
 
         g = rotation.s.square()
         g = g.maximum(torch.finfo(g.dtype).eps ** 2 * g.amax(-1, keepdim=True))
-        z = conjugate_gradients(operator, sym(n.mT @ (grad @ rotation.v)) / 2, self.precondition(g), tolerance)
+        z = conjugate_gradients(operator, sym(n.mT @ (grad @ rotation.v)) / 2, self.preconditioner(g), tolerance)
         inner = u.mT @ z[..., None, :, :] @ u
         outer = self.adjoint(n)[..., None, :, :] @ u
         in_points = 2 * w_ * (outer @ (response * inner) @ frame.v.mT)
@@ -256,11 +256,14 @@ class MeanEquation(ABC):
 
     @abstractmethod
     def adjoint(self, n: Tensor) -> Tensor:
-        """``Pᵀ``."""
+        """``Pᵀ`` (..., k, k), with the P of the equation."""
 
     @abstractmethod
-    def precondition(self, g: Tensor) -> Tensor:
-        """Multiplier (..., k, k) of the linearised equation if all points equal a mean with eigenvalues ``g``."""
+    def preconditioner(self, g: Tensor) -> Tensor:
+        """Diagonal (..., k, k) for :func:`conjugate_gradients`: the linearised equation if all points were equal.
+
+        ``g`` (..., k) are the eigenvalues of the mean.
+        """
 
 
 def _kernel_accepts(n: Tensor, b: Tensor) -> bool:
@@ -310,10 +313,11 @@ class BuresEquation(MeanEquation):
         return factor(_mean_square(b), "points") if base is None else base
 
     def _frames(self, n: Tensor, b: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Frames of points ``b`` at the iterate ``n``.
+        """Singular vectors ``u`` and ``v`` of the frames ``nᵀ b_j`` of points ``b``, and the points rotated by them.
 
-        Returns ``u``, ``v``, the points times ``v``, and the points times ``v uᵀ``; only the last is
-        differentiable.  ``before`` are the orthogonal matrices by which the points are already rotated, if they are.
+        Returns ``u``, ``v``, the points times ``v``, and the points times ``v uᵀ``, all (..., m, k, k); only the last
+        are differentiable.  If ``b`` are original points times orthogonal matrices ``before``, the returned ``v``
+        includes these: the original points times ``v`` are the rotated ones.
         """
         if _native.supports(n) and not torch.is_grad_enabled():
             frames = _native.bures_frames(n, b, before)
@@ -392,11 +396,11 @@ class BuresEquation(MeanEquation):
         return b / (a + b)
 
     def adjoint(self, n: Tensor) -> Tensor:
-        """``N``, because P is ``Nᵀ``."""
+        """``Pᵀ = N``."""
         return n
 
-    def precondition(self, g: Tensor) -> Tensor:
-        """Curvature at equal points, whose singular values are ``g``."""
+    def preconditioner(self, g: Tensor) -> Tensor:
+        """The curvature if all points were equal: the singular values of their frames are then ``g``."""
         return self.curvature(g)
 
 
@@ -479,11 +483,11 @@ class KarcherEquation(MeanEquation):
         return LOG.quotient(a, b, a) * s[..., None, :]
 
     def adjoint(self, n: Tensor) -> Tensor:
-        """``N⁻ᵀ``, because P is ``N⁻¹``."""
+        """``Pᵀ = N⁻ᵀ``."""
         return inverse(n).mT
 
-    def precondition(self, g: Tensor) -> Tensor:
-        """Ones: at equal points the linearised equation is the identity."""
+    def preconditioner(self, g: Tensor) -> Tensor:
+        """Ones: if all points were equal, the linearised equation would be the identity."""
         return torch.ones_like(g[..., :, None] + g[..., None, :])
 
 

@@ -267,7 +267,7 @@ def failures(rows: Sequence[Row]) -> list[Section]:
     if not by_traceback:
         return []
     groups = sorted(by_traceback.items(), key=lambda group: -len(group[1]))
-    blocks: list[Block] = [_failure_fold(traceback, runs) for traceback, runs in groups[:MAX_TRACEBACKS]]
+    blocks: list[Block] = [_failure_block(traceback, runs) for traceback, runs in groups[:MAX_TRACEBACKS]]
     rest = sum(len(runs) for _, runs in groups[MAX_TRACEBACKS:])
     if rest:
         blocks.append(Paragraph(f"{counted(rest, 'more run')} failed with other tracebacks; see the store."))
@@ -279,8 +279,8 @@ def failures(rows: Sequence[Row]) -> list[Section]:
     return [Section("Failed runs", (Paragraph(text), *blocks))]
 
 
-def _failure_fold(traceback: str, runs: Sequence[Run]) -> Fold:
-    """Return a fold with a traceback and the runs that failed with it."""
+def _failure_block(traceback: str, runs: Sequence[Run]) -> Fold:
+    """Return a collapsible block of the page, with a traceback and the runs that failed with it."""
     last = (traceback.strip().splitlines() or [""])[-1][:200]
     named = "\n".join(map(str, runs[:_MAX_LISTED]))
     more = f"\nand {len(runs) - _MAX_LISTED} more" if len(runs) > _MAX_LISTED else ""
@@ -291,7 +291,7 @@ def _failure_fold(traceback: str, runs: Sequence[Run]) -> Fold:
 
 
 def warnings(rows: Sequence[Row]) -> list[Block]:
-    """Return a fold with the warnings of runs and how many runs gave each; empty if there are none."""
+    """Return a collapsible block with the warnings of runs and how many runs gave each; empty without warnings."""
     counts = Counter(text.strip() for row in rows for text in row.warnings or ())
     if not counts:
         return []

@@ -308,7 +308,7 @@ class _TableCell(NamedTuple):
 
     text: str
     css: str | None
-    spread: str = ""  # ± in the same cell
+    spread: str = ""  # shown after ± in the same cell
 
 
 @dataclass(frozen=True)
@@ -389,13 +389,16 @@ def _sections_of(table: Table) -> Iterator[tuple[str, Table]]:
 
 
 def _header_cells(columns: Sequence[Column], numeric: Sequence[bool]) -> list[_TableCell]:
-    """Return the cells of the header; columns for ± have none."""
+    """Return the cells of the header of a table; ``numeric`` tells which columns contain only numbers.
+
+    A column of standard deviations has no cell, because they are shown after ± in the column on its left.
+    """
     pairs = zip(columns, numeric, strict=True)
     return [_TableCell(column.name, "number" if number else None) for column, number in pairs if not column.spread]
 
 
 def _row_cells(table: Table, numeric: Sequence[bool]) -> list[list[_TableCell]]:
-    """Return the cells of each row, in which each ± is joined with the value on its left."""
+    """Return the cells of each row; a standard deviation is shown after ± in the cell of the value on its left."""
     rows: list[list[_TableCell]] = []
     for texts in _row_texts(table):
         row: list[_TableCell] = []

@@ -66,7 +66,10 @@ def _groups_by(recordings: Iterable[Recording], key: Callable[[Recording], Hasha
 
 
 def _quick_fingerprint(file: Path) -> Hashable | None:
-    """Return the size and a hash of three small parts; None for a file that is empty or cannot be read."""
+    """Return the size of a file and a hash of its beginning, middle and end, equal for files that may be duplicates.
+
+    None for a file that is empty or cannot be read.
+    """
     try:
         size = file.stat().st_size
         parts = hasher()
