@@ -657,7 +657,7 @@ class GBWAttClassifier(EEGDecoder):
     task : "mi", "ssvep", "erp" or "ern", optional
         The paradigm: motor imagery and other oscillations, steady-state responses, or event-related potentials ("ern"
         is a kind of them).  By default, the recipe "best" compares the three by cross-validation of the training
-        trials, which takes up to four times as long as training; ``settings_.reason`` has the result.  The other
+        trials, which takes several times as long as training; ``settings_.reason`` has the result.  The other
         recipes use the architecture and training of the paper for the tasks "mi", "ssvep" and "ern".
     paradigm : "task", "mi", "ssvep", "erp", "auto" or None
         Settings of the recipe "best": by default those for ``task``; None for the registered ones, as in earlier
