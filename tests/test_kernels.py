@@ -59,6 +59,7 @@ def test_interface_numbers_are_the_same_on_both_sides(kernels):
         assert kernel.INTERFACE == door.INTERFACE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interface", ["absent", 0, 99])
 @pytest.mark.parametrize("module", ["gbwatt.geometry._native._jacobi", "gbwatt.nn._native._filters"])
 def test_a_kernel_of_another_version_is_not_used_and_warns_once(module, interface):

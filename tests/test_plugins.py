@@ -93,6 +93,7 @@ def test_corpora_are_listed_between_the_data_sets_of_the_paper_and_others():
     assert names[:6] == ["bcic-iv-2a", "mamem-ssvep-ii", "bci-ern", "tuab", "tuev", "physionet-mi"]
 
 
+@pytest.mark.slow
 def test_built_in_names_import_no_plugin(python):
     done = python("""
 import gbwatt.cli
@@ -122,6 +123,7 @@ def test_entry_points_are_looked_up_once(monkeypatch):
         _plugins.find_plugins.cache_clear()
 
 
+@pytest.mark.slow
 def test_another_package_adds_a_model_a_data_set_and_an_executor(python, tmp_path):
     install(tmp_path, "ours", ENTRY_POINTS, MODULE)
     done = python("""
@@ -141,6 +143,7 @@ print(find_executor("ours").fingerprint("ours", "here"))
     assert output(done) == ["ours 5 (22, 438)", "True 3", "done 0.5", "discarded ours", "ours of here"]
 
 
+@pytest.mark.slow
 def test_experiments_ask_the_executor_for_fingerprints(python, tmp_path):
     install(tmp_path, "ours", ENTRY_POINTS, MODULE)
     experiment = tmp_path / "experiment.yaml"
@@ -160,6 +163,7 @@ LIST = "from gbwatt.data import list_datasets; list_datasets()"
 FIND = "from gbwatt.experiments.runs import find_executor; find_executor"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "points", "call", "said"),
     [
@@ -201,6 +205,7 @@ except PluginError as error:
     assert all(words in message for words in ["broken", *said])
 
 
+@pytest.mark.slow
 def test_a_broken_plugin_does_not_keep_built_in_names_from_working(python, tmp_path):
     install(tmp_path, "broken", "[gbwatt.models]\nbad = broken\n[gbwatt.datasets]\nbad = broken:SETS", "import nowhere")
     done = python("""

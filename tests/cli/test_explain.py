@@ -104,6 +104,7 @@ def test_a_recording_is_read_as_in_training(run, run_json, tmp_path):
     assert run("report", trained["folder"], "--dataset", file, *how, "-o", tmp_path / "two.html").exit_code == 0
 
 
+@pytest.mark.slow
 def test_trials_that_the_model_has_seen_are_said_to_be_so(run, run_json, trained, tmp_path):
     record = tmp_path / "m" / "training.json"
     content = json.loads(record.read_text())
