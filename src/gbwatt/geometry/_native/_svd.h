@@ -24,11 +24,13 @@ INLINE vec NAME(tangent)(vec d, vec c)
     return c * (vec)ROUGH_INVERSE(d + x * (vec)ROUGH_INVERSE_ROOT(x));
 }
 
+/* Processors differ in the rough value.  The last step adds a small correction: a product with a factor close to 1.5 - 0.5
+ * would round to the number below 1 for x = 1 on some of them, and many small rotations would shorten the columns. */
 INLINE vec NAME(inverse_root)(vec x)
 {
     vec y = (vec)ROUGH_INVERSE_ROOT(x);
     y *= (REAL)1.5 - (REAL)0.5 * x * y * y;
-    return y * ((REAL)1.5 - (REAL)0.5 * x * y * y);
+    return y + (REAL)0.5 * y * (1 - x * y * y);
 }
 #else
 INLINE vec NAME(tangent)(vec d, vec c)
