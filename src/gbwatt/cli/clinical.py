@@ -58,7 +58,7 @@ Cache = Annotated[Path, typer.Argument(help="Folder of the cache.")]
 
 @corpus_app.command()
 def build(
-    root: Annotated[Path, typer.Argument(help="Folder of the downloaded corpus, of one version, or its folder edf.")],
+    root: Annotated[Path, typer.Argument(help="Folder of the corpus, folder of a version, or its subfolder edf.")],
     cache: Cache,
     corpus: Annotated[str, typer.Option(help="Corpus: tuab or tuev.")],
     montage: Annotated[

@@ -193,7 +193,7 @@ def export(
 
 @store_app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="CSV file that `gbwatt store export` wrote.")],
+    file: Annotated[Path, typer.Argument(help="CSV file written by `gbwatt store export`.")],
     store: Where = STORE,
 ) -> None:
     """Add the rows of a CSV file to the store."""

@@ -317,7 +317,7 @@ def _mean_over_lines(lines: Sequence[Scores]) -> Scores:
 
 
 def claims_table(results: Mapping[str, Results], datasets: Sequence[str] | None = None) -> Table:
-    """Make the table of claims with their verdicts, and a second one with all comparisons.
+    """Make the table of claims with their verdicts; its ``more`` is the table of all comparisons behind them.
 
     Parameters
     ----------

@@ -338,7 +338,10 @@ class BuresEquation(MeanEquation):
         return new, torch.linalg.matrix_norm(new - n) / torch.linalg.matrix_norm(n)
 
     def evaluate(self, n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
-        """One step by the compiled kernel, or by torch where that fails; also returns the rotated points."""
+        """Next iterate, length of the step and rotated points, as in :meth:`MeanEquation.evaluate`.
+
+        They are computed by the compiled kernel, or by torch where the kernel fails or does not support the matrices.
+        """
         if not _native.supports(n):
             return super().evaluate(n, b, w, tolerance)
         new, residual, rotated, failed = _native.bures_step(n, b, w, tolerance)
@@ -437,7 +440,11 @@ class KarcherEquation(MeanEquation):
         return n @ _step_exponential(slope * (tau / 2)[..., None, None]), torch.linalg.matrix_norm(slope)
 
     def evaluate(self, n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
-        """One step by the compiled kernel, or by torch where that fails; the points are returned unchanged."""
+        """Next iterate, length of the step and unchanged points, as in :meth:`MeanEquation.evaluate`.
+
+        They are computed by the compiled kernel, or by torch where the kernel fails or does not support the matrices.
+        ``tolerance`` is not used.
+        """
         if not _native.supports(n):
             return super().evaluate(n, b, w, tolerance)
         slope, tau, failed = _native.affine_slope(self.adjoint(n), b, w)

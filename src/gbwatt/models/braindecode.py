@@ -139,7 +139,7 @@ _SHALLOW = {**CONVOLUTIONAL, "ssvep": replace(CONVOLUTIONAL["ssvep"], weight_dec
 
 
 def _with_lr(lr: float) -> dict[str, Training]:
-    """Return the training parameters of convolutional networks with the learning rate of a network's authors."""
+    """Default training of convolutional networks, by task, with the learning rate of a network's authors."""
     return {task: replace(training, lr=lr) for task, training in CONVOLUTIONAL.items()}
 
 

@@ -131,14 +131,20 @@ class BuildPlan:
         return bool(self.todo or self.changed or self.forgotten)
 
 
-def plan(
+def plan_build(
     folder: Path,
     cache: Path,
     recordings: list[Recording],
     misplaced: list[SkippedRecording],
     before: Mapping[str, Entry],
 ) -> BuildPlan:
-    """Compare the recordings of a corpus with the entries of a manifest."""
+    """Decide what a build must do to bring a cache up to date with its corpus.
+
+    New and changed recordings, and those whose cached windows are not valid, are to be read.  Duplicates, training
+    recordings of subjects that are also in ``eval``, and ``misplaced`` files become skipped entries without being read.
+    Recordings that are no longer in the corpus are removed from the cache.  ``before`` has the entries of the
+    manifest of the cache, by path.
+    """
     usable, excluded = _apply_protocol(folder, recordings, before)
     excluded += misplaced
     todo: list[Recording] = []
@@ -319,7 +325,7 @@ def build(
     recordings, misplaced = find_recordings(folder, layout)
     with caches.writing(target, header) as writer:
         remove_temporaries(target)
-        work = plan(folder, target, recordings, misplaced, writer.manifest.entries)
+        work = plan_build(folder, target, recordings, misplaced, writer.manifest.entries)
         tasks = [Job(folder, target, recording, corpus, montage, notch) for recording in work.todo]
         new = 0
         if work or not writer.manifest.finished:
