@@ -15,8 +15,10 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
+from gbwatt.data import load
 from gbwatt.decoding import Callback, EEGDecoder, GBWAttClassifier
 from gbwatt.errors import ParameterError
+from gbwatt.explain import Explanation
 from gbwatt.models.registry import OWN_DATA, TASKS
 from tests.decoding.tiny import Tiny, make_trials, swapped
 
@@ -364,3 +366,46 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
     decoder.save_pretrained(tmp_path)
     again = GBWAttClassifier.from_pretrained(tmp_path)
     np.testing.assert_array_equal(again.predict_proba(x), decoder.predict_proba(x))
+
+
+# ----------------------------------------------------------------------------------------------------------- ensembles
+
+
+def test_an_ensemble_averages_the_probabilities_of_networks_with_different_seeds(decoder, trials, tmp_path):
+    x, _ = trials
+    together, alone = decoder(n_members=3).fit(*trials), decoder().fit(*trials)
+    members = together.net_.module_.members
+    assert len(members) == together.settings_.n_members == 3
+    assert same(members[0].state_dict(), alone.net_.module_.state_dict())
+    assert not torch.equal(members[0].final_layer.weight, members[1].final_layer.weight)
+    epochs = torch.tensor(x * together.scale_, dtype=torch.float32)
+    with torch.no_grad():
+        mean = torch.stack([member(epochs).softmax(-1) for member in members]).mean(0)
+    np.testing.assert_allclose(together.predict_proba(x), mean.numpy(), atol=1e-6)
+    together.save_pretrained(tmp_path)
+    again = EEGDecoder.from_pretrained(tmp_path)
+    np.testing.assert_array_equal(again.predict_proba(x), together.predict_proba(x))
+
+
+def test_ensembles_of_gbwatt_are_saved_and_explained(tmp_path):
+    trials = load("simulated-ssvep", 1)[:60]
+    sizes = {"n_spatial": 4, "n_temporal": 4, "kernel": 9, "k": 3}
+    ensemble = GBWAttClassifier(task="mi", n_members=2, max_epochs=1, model_options=sizes).fit(trials)
+    ensemble.save_pretrained(tmp_path)
+    again = GBWAttClassifier.from_pretrained(tmp_path)
+    np.testing.assert_array_equal(again.predict_proba(trials), ensemble.predict_proba(trials))
+    assert Explanation(again, trials).attribution.values.shape[-2:] == (8, 125)
+
+
+def test_networks_of_an_ensemble_have_their_own_checkpoints_and_logs(decoder, trials, tmp_path):
+    files = {"checkpoint": tmp_path / "state", "log": tmp_path / "log.csv"}
+    first = decoder(n_members=2, **files).fit(*trials)
+    assert {path.name for path in tmp_path.iterdir()} == {"state", "state-2", "log.csv", "log-2.csv"}
+    resumed = decoder(n_members=2, **files).fit(*trials)
+    np.testing.assert_array_equal(resumed.predict_proba(trials[0]), first.predict_proba(trials[0]))
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5])
+def test_an_ensemble_needs_a_network(decoder, trials, number):
+    with pytest.raises(ParameterError, match="n_members"):
+        decoder(n_members=number).fit(*trials)

@@ -68,6 +68,12 @@ def train(
     early_stopping: Annotated[
         int | None, typer.Option(help="Stop after this many epochs without a lower validation loss.", min=1)
     ] = None,
+    members: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of networks to train with different seeds and average; default: that of the model.", min=1
+        ),
+    ] = None,
     seed: Seed = 0,
     split: SplitNumber = 0,
     root: Root = None,
@@ -119,6 +125,7 @@ def train(
         batch_size=batch_size,
         max_epochs=max_epochs,
         early_stopping=early_stopping,
+        n_members=members,
         seed=seed,
         checkpoint=checkpoint,
         callbacks=[EpochDisplay(Console(stderr=True))],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -26,7 +26,7 @@ from gbwatt.decoding.fingerprints import UNKNOWN, UNSEEN, TrialFingerprints
 from gbwatt.decoding.initialization import initialize_classically
 from gbwatt.decoding.inputs import Array, Examples, Labels, Sets
 from gbwatt.decoding.paradigms import FINE_TUNING, OF_TASKS, PARADIGMS, PRETRAINED, Settings, choose_settings
-from gbwatt.decoding.sharding import SingleProcess
+from gbwatt.decoding.sharding import SingleProcess, hash_numbers
 from gbwatt.decoding.signal_metadata import Recorded, Samples
 from gbwatt.decoding.training import (
     OrderedBatches,
@@ -39,6 +39,7 @@ from gbwatt.decoding.training import (
 )
 from gbwatt.decoding.transfer import initialize_from, model_options
 from gbwatt.errors import ParameterError
+from gbwatt.models.ensemble import Ensemble
 from gbwatt.models.presets import find_task
 from gbwatt.models.registry import create, entry, to_record
 from gbwatt.models.signal import Signal
@@ -87,6 +88,10 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         paradigm have selected, see :mod:`gbwatt.decoding.paradigms`: motor imagery and other oscillations,
         steady-state responses, or event-related potentials.  "auto" compares the three by cross-validation of the
         training trials.  Arguments that are given take precedence.
+    n_members : int, optional
+        Number of networks, trained one after the other with different random seeds, whose probabilities are averaged
+        (:class:`~gbwatt.models.Ensemble`); by default 1, or that of the paradigm.  Logs, checkpoints and histories of
+        the networks are separate; ``history_`` is that of the first one.
     seed : int
         Random seed of initial weights, validation split, order of trials and dropout.
     device : str
@@ -168,6 +173,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     initialization: str | Path | None = None
     schedule: str | None = None
     paradigm: str | None = None
+    n_members: int | None = None
     seed: int = 0
     device: str = "cpu"
     sfreq: float | None = None
@@ -212,27 +218,50 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             weights = inputs.weigh_classes(self.class_weight, classes, sets.train.y.numpy(), names)
             source = self._read_source()
             settings = self._choose_settings(signal, sets.train.to(torch.float32, scale), weights, source)
-            module = self._build(signal, settings)
-            sets = sets.to(_precision(module), scale)
-            if entry(self.model).classical:
-                sets = sets.merged()
-                module.fit(sets.train.x, sets.train.y, weights)  # type: ignore[operator]
-            if settings.initialization == "classical":
-                initialize_classically(module, sets.train.x, sets.train.y, weights)
-            if source is not None:
-                channels = None if recorded is None else recorded.ch_names
-                classes_by_name = tuple(map(str, classes.tolist())) if names is None else names
-                initialize_from(module, source, sets.train.x, sets.train.y, channels, classes_by_name, weights)
-            batch_size = settings.training.batch_size
-            train = ShuffledBatches(sets.train, batch_size, device)
-            valid = None if sets.valid is None else OrderedBatches(sets.valid, 2 * batch_size)
-            net = self._restored_trainer(module, settings, weights, sets, len(train.sizes))
-            self.classes_, self.signal_, self.scale_, self.net_ = classes, signal, scale, net
-            self.settings_ = settings
+            channels = None if recorded is None else recorded.ch_names
+            classes_by_name = tuple(map(str, classes.tolist())) if names is None else names
+
+            def initialize(module: nn.Module, train: Examples) -> None:
+                """Set the initial weights, unless they are random; classical pipelines are fitted."""
+                if entry(self.model).classical:
+                    module.fit(train.x, train.y, weights)  # type: ignore[operator]
+                elif source is not None:
+                    initialize_from(module, source, train.x, train.y, channels, classes_by_name, weights)
+                elif settings.initialization == "classical":
+                    initialize_classically(module, train.x, train.y, weights)
+
+            self.classes_, self.signal_, self.scale_, self.settings_ = classes, signal, scale, settings
             self.recorded_, self.samples_ = recorded, samples
             self.fingerprints_, self._names = fingerprints, names
-            net.fit(train, valid)
+            self._train_members(settings, sets, weights, initialize)
         return self
+
+    def _train_members(
+        self,
+        settings: Settings,
+        sets: Sets,
+        weights: Tensor | None,
+        initialize: Callable[[nn.Module, Examples], None],
+    ) -> None:
+        """Train the network, or all networks of an ensemble, and set ``net_``.
+
+        If training is interrupted, ``net_`` has the first network, with its best weights so far.
+        """
+        trainers: list[Trainer] = []
+        for number in range(settings.n_members):
+            seed = _member_seed(int(self.seed), number)
+            module = self._build(self.signal_, settings, seed)
+            scaled = sets.to(_precision(module), self.scale_)
+            scaled = scaled.merged() if entry(self.model).classical else scaled
+            initialize(module, scaled.train)
+            train = ShuffledBatches(scaled.train, settings.training.batch_size, self.device)
+            valid = None if scaled.valid is None else OrderedBatches(scaled.valid, 2 * settings.training.batch_size)
+            trainers.append(self._restored_trainer(module, settings, weights, scaled, len(train.sizes), number))
+            self.net_ = trainers[0]
+            trainers[-1].fit(train, valid)
+        if len(trainers) > 1:
+            self.net_ = self._make_trainer(Ensemble([trainer.module_ for trainer in trainers]), settings)
+            self.net_.history.extend(trainers[0].history)
 
     def _check_arguments(self) -> None:
         """Raise ParameterError for wrong arguments, before any data are read."""
@@ -252,6 +281,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_one_of("paradigm", paradigm, (*PARADIGMS, "auto"))
             if self.model != "gbwatt":
                 raise ParameterError(f"paradigm={self.paradigm!r} is for model='gbwatt', not {self.model!r}.")
+        if self.n_members is not None:
+            check_at_least("n_members", self.n_members, 1)
         _require_training_ranges(asdict(self._registered().training) | {"seed": self.seed}, entry(self.model).classical)
         _require_patience(self.early_stopping, self._validation())
 
@@ -312,6 +343,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if pretrained
             else str(self.initialization or settings.initialization),
             schedule=self.schedule or settings.schedule,
+            n_members=int(self.n_members or settings.n_members),
         )
 
     def _choose_settings(
@@ -349,7 +381,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         There are no validation trials and no callbacks.  ``weights`` are those of the classes in the loss.
         """
-        module = self._build(signal, settings)
+        module = self._build(signal, settings, int(self.seed))
         if settings.initialization == "classical":
             initialize_classically(module, train.x, train.y, weights)
         net = self._make_trainer(module, settings, weights)
@@ -390,26 +422,32 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         task = {} if self.task is None or decided else {"task": self.task}
         return {**vars(signal), **task, **settings.options}
 
-    def _build(self, signal: Signal, settings: Settings) -> nn.Module:
+    def _ensemble_arguments(self) -> dict[str, Any]:
+        """All arguments of :func:`~gbwatt.models.create` for the fitted network or ensemble."""
+        members = {} if self.settings_.n_members == 1 else {"n_members": self.settings_.n_members}
+        return {**self._arguments(self.signal_, self.settings_), **members}
+
+    def _build(self, signal: Signal, settings: Settings, seed: int) -> nn.Module:
         """Build the network with random weights, which depend on the seed only."""
-        start_epoch(self.seed, 0, torch.device(self.device))
+        start_epoch(seed, 0, torch.device(self.device))
         return create(self.model, **self._arguments(signal, settings))
 
     def _restored_trainer(
-        self, module: nn.Module, settings: Settings, weights: Tensor | None, sets: Sets, n_steps: int
+        self, module: nn.Module, settings: Settings, weights: Tensor | None, sets: Sets, n_steps: int, number: int
     ) -> Trainer:
-        """A trainer with all callbacks, in the state of the checkpoint if there is one."""
-        checkpoint = None
+        """A trainer of the network with this number, with all callbacks, in the state of its checkpoint if any."""
+        seed, checkpoint = _member_seed(int(self.seed), number), None
         if self.checkpoint is not None:
-            checkpoint = Checkpoint(self.checkpoint, self._fingerprint(module, settings, weights, sets))
+            fingerprint = self._fingerprint(module, settings, weights, sets, seed)
+            checkpoint = Checkpoint(_member_path(self.checkpoint, number), fingerprint)
         built_in = (
-            None if self.log is None else CSVLog(self.log),
-            None if self.tensorboard is None else TensorBoardLog(self.tensorboard),
+            None if self.log is None else CSVLog(_member_path(self.log, number)),
+            None if self.tensorboard is None else TensorBoardLog(_member_path(self.tensorboard, number)),
             EpochDisplay() if self.verbose else None,
             checkpoint,
         )
         callbacks = [*(callback for callback in built_in if callback is not None), *(self.callbacks or ())]
-        net = self._make_trainer(module, settings, weights, callbacks)
+        net = self._make_trainer(module, settings, weights, callbacks, seed)
         if checkpoint is not None:
             checkpoint.restore(net, n_steps)
         return net
@@ -420,6 +458,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         settings: Settings,
         weights: Tensor | None = None,
         callbacks: Sequence[Callback] = (),
+        seed: int | None = None,
     ) -> Trainer:
         """Create a trainer of ``module`` with the settings, for fitting or for a loaded model."""
         max_epochs = settings.training.max_epochs
@@ -432,7 +471,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             module,
             **asdict(settings.training),
             class_weights=None if weights is None else weights.to(_precision(module)),
-            seed=int(self.seed),
+            seed=int(self.seed) if seed is None else seed,
             early_stopping=self.early_stopping,
             keep_initial=settings.initialization != "random",
             schedule=decreasing if settings.schedule == "cosine" else None,
@@ -440,8 +479,10 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             accelerator=SingleProcess(self.device),
         )
 
-    def _fingerprint(self, module: nn.Module, settings: Settings, weights: Tensor | None, sets: Sets) -> dict[str, Any]:
-        """Everything that the weights depend on.
+    def _fingerprint(
+        self, module: nn.Module, settings: Settings, weights: Tensor | None, sets: Sets, seed: int
+    ) -> dict[str, Any]:
+        """Everything that the weights of a network with this seed depend on.
 
         ``max_epochs`` may be raised, unless the learning rate depends on it.
         """
@@ -460,7 +501,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "class weights": None if weights is None else weights.tolist(),
             **({} if settings.initialization == "random" else {"initialization": settings.initialization}),
             **({"initial weights": _digest(module)} if settings.initialization == PRETRAINED else {}),
-            "seed": int(self.seed),
+            "seed": seed,
             "device": str(self.device),
             "sfreq": self.sfreq,
             **describe_data(sets),
@@ -608,6 +649,17 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return serialization.load(cls, folder, device)
 
 
+def _member_seed(seed: int, number: int) -> int:
+    """Random seed of the network with this number, from 0, of an ensemble; the first one has the seed itself."""
+    return hash_numbers(seed, number) if number else seed
+
+
+def _member_path(path: str | Path, number: int) -> Path:
+    """Path of a file or folder of the network with this number, from 0: ``log.csv``, ``log-2.csv`` and so on."""
+    path = Path(path)
+    return path.with_name(f"{path.stem}-{number + 1}{path.suffix}") if number else path
+
+
 def _digest(module: nn.Module) -> str:
     """SHA-256 of the weights of a network."""
     content = hashlib.sha256()
@@ -670,7 +722,7 @@ class GBWAttClassifier(EEGDecoder):
         of its matrices; defaults are those of :class:`~gbwatt.models.GBWAtt`.
     model_options : dict, optional
         Other arguments of :class:`~gbwatt.models.GBWAtt`.
-    lr, batch_size, ..., callbacks
+    lr, batch_size, ..., n_members, ..., callbacks
         As in :class:`EEGDecoder`.
 
     Examples

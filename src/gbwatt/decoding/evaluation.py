@@ -151,7 +151,8 @@ class TrainingSetup:
         if self.paradigm is not None:  # "auto" is not known yet: any of the settings serves to check the options
             arguments = dict(PARADIGMS.get(self.paradigm, PARADIGMS["mi"]).settings("", signal, "").options)
         try:
-            return create(self.model, **vars(signal), **{**arguments, **self.options})
+            members = self.training.get("n_members", 1)
+            return create(self.model, **vars(signal), n_members=members, **{**arguments, **self.options})
         except TypeError as error:
             for name in self.options:
                 check_one_of(f"option of {self.model}", name, known_options(self.model) or ())
@@ -232,6 +233,7 @@ def train_and_evaluate(
     max_epochs: int | None = None,
     weight_decay: float | None = None,
     early_stopping: int | None = None,
+    n_members: int | None = None,
     seed: int = 0,
     checkpoint: str | Path | None = None,
     callbacks: Sequence[Any] = (),
@@ -266,7 +268,7 @@ def train_and_evaluate(
         Regularisation of models of the GBWAtt family; default: "best".
     options : dict, optional
         Further arguments of the model.
-    lr, batch_size, max_epochs, weight_decay, early_stopping : optional
+    lr, batch_size, max_epochs, weight_decay, early_stopping, n_members : optional
         As in :class:`EEGDecoder`; default: the settings registered for the model and task.
     seed : int
         Random seed.
@@ -321,6 +323,7 @@ def train_and_evaluate(
         "max_epochs": max_epochs,
         "weight_decay": weight_decay,
         "early_stopping": early_stopping,
+        "n_members": n_members,
     }
     entry(model)
     setup = TrainingSetup(

@@ -48,6 +48,8 @@ class Settings:
     training : Training
     initialization : "random", "classical" or "pretrained"
     schedule : "constant" or "cosine"
+    n_members : int
+        Number of networks whose probabilities are averaged.
     """
 
     paradigm: str | None
@@ -56,6 +58,7 @@ class Settings:
     training: Training
     initialization: str
     schedule: str
+    n_members: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, as values that can be written as JSON."""
@@ -73,6 +76,8 @@ class Settings:
             raise TypeError("options, reason, initialization or schedule of a wrong type")
         if any(type(number) not in (int, float) or not 0 <= number < 2**32 for number in numbers):
             raise ValueError(f"training {settings.training}")
+        if type(settings.n_members) is not int or settings.n_members < 1:
+            raise ValueError(f"n_members {settings.n_members!r}")
         return settings
 
 

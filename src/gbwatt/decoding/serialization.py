@@ -76,7 +76,7 @@ def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any, fingerprin
         preprocessing=preprocessing,
         extra={"multiply epochs by": decoder.scale_, "training": training, "estimator": estimator},
         name=decoder.model,
-        arguments=getattr(module, "config", None) or decoder._arguments(decoder.signal_, decoder.settings_),
+        arguments=getattr(module, "config", None) or decoder._ensemble_arguments(),
     )
 
 

@@ -491,6 +491,8 @@ class Training(_StrictModel):
     max_epochs: Count | None = None
     weight_decay: Annotated[float, Field(ge=0, le=1)] | None = None
     early_stopping: Count | None = None
+    # networks whose probabilities are averaged
+    n_members: Count | None = None
     schedule: Annotated[str, _one_of("schedule", "cosine", "constant")] | None = None
     initialization: Annotated[str, _one_of("initialization", "random", "classical")] | None = None
     # settings of GBWAtt for a paradigm; "dataset": that of the data set

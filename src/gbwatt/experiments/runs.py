@@ -39,7 +39,7 @@ class Run:
     options : dict
         Arguments of the model.
     training : dict
-        ``lr``, ``batch_size``, ``max_epochs``, ``weight_decay``, and optionally ``early_stopping``.
+        ``lr``, ``batch_size``, ``max_epochs``, ``weight_decay``, and optionally others, such as ``early_stopping``.
     fraction : float
         Fraction of the training trials that is used.
     noise : float

@@ -37,7 +37,7 @@ from gbwatt.decoding import EEGDecoder, inputs, training
 from gbwatt.errors import MismatchError, ParameterError, ShapeError
 from gbwatt.explain.attribution import CONTRIBUTIONS, METHODS, Attribution, mean_by_class, require_attribution
 from gbwatt.explain.inputs import Array, Model, ModelInputs, ShortRepr, Target, network, prepare
-from gbwatt.models import create
+from gbwatt.models import Ensemble, create
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -363,11 +363,13 @@ def randomised(model: Model, seed: int = 0) -> Model:
 
 def _rebuild_network(decoder: EEGDecoder) -> nn.Module:
     """Build the network of an estimator again, with new initial weights."""
-    return create(decoder.model, **decoder._arguments(decoder.signal_, decoder.settings_))
+    return create(decoder.model, **decoder._ensemble_arguments())
 
 
 def _reinitialise(module: nn.Module) -> nn.Module:
     """Copy a network with new initial weights: from its ``config``, or by ``reset_parameters`` of each layer."""
+    if isinstance(module, Ensemble):
+        return Ensemble([_reinitialise(member) for member in module.members])
     config = getattr(module, "config", None)
     if isinstance(config, dict):
         return type(module)(**config)

@@ -3,6 +3,7 @@
 from gbwatt.models import braindecode as braindecode  # registers its models
 from gbwatt.models import classical as classical  # registers its models
 from gbwatt.models.convnets import MBEEGSE, TCNetFusion
+from gbwatt.models.ensemble import Ensemble
 from gbwatt.models.gbwatt import Details, GBWAtt
 from gbwatt.models.manifold_nets import GDLNet, SPDNet
 from gbwatt.models.registry import create, entry, list_models
@@ -10,6 +11,7 @@ from gbwatt.models.registry import create, entry, list_models
 __all__ = [
     "MBEEGSE",
     "Details",
+    "Ensemble",
     "GBWAtt",
     "GDLNet",
     "SPDNet",

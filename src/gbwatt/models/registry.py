@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from gbwatt import _plugins
-from gbwatt._validation import check_one_of
+from gbwatt._validation import check_at_least, check_one_of
 from gbwatt.errors import ParameterError
+from gbwatt.models.ensemble import Ensemble
 from gbwatt.models.presets import NO_TRAINING, OWN_DATA, TASKS, Training, find_task
 from gbwatt.models.signal import Signal
 
@@ -252,6 +253,7 @@ def create(
     chs_info: Sequence[Any] | None = None,
     input_window_seconds: float | None = None,
     task: str | None = None,
+    n_members: int = 1,
     **options: Any,
 ) -> nn.Module:
     """Build a model for epochs (batch, n_chans, n_times).
@@ -270,6 +272,8 @@ def create(
         Duration of an epoch, from which ``n_times`` is inferred.
     task : "mi", "ssvep" or "ern", optional
         Use the paper's architecture for this task.
+    n_members : int
+        Number of networks; several form an :class:`~gbwatt.models.Ensemble`, which averages their probabilities.
     **options
         Further arguments of the model.
 
@@ -293,6 +297,7 @@ def create(
     9026
     """
     model = entry(name)
+    check_at_least("n_members", n_members, 1)
     preset = None if task is None else find_task(task)
     if preset is not None:
         n_outputs = preset.signal.n_outputs if n_outputs is None else n_outputs
@@ -308,17 +313,18 @@ def create(
             raise _unknown_argument_error(name, mistaken[0], ()) from None
         raise
     try:
-        return model.build(signal, preset, **options)
+        members = [model.build(signal, preset, **options) for _ in range(n_members)]
     except TypeError as error:
         mistaken = [option for option in options if f"unexpected keyword argument '{option}'" in str(error)]
         if not mistaken:
             raise
         allowed = tuple(getattr(model.build(signal, preset), "config", ()))
         raise _unknown_argument_error(name, mistaken[0], allowed) from error
+    return members[0] if n_members == 1 else Ensemble(members)
 
 
 #: Arguments for the input, and what others call them.
-_INPUT = ("n_chans", "n_outputs", "n_times", "sfreq", "chs_info", "input_window_seconds", "task")
+_INPUT = ("n_chans", "n_outputs", "n_times", "sfreq", "chs_info", "input_window_seconds", "task", "n_members")
 _OTHER_NAMES = {
     "n_channels": "n_chans",
     "n_classes": "n_outputs",
