@@ -10,15 +10,15 @@ TORCH  ?= $(shell grep '^torch==' requirements.lock)
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
 PYTEST := $(BIN)/python -m pytest
-# One process per core, at most 8: each imports torch.
-XDIST  ?= -n auto --maxprocesses 8
+# One process per core, at most 8: each imports torch. Tests of a group share what they compute, in one process.
+XDIST  ?= -n auto --maxprocesses 8 --dist loadgroup
 
 # Arguments of pytest, e.g. make test ARGS='-k metrics -x'
 ARGS   ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test fallback portability sanitize slow fuzz peers ecosystem browser lint audit format demo bench results lock ci clean
+.PHONY: help setup test fallback portability sanitize slow fuzz peers extended ecosystem browser lint audit format demo bench results lock ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -113,6 +113,9 @@ fuzz: $(VENV)/.base ## tests with damaged and malicious files, settings and matr
 
 peers: $(VENV)/.base $(VENV)/.peers ## tests against other libraries
 	$(PYTEST) $(XDIST) -m peers $(ARGS)
+
+extended: $(VENV)/.base $(VENV)/.peers ## slow, fuzz and peers in one run
+	$(PYTEST) $(XDIST) -m 'slow or fuzz or peers' $(ARGS)
 
 ecosystem: $(ECOVENV)/.ecosystem ## tests with braindecode and MOABB, in a separate environment
 	$(ECOVENV)/bin/python -m pytest $(XDIST) -m ecosystem $(ARGS)

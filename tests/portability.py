@@ -2,8 +2,9 @@
 
 Each run forces one level of every library that picks its code by the processor: the kernels of gbwatt, torch, OpenBLAS
 (of NumPy and SciPy), MKL and oneDNN (of torch) and the C library.  Before the tests a run checks that the libraries
-took the level.  The lowest level runs all default tests, the others the numerical ones; ``make test`` runs all of them
-at the processor's own level.  Levels that the processor lacks are named and left out.
+took the level.  The lowest level runs the tests of everything that computes, the others those of the geometry and the
+layers; ``make test`` runs all default tests at the processor's own level.  Levels that the processor lacks are named
+and left out.
 
 Arguments go to pytest.
 """
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 NUMERICAL = ("tests/test_kernels.py", "tests/geometry", "tests/nn")
+COMPUTING = (*NUMERICAL, *(f"tests/{name}" for name in ("models", "decoding", "explain", "golden", "data")))
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Level:
     mkl: str
     onednn: str
     threads: int
-    whole: bool = False  # all default tests
+    tests: tuple[str, ...] = NUMERICAL
     extra: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -59,7 +61,7 @@ LEVELS = (
         frozenset({"sse4_2"}),
         *("default", "default", "Prescott", "SSE4_2", "SSE41"),
         threads=1,
-        whole=True,
+        tests=COMPUTING,
         extra={"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-FMA4,-AVX512F"},
     ),
     Level("avx", frozenset({"avx"}), "default", "default", "Sandybridge", "AVX", "AVX", threads=2),
@@ -121,10 +123,9 @@ def main(arguments: list[str]) -> int:
         settings = " ".join(f"{name}={value}" for name, value in level.environment.items())
         sys.stdout.write(f"portability: {level.name}: {settings}\n")
         sys.stdout.flush()
-        tests = () if level.whole else NUMERICAL
         started = time.monotonic()
         if subprocess.run(
-            [sys.executable, "-m", "pytest", *arguments, *tests], env=environment, check=False
+            [sys.executable, "-m", "pytest", *arguments, *level.tests], env=environment, check=False
         ).returncode:
             failed.append(level.name)
         sys.stdout.write(f"portability: {level.name} took {time.monotonic() - started:.0f} s\n")

@@ -111,6 +111,7 @@ def test_recordings_without_a_truth_are_refused_with_the_remedy(wrong):
 
 #: A subject of each set whom a decoder can decode after a few epochs; an explanation finds no more than was learnt.
 RECORDINGS = {"simulated-mi": (1, 50), "simulated-ssvep": (1, 30), "simulated-ern": (6, 45)}
+IN_ONE_PROCESS = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RECORDINGS]  # see the cache below
 
 
 @cache
@@ -129,7 +130,7 @@ def explained(name, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", IN_ONE_PROCESS)
 def test_explanation_of_a_trained_decoder_finds_what_was_planted(name, seed):
     """Of each class, every planted electrode is in the top quarter of channels, and their mean is above it."""
     trained, _ = explained(name, seed)
@@ -138,7 +139,7 @@ def test_explanation_of_a_trained_decoder_finds_what_was_planted(name, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", IN_ONE_PROCESS)
 def test_explanation_of_a_trained_decoder_lies_in_the_planted_band_or_window(name, seed):
     for one, chance in zip(*explained(name, seed), strict=True):
         if one.class_name == "correct":  # known by what is not there, at no time of its own
@@ -148,7 +149,7 @@ def test_explanation_of_a_trained_decoder_lies_in_the_planted_band_or_window(nam
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", IN_ONE_PROCESS)
 def test_explanation_of_a_randomised_decoder_does_not(name):
     """A class is found by chance now and then, as a quarter of the channels is the top quarter; never are all."""
     pairs = [explained(name, seed) for seed in (0, 1, 2)]
