@@ -205,3 +205,23 @@ def test_a_checkpoint_with_other_initial_weights_is_refused(weights, tmp_path):
     EEGDecoder("gbwatt", model_options=options, max_epochs=1, validation=None).fit(trials).save_pretrained(weights)
     with pytest.raises(ValueError, match="initial weights"):
         GBWAttClassifier(**arguments).fit(subject(2))
+
+
+def test_each_network_of_an_ensemble_begins_with_its_own_weights(weights, tmp_path):
+    target, other = subject(3), tmp_path / "other"
+    GBWAttClassifier(initialization=weights, max_epochs=3).fit(subject(4)).save_pretrained(other)
+    ensemble = GBWAttClassifier(initialization=[weights, other], max_epochs=1, lr=1e-9).fit(target)
+    assert ensemble.settings_.n_members == 2
+    for member, folder in zip(ensemble.net_.module_.members, (weights, other), strict=True):
+        alone = GBWAttClassifier(initialization=folder, max_epochs=1, lr=1e-9).fit(target).net_.module_
+        difference = member.attention.value.weight - alone.attention.value.weight
+        assert difference.abs().max() < 1e-6
+    assert GBWAttClassifier(initialization=[weights], max_epochs=1).fit(target).settings_.n_members == 1
+
+
+def test_weights_of_different_architectures_are_no_ensemble(weights, tmp_path):
+    EEGDecoder("gbwatt", model_options={**SMALL, "k": 3}, max_epochs=1).fit(subject(1)).save_pretrained(tmp_path / "k")
+    with pytest.raises(ParameterError, match="different architectures"):
+        GBWAttClassifier(initialization=[weights, tmp_path / "k"]).fit(subject(3))
+    with pytest.raises(ParameterError, match=r"initialization=\[\]"):
+        GBWAttClassifier(initialization=[]).fit(subject(3))

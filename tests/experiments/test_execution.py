@@ -12,8 +12,9 @@ from gbwatt.data import MissingFileError, find_dataset, load
 from gbwatt.data.loading import fingerprint
 from gbwatt.decoding.estimator import EEGDecoder
 from gbwatt.decoding.evaluation import scores
+from gbwatt.decoding.transfer import EuclideanAlignment
 from gbwatt.errors import MismatchError
-from gbwatt.experiments.execution import attempt, execute, load_parts, make_decoder, with_test_noise
+from gbwatt.experiments.execution import _pretrain, attempt, execute, load_parts, make_decoder, with_test_noise
 from gbwatt.experiments.runner import count_workers, group_runs
 from gbwatt.experiments.runs import Run
 
@@ -172,3 +173,41 @@ def test_fingerprints_of_default_sources_stay():
     """They are part of the keys of results."""
     assert fingerprint("simulated-ssvep", 1) == "439ae79510ecf314"
     assert fingerprint("simulated-mi", 1) == "900fac2fdac9c2b5"
+
+
+# ---- weights from other subjects
+
+SIZES = {"n_spatial": 4, "n_temporal": 4, "kernel": 9, "k": 3}
+
+
+def _pretrained_run(run: Run, subject: int, **changes) -> Run:
+    training = {"paradigm": "ssvep", "max_epochs": 1, "sources": [1, 2], "pretraining_epochs": 1, **changes}
+    return replace(run, model="gbwatt", subject=subject, options=SIZES, training=training)
+
+
+def test_a_run_begins_with_weights_of_its_sources(run):
+    _pretrain.cache_clear()
+    one = _pretrained_run(run, 3)
+    (row,), (again,), (others,) = (execute([r]) for r in (one, one, _pretrained_run(run, 3, sources=[1, 4])))
+    assert _pretrain.cache_info().misses == 2  # once for each set of sources
+    assert row.loss == again.loss != others.loss
+    (ensemble,) = execute([_pretrained_run(run, 3, n_members=2)])
+    assert ensemble.parameters == 2 * row.parameters
+
+
+def test_pretraining_never_contains_test_trials_of_the_subject(run, monkeypatch):
+    """A subject that is a source itself: sources leave out the test trials of the split; otherwise all trials count."""
+    seen = []
+
+    class Watching(EuclideanAlignment):
+        def fit(self, X, y=None, groups=None):
+            seen.append(X)
+            return super().fit(X, y, groups)
+
+    monkeypatch.setattr("gbwatt.experiments.execution.EuclideanAlignment", Watching)
+    for subject, sessions in ((1, {"1", "2", "3", "4"}), (3, {"1", "2", "3", "4", "5"})):
+        _pretrain.cache_clear()
+        seen.clear()
+        execute([_pretrained_run(run, subject)])
+        assert set(seen[0].subject) == {1, 2}
+        assert set(map(str, seen[0].session)) == sessions

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gbwatt.data import DATASETS, MissingFileError
@@ -280,3 +282,22 @@ def test_rows_of_other_experiments_and_data_sets_are_not_its_runs():
     assert match_runs(experiment, rows) == []
     own = [Row(one.run.key, "done", one.run.to_dict()) for one in experiment.labelled_runs()]
     assert match_runs(experiment, own, ["mamem-ssvep-ii"]) == []
+
+
+def test_runs_with_weights_of_other_subjects_have_the_recordings_of_all_in_their_key():
+    """Rows that were read from a file match them, although lists have become tuples and back."""
+    training = {"paradigm": "ssvep", "sources": [1, 2], "pretraining_epochs": 3}
+    (first, *_) = labelled_runs(one(training=training))
+    (other, *_) = labelled_runs(one(training={**training, "sources": [1, 2, 3]}))
+    assert first.run.data.partition("+")[0] == other.run.data.partition("+")[0]
+    assert first.run.data != other.run.data
+    assert first.run.training["max_epochs"] == 20
+    row = Row(first.run.key, "done", json.loads(json.dumps(first.run.to_dict())), accuracy=0.5)
+    (matched, *_) = match_runs(experiment_from_dict(one(training=training)), [row])
+    assert matched.run.key == first.run.key
+
+
+@pytest.mark.parametrize("wrong", [3, [], ["1"], [1, 1]])
+def test_sources_are_a_list_of_subjects(wrong):
+    with pytest.raises(ParameterError, match="sources"):
+        experiment_from_dict(one(training={"sources": wrong}))

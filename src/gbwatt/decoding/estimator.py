@@ -73,13 +73,13 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Stop when this many epochs in a row have not lowered the validation loss.
     class_weight : "balanced" or dict, optional
         Weights of the classes in the loss: inversely proportional to their frequencies, or by label or name.
-    initialization : "random", "classical" or path, optional
+    initialization : "random", "classical", path or list of paths, optional
         Initial weights; by default random, or those of the paradigm.  "classical": the untrained network is a
         classical pipeline of the training trials (tangent space and logistic regression), see
         :func:`~gbwatt.decoding.initialization.initialize_classically`.  A folder of a saved model: its architecture and
         weights, trained on aligned trials of other subjects, see :func:`~gbwatt.decoding.transfer.initialize_from`; the
-        network is then trained for 20 epochs with a small learning rate.  Weights that are not random are kept if
-        training does not lower the validation loss; ``best_epoch_`` is then 0.
+        network is then fine-tuned as selected for its paradigm.  Several folders: one for each network of an ensemble.
+        Weights that are not random are kept if training does not lower the validation loss; ``best_epoch_`` is then 0.
     schedule : "constant" or "cosine", optional
         Learning rate over the epochs; by default constant, or that of the paradigm.  "cosine" decreases it to 1 % in
         ``max_epochs``.
@@ -170,7 +170,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     validation: Any = 0.2
     early_stopping: int | None = None
     class_weight: Any = None
-    initialization: str | Path | None = None
+    initialization: str | Path | Sequence[str | Path] | None = None
     schedule: str | None = None
     paradigm: str | None = None
     n_members: int | None = None
@@ -216,16 +216,17 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             scale = sets.unit_scale()
             fingerprints = TrialFingerprints.of(sets)
             weights = inputs.weigh_classes(self.class_weight, classes, sets.train.y.numpy(), names)
-            source = self._read_source()
-            settings = self._choose_settings(signal, sets.train.to(torch.float32, scale), weights, source)
+            sources = [self._read_source(folder) for folder in self._source_folders()]
+            settings = self._choose_settings(signal, sets.train.to(torch.float32, scale), weights, sources)
             channels = None if recorded is None else recorded.ch_names
             classes_by_name = tuple(map(str, classes.tolist())) if names is None else names
 
-            def initialize(module: nn.Module, train: Examples) -> None:
-                """Set the initial weights, unless they are random; classical pipelines are fitted."""
+            def initialize(number: int, module: nn.Module, train: Examples) -> None:
+                """Set the initial weights of a network, unless they are random; classical pipelines are fitted."""
                 if entry(self.model).classical:
                     module.fit(train.x, train.y, weights)  # type: ignore[operator]
-                elif source is not None:
+                elif sources:
+                    source = sources[number % len(sources)]
                     initialize_from(module, source, train.x, train.y, channels, classes_by_name, weights)
                 elif settings.initialization == "classical":
                     initialize_classically(module, train.x, train.y, weights)
@@ -241,7 +242,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         settings: Settings,
         sets: Sets,
         weights: Tensor | None,
-        initialize: Callable[[nn.Module, Examples], None],
+        initialize: Callable[[int, nn.Module, Examples], None],
     ) -> None:
         """Train the network, or all networks of an ensemble, and set ``net_``.
 
@@ -253,7 +254,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             module = self._build(self.signal_, settings, seed)
             scaled = sets.to(_precision(module), self.scale_)
             scaled = scaled.merged() if entry(self.model).classical else scaled
-            initialize(module, scaled.train)
+            initialize(number, module, scaled.train)
             train = ShuffledBatches(scaled.train, settings.training.batch_size, self.device)
             valid = None if scaled.valid is None else OrderedBatches(scaled.valid, 2 * settings.training.batch_size)
             trainers.append(self._restored_trainer(module, settings, weights, scaled, len(train.sizes), number))
@@ -267,14 +268,13 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Raise ParameterError for wrong arguments, before any data are read."""
         if self.schedule is not None:
             check_one_of("schedule", self.schedule, ("constant", "cosine"))
-        if self._begins_with_source():
-            if not Path(self.initialization or "").is_dir():
-                check_one_of("initialization", str(self.initialization), ("random", "classical", "folder of a model"))
+        for folder in self._source_folders():
+            if not folder.is_dir():
+                check_one_of("initialization", str(folder), ("random", "classical", "folder of a model"))
             given = sorted(self._options().keys() - {"recipe"}) + ["paradigm"] * (self.paradigm not in (None, "task"))
             if given:
                 raise ParameterError(
-                    f"initialization={str(self.initialization)!r} determines the architecture; leave out "
-                    f"{', '.join(given)}."
+                    f"initialization={str(folder)!r} determines the architecture; leave out {', '.join(given)}."
                 )
         paradigm = self._paradigm()
         if paradigm is not None:
@@ -286,27 +286,29 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _require_training_ranges(asdict(self._registered().training) | {"seed": self.seed}, entry(self.model).classical)
         _require_patience(self.early_stopping, self._validation())
 
-    def _begins_with_source(self) -> bool:
-        """Whether the initial weights are those of a saved model."""
-        return self.initialization not in (None, "random", "classical")
+    def _source_folders(self) -> list[Path]:
+        """Folders of the saved models whose weights are the initial ones; none if ``initialization`` is a name."""
+        if self.initialization is None or self.initialization in ("random", "classical"):
+            return []
+        given = [self.initialization] if isinstance(self.initialization, str | Path) else self.initialization
+        if not given:
+            raise ParameterError("initialization=[] has no folder of a model.")
+        return [Path(folder) for folder in given]
 
-    def _read_source(self) -> EEGDecoder | None:
-        """Load the trained decoder whose weights are the initial ones; None if ``initialization`` is not a folder."""
-        if not self._begins_with_source():
-            return None
+    def _read_source(self, folder: Path) -> EEGDecoder:
+        """Load a trained decoder whose weights are the initial ones, and check that it fits."""
         from gbwatt.decoding.evaluation import load_decoder  # which imports this module
 
-        source = load_decoder(str(self.initialization))
+        source = load_decoder(folder)
         if source.model != self.model:
             raise ParameterError(
-                f"initialization={str(self.initialization)!r} has weights of {source.model!r}, which do not fit "
+                f"initialization={str(folder)!r} has weights of {source.model!r}, which do not fit "
                 f"model={self.model!r}."
             )
         known, paradigm = source.settings_.paradigm, OF_TASKS.get(str(self.task))
         if known is not None and paradigm not in (None, known):
             raise ParameterError(
-                f"initialization={str(self.initialization)!r} was trained for {known!r}, but task={self.task!r}; leave "
-                "the task out."
+                f"initialization={str(folder)!r} was trained for {known!r}, but task={self.task!r}; leave the task out."
             )
         return source
 
@@ -347,16 +349,20 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _choose_settings(
-        self, signal: Signal, train: Examples, weights: Tensor | None, source: EEGDecoder | None
+        self, signal: Signal, train: Examples, weights: Tensor | None, sources: Sequence[EEGDecoder]
     ) -> Settings:
-        """Settings of the saved model ``source``, of the paradigm, or those registered for the model.
+        """Settings of saved models whose weights are the initial ones, of the paradigm, or registered for the model.
 
         With the paradigm "auto", paradigms are compared by cross-validation.  ``weights`` are those of the classes in
         the loss.
         """
-        if source is not None:
-            options, reason = model_options(source), f"initial weights of {self.initialization}"
-            chosen = Settings(source.settings_.paradigm, reason, options, FINE_TUNING, PRETRAINED, "cosine")
+        if sources:
+            options, known = [model_options(source) for source in sources], sources[0].settings_.paradigm
+            if any(other != options[0] for other in options):
+                raise ParameterError("initialization: the models have different architectures; use one architecture.")
+            reason = f"initial weights of {', '.join(map(str, self._source_folders()))}"
+            training = FINE_TUNING if known is None else PARADIGMS[known].fine_tuning
+            chosen = Settings(known, reason, options[0], training, PRETRAINED, "cosine", len(sources))
             return self._with_own_arguments(chosen)
         paradigm = self._paradigm()
         if paradigm is None:

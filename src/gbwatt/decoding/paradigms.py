@@ -18,7 +18,7 @@ from gbwatt.models.signal import Signal
 #: Paradigm for each value of ``task``: the tasks of the paper, and "erp".
 OF_TASKS: Mapping[str, str] = MappingProxyType({"mi": "mi", "ssvep": "ssvep", "ern": "erp", "erp": "erp"})
 
-#: Value of :attr:`Settings.initialization` for the weights of a saved model, and the training that follows.
+#: Value of :attr:`Settings.initialization` for the weights of a saved model, and the training that follows by default.
 PRETRAINED, FINE_TUNING = "pretrained", Training(2e-4, 32, 20, 1e-2)
 
 #: Increased when the settings of a paradigm change, so that earlier results are not reused.
@@ -91,12 +91,15 @@ class ParadigmSettings:
         Model options for a signal.
     training : Training
     initialization : "random" or "classical"
+    fine_tuning : Training
+        Training that begins with weights from other subjects.
     schedule : "constant" or "cosine"
     """
 
     options: Callable[[Signal], dict[str, Any]]
     training: Training
     initialization: str
+    fine_tuning: Training
     schedule: str = "cosine"
 
     def settings(self, name: str, signal: Signal, reason: str) -> Settings:
@@ -168,9 +171,13 @@ def _potentials(signal: Signal) -> dict[str, Any]:
 
 PARADIGMS: Mapping[str, ParadigmSettings] = MappingProxyType(
     {
-        "mi": ParadigmSettings(_oscillations, Training(1e-3, 32, 100, 1e-2), "classical"),
-        "ssvep": ParadigmSettings(_steady_state, Training(1e-3, 64, 120, 1e-1), "random"),
-        "erp": ParadigmSettings(_potentials, Training(1e-3, 32, 60, 1e-2), "classical"),
+        "mi": ParadigmSettings(
+            _oscillations, Training(1e-3, 32, 100, 1e-2), "classical", fine_tuning=Training(1e-3, 32, 60, 1e-2)
+        ),
+        "ssvep": ParadigmSettings(
+            _steady_state, Training(1e-3, 64, 120, 1e-1), "random", fine_tuning=Training(2e-4, 64, 20, 1e-2)
+        ),
+        "erp": ParadigmSettings(_potentials, Training(1e-3, 32, 60, 1e-2), "classical", fine_tuning=FINE_TUNING),
     }
 )
 

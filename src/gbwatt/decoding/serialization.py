@@ -87,7 +87,7 @@ def _json_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     """
     kept = {name: plain(value) for name, value in parameters.items() if name not in _LOCAL and name != "validation"}
     if kept["initialization"] not in ("random", "classical"):
-        kept["initialization"] = None  # a path
+        kept["initialization"] = None  # paths
     if isinstance(kept["class_weight"], dict):
         kept["class_weight"] = [[plain(label), plain(weight)] for label, weight in kept["class_weight"].items()]
     validation = parameters["validation"]

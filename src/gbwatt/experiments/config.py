@@ -120,6 +120,13 @@ def parse_subjects(value: Any) -> grid.Subjects:
     return _check_integers("subjects", value, 0)
 
 
+def parse_sources(value: Any) -> tuple[int, ...]:
+    """Return the source subjects of a list."""
+    if not isinstance(value, list | tuple):
+        raise ParameterError(f"sources={value!r} must be a list of subjects.")
+    return check_not_empty("sources", _check_integers("sources", value, 0))
+
+
 def _check_integers(name: str, values: Sequence[Any], least: int) -> tuple[int, ...]:
     """Require distinct integers from ``least`` to ``LARGEST``, at least one; return them as a tuple."""
     for index, value in enumerate(values):
@@ -499,6 +506,9 @@ class Training(_StrictModel):
     paradigm: Annotated[str, _one_of("paradigm", "mi", "ssvep", "erp", "auto", "dataset")] | None = None
     # train on the validation trials, too, and use the last epoch
     merge_validation: bool | None = None
+    # begin with weights of gbwatt that were trained on aligned trials of these subjects, and for how many epochs
+    sources: Annotated[tuple[int, ...], PlainValidator(parse_sources)] | None = None
+    pretraining_epochs: Count | None = None
     # foundation models only
     layer_decay: Annotated[float, Field(gt=0, le=1)] | None = None
     warmup_epochs: Annotated[float, Field(ge=0, le=1_000_000)] | None = None

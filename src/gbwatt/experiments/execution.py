@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import time
 import traceback
 import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gbwatt.data import Trials, find_dataset, load
+from gbwatt.data import Trials, concatenate, find_dataset, load
 from gbwatt.data.splits import add_noise
 from gbwatt.decoding.estimator import EEGDecoder
 from gbwatt.decoding.evaluation import scores
 from gbwatt.decoding.training import best_row
 from gbwatt.decoding.training_record import versions
+from gbwatt.decoding.transfer import EuclideanAlignment
 from gbwatt.experiments.runs import Row, Run, find_executor
 from gbwatt.models.gbwatt import GBWAtt
 from gbwatt.models.registry import from_record
@@ -49,6 +53,7 @@ def with_test_noise(test: Trials, run: Run) -> Trials:
     return add_noise(test, run.noise, run.seed) if run.noise else test
 
 
+PRETRAINING_BATCH = 64  # trials of all sources together
 ILL_CONDITIONED = 1e4  # condition number above which a matrix counts as ill-conditioned
 
 
@@ -80,8 +85,68 @@ def execute(runs: Sequence[Run], root: str | Path | None = None, threads: int = 
     if executor is not None:
         return [executor.execute(run, root) for run in runs]
     parts = train, valid, _ = load_parts(runs[0], root)
-    decoder = make_decoder(runs[0], valid).fit(train)
+    with TemporaryDirectory() as folder:
+        decoder = make_decoder(runs[0], valid, _pretrain_members(runs[0], root, Path(folder))).fit(train)
     return [_make_row(run, decoder, parts) for run in runs]
+
+
+def _pretrain_members(run: Run, root: str | Path | None, folder: Path) -> list[Path]:
+    """Train the initial weights of a run on its source subjects, and return their folders; none without sources.
+
+    Each network of an ensemble has its own weights.
+    """
+    folders = [folder / str(number) for number in range(run.training.get("n_members", 1) if _has_sources(run) else 0)]
+    for number, path in enumerate(folders):
+        path.mkdir()
+        for name, content in _pretrain(_pretraining_of(run), run.seed + 1000 * number, root):
+            (path / name).write_bytes(content)
+    return folders
+
+
+def _has_sources(run: Run) -> bool:
+    """Return whether a run begins with weights from other subjects."""
+    return "sources" in run.training
+
+
+def _pretraining_of(run: Run) -> str:
+    """Return what the weights from source subjects depend on, except the seed, as JSON.
+
+    If the subject is itself a source, test trials of all sources are left out; otherwise all trials of the sources are
+    used.
+    """
+    whole = run.subject not in run.training["sources"]
+    names = ("sources", "pretraining_epochs", "paradigm")
+    settings = {name: run.training[name] for name in names if name in run.training}
+    record = {"dataset": run.dataset, "options": run.options, "split": None if whole else run.split, **settings}
+    return json.dumps(record, sort_keys=True)
+
+
+@lru_cache(maxsize=5)
+def _pretrain(record: str, seed: int, root: str | Path | None) -> list[tuple[str, bytes]]:
+    """Train a network on aligned trials of source subjects, and return the files of the saved model.
+
+    Runs of the same process share the result.
+    """
+    settings = json.loads(record)
+    name, split = settings["dataset"], settings["split"]
+    parts = []
+    for subject in settings["sources"]:
+        trials = load(name, subject, root=root)
+        if split is not None:
+            trials = trials[find_dataset(name).protocol.splits(trials)[split].merged().train]
+        parts.append(trials)
+    decoder = EEGDecoder(
+        "gbwatt",
+        model_options=settings["options"],
+        validation=None,
+        seed=seed,
+        batch_size=PRETRAINING_BATCH,
+        paradigm=settings["paradigm"],
+        max_epochs=settings.get("pretraining_epochs"),
+    ).fit(EuclideanAlignment().fit_transform(concatenate(parts)))
+    with TemporaryDirectory() as folder:
+        decoder.save_pretrained(folder, fingerprints=False)
+        return [(path.name, path.read_bytes()) for path in sorted(Path(folder).iterdir())]
 
 
 def _make_row(run: Run, decoder: EEGDecoder, parts: Parts) -> Row:
@@ -125,18 +190,27 @@ def columns(history: list[dict[str, Any]]) -> dict[str, list[float]]:
     }
 
 
-_NOT_FOR_DECODER = ("merge_validation", "paradigm_revision")  # training settings that the split and the key use
+#: Training settings that the split, the key and the pretraining use.
+_NOT_FOR_DECODER = ("merge_validation", "paradigm_revision", "sources", "pretraining_epochs")
 
 
-def make_decoder(run: Run, validation: Trials | None) -> EEGDecoder:
-    """Make the untrained classifier of a run; ``validation`` are its validation trials."""
+def make_decoder(run: Run, validation: Trials | None, initialization: Sequence[Path] = ()) -> EEGDecoder:
+    """Make the untrained classifier of a run.
+
+    ``validation`` are its validation trials, and ``initialization`` the folders of weights from other subjects, which
+    determine the architecture.
+    """
+    training = {name: value for name, value in run.training.items() if name not in _NOT_FOR_DECODER}
+    options = from_record(run.model, run.options)
+    if initialization:
+        options, training = {}, {**training, "paradigm": None, "initialization": list(initialization)}
     return EEGDecoder(
         run.model,
         task=find_dataset(run.dataset).task,
-        model_options=from_record(run.model, run.options),
+        model_options=options,
         validation=validation,
         seed=run.seed,
-        **{name: value for name, value in run.training.items() if name not in _NOT_FOR_DECODER},
+        **training,
     )
 
 

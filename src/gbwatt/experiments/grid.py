@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -322,6 +323,9 @@ def _arguments_on(line: Line, part: dict[str, Any], root: str | Path | None) -> 
     executor = find_executor(part["dataset"])
     if executor is not None:  # the data of runs on corpora include the pretrained weights
         arguments["data"] = executor.extend_fingerprint(part["data"], arguments["options"], root)
+    elif "sources" in arguments["training"]:
+        others = [_fingerprint_of(part["dataset"], number, root) for number in arguments["training"]["sources"]]
+        arguments["data"] = f"{part['data']}+{hashlib.sha256(' '.join(others).encode()).hexdigest()[:16]}"
     return arguments
 
 
@@ -367,7 +371,7 @@ def match_runs(experiment: Experiment, rows: Iterable[Row], datasets: Sequence[s
     """
     table_lines = list(lines(experiment))
     indices: dict[_RunIndex, None] = {}
-    data: dict[tuple[int, _RunIndex], str] = {}  # by line: on corpora, the fingerprint includes the weights
+    data: dict[tuple[int, _RunIndex], str] = {}  # by line: the fingerprint includes weights and other subjects
     for run in (Run.from_dict(row.run) for row in rows):
         matches = [number for number, line in enumerate(table_lines) if _is_run_of(run, line)]
         if matches and _is_requested_dataset(run.dataset, experiment, datasets):
@@ -399,7 +403,7 @@ def _index_in_line(run: Run) -> _RunIndex:
     """Return what distinguishes a run from others of its line: data set, subject, split, seed and recordings."""
     *values, data = (getattr(run, name) for name in _FIELDS_IN_LINE)
     executor = find_executor(run.dataset)
-    return (*values, data if executor is None else executor.base_fingerprint(data))
+    return (*values, data.partition("+")[0] if executor is None else executor.base_fingerprint(data))
 
 
 def _is_requested_dataset(name: str, experiment: Experiment, datasets: Sequence[str] | None) -> bool:

@@ -149,7 +149,7 @@ STRUCTURED = frozenset(
 
 
 def canonicalize(value: Any) -> Any:
-    """Replace whole floats by integers, also in lists and dicts, so that 1 and 1.0 give the same key.
+    """Replace whole floats by integers, also in lists and dicts, so that 1 and 1.0 give the same key; tuples by lists.
 
     Examples
     --------
@@ -158,7 +158,7 @@ def canonicalize(value: Any) -> Any:
     """
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [canonicalize(item) for item in value]
     return {key: canonicalize(item) for key, item in value.items()} if isinstance(value, dict) else value
 
@@ -188,7 +188,9 @@ def complete_training(model: str, dataset: str, settings: Mapping[str, Any]) -> 
     from gbwatt.decoding import paradigms  # imports torch
 
     name = paradigm_of(dataset) if given["paradigm"] == "dataset" else given["paradigm"]
-    usual = asdict(paradigms.PARADIGMS[name].training) if name in paradigms.PARADIGMS else {}
+    known = paradigms.PARADIGMS.get(name)
+    training = None if known is None else known.fine_tuning if "sources" in given else known.training
+    usual = {} if training is None else asdict(training)
     return {**canonicalize(usual), **given, "paradigm": name, "paradigm_revision": paradigms.REVISION}
 
 
