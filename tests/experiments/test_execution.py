@@ -211,3 +211,11 @@ def test_pretraining_never_contains_test_trials_of_the_subject(run, monkeypatch)
         execute([_pretrained_run(run, subject)])
         assert set(seen[0].subject) == {1, 2}
         assert set(map(str, seen[0].session)) == sessions
+
+
+def test_trials_of_sources_join_those_of_a_classical_pipeline(run):
+    """500 trials of each source that is not the subject; of the subject itself the training trials only."""
+    for subject, sources, n in ((3, [1, 2], 400 + 1000), (1, [1, 2], 400 + 400)):
+        (row,) = execute([replace(run, model="tangent-space", subject=subject, training={"sources": sources})])
+        assert row.trials == {"train": n, "valid": 0, "test": 100}
+        assert 0.2 < row.accuracy <= 1

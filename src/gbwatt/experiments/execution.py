@@ -26,7 +26,7 @@ from gbwatt.decoding.training_record import versions
 from gbwatt.decoding.transfer import EuclideanAlignment
 from gbwatt.experiments.runs import Row, Run, find_executor
 from gbwatt.models.gbwatt import GBWAtt
-from gbwatt.models.registry import from_record
+from gbwatt.models.registry import entry, from_record
 
 #: Training, validation (if any) and test trials.
 Parts = tuple[Trials, Trials | None, Trials]
@@ -84,18 +84,21 @@ def execute(runs: Sequence[Run], root: str | Path | None = None, threads: int = 
     executor = find_executor(runs[0].dataset)
     if executor is not None:
         return [executor.execute(run, root) for run in runs]
-    parts = train, valid, _ = load_parts(runs[0], root)
+    parts = load_parts(runs[0], root)
     with TemporaryDirectory() as folder:
-        decoder = make_decoder(runs[0], valid, _pretrain_members(runs[0], root, Path(folder))).fit(train)
+        weights: list[Path] = []
+        if _has_sources(runs[0]):
+            if entry(runs[0].model).classical:
+                parts = _pool_sources(runs[0], parts, root)
+            else:
+                weights = _pretrain_members(runs[0], root, Path(folder))
+        decoder = make_decoder(runs[0], parts[1], weights).fit(parts[0])
     return [_make_row(run, decoder, parts) for run in runs]
 
 
 def _pretrain_members(run: Run, root: str | Path | None, folder: Path) -> list[Path]:
-    """Train the initial weights of a run on its source subjects, and return their folders; none without sources.
-
-    Each network of an ensemble has its own weights.
-    """
-    folders = [folder / str(number) for number in range(run.training.get("n_members", 1) if _has_sources(run) else 0)]
+    """Train the initial weights of a run on its source subjects, and return their folders, one for each network."""
+    folders = [folder / str(number) for number in range(run.training.get("n_members", 1))]
     for number, path in enumerate(folders):
         path.mkdir()
         for name, content in _pretrain(_pretraining_of(run), run.seed + 1000 * number, root):
@@ -115,7 +118,7 @@ def _pretraining_of(run: Run) -> str:
     used.
     """
     whole = run.subject not in run.training["sources"]
-    names = ("sources", "pretraining_epochs", "paradigm")
+    names = ("sources", "pretraining_epochs", "paradigm")  # pipelines have the first only
     settings = {name: run.training[name] for name in names if name in run.training}
     record = {"dataset": run.dataset, "options": run.options, "split": None if whole else run.split, **settings}
     return json.dumps(record, sort_keys=True)
@@ -128,13 +131,6 @@ def _pretrain(record: str, seed: int, root: str | Path | None) -> list[tuple[str
     Runs of the same process share the result.
     """
     settings = json.loads(record)
-    name, split = settings["dataset"], settings["split"]
-    parts = []
-    for subject in settings["sources"]:
-        trials = load(name, subject, root=root)
-        if split is not None:
-            trials = trials[find_dataset(name).protocol.splits(trials)[split].merged().train]
-        parts.append(trials)
     decoder = EEGDecoder(
         "gbwatt",
         model_options=settings["options"],
@@ -143,10 +139,37 @@ def _pretrain(record: str, seed: int, root: str | Path | None) -> list[tuple[str
         batch_size=PRETRAINING_BATCH,
         paradigm=settings["paradigm"],
         max_epochs=settings.get("pretraining_epochs"),
-    ).fit(EuclideanAlignment().fit_transform(concatenate(parts)))
+    ).fit(_load_aligned_sources(record, root))
     with TemporaryDirectory() as folder:
         decoder.save_pretrained(folder, fingerprints=False)
         return [(path.name, path.read_bytes()) for path in sorted(Path(folder).iterdir())]
+
+
+def _load_aligned_sources(record: str, root: str | Path | None) -> Trials:
+    """Load the trials of the source subjects of :func:`_pretraining_of`, each aligned by its own mean covariance."""
+    settings = json.loads(record)
+    name, split = settings["dataset"], settings["split"]
+    parts = []
+    for subject in settings["sources"]:
+        trials = load(name, subject, root=root)
+        if split is not None:
+            trials = trials[find_dataset(name).protocol.splits(trials)[split].merged().train]
+        parts.append(trials)
+    aligned: Trials = EuclideanAlignment().fit_transform(concatenate(parts))
+    return aligned
+
+
+def _pool_sources(run: Run, parts: Parts, root: str | Path | None) -> Parts:
+    """Return the parts of a classical pipeline with sources: their trials join the subject's own training trials.
+
+    All trials are aligned.  The alignment of the subject is fitted to its training trials.
+    """
+    train, valid, test = parts
+    own = train if valid is None else concatenate([train, valid])
+    alignment = EuclideanAlignment().fit(own)
+    sources = _load_aligned_sources(_pretraining_of(run), root)
+    sources = sources[sources.subject != run.subject]  # whose trials are among the own ones
+    return concatenate([sources, alignment.transform(own)]), None, alignment.transform(test)
 
 
 def _make_row(run: Run, decoder: EEGDecoder, parts: Parts) -> Row:
