@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gbwatt.data import DATASETS
 from gbwatt.decoding.paradigms import PARADIGMS
 from gbwatt.experiments.config import PACKAGED, Experiment, read_experiment
 from gbwatt.experiments.grid import original
@@ -26,13 +27,13 @@ SIGNALS = {
     "physionet-mi": {"n_chans": 22, "n_outputs": 4, "n_times": 438, "sfreq": 125.0},
 }
 FILES = sorted(FOLDER.glob("*.yaml"))
-#: Not in the paper; the second and third compare decoders on real recordings only.
-NOT_IN_PAPER = {"regularisation", "decoders", "decoders_imagery"}
-NOT_SIMULATED = {"clinical", "decoders", "decoders_imagery"}
+#: Comparisons of decoders, on real recordings only; they are not in the paper.
+DECODERS = {"decoders", "decoders_imagery", "transfer_imagery", "transfer_ssvep"}
+NOT_IN_PAPER = {"regularisation", *DECODERS}
+NOT_SIMULATED = {"clinical", *DECODERS}
 NAMES = {
     "clinical",
-    "decoders",
-    "decoders_imagery",
+    *DECODERS,
     "design",
     "limited",
     "main",
@@ -112,6 +113,17 @@ def test_decoders_are_compared_with_the_settings_of_the_paradigm(name):
             assert paradigm_of(dataset) in PARADIGMS
             if entry(row.model).extra is None:
                 create(row.model, **SIGNALS[dataset], **row.options)
+
+
+@pytest.mark.parametrize("name", ["transfer_imagery", "transfer_ssvep"])
+def test_sources_are_no_test_subjects_unless_their_test_trials_are_left_out(name):
+    experiment = read_experiment(FOLDER / f"{name}.yaml")
+    with_sources = [row for row in experiment.models if row.training.sources is not None]
+    assert {row.model for row in with_sources} > {"gbwatt"}  # pipelines may use the same subjects
+    assert len({row.training.sources for row in with_sources}) == 1
+    sources = set(with_sources[0].training.sources)
+    tested = set(DATASETS["mamem-ssvep-ii"].subjects if experiment.subjects == "all" else experiment.subjects)
+    assert sources == tested or not sources & tested
 
 
 def _small(experiment: Experiment):
