@@ -145,6 +145,7 @@ def _pretrain(record: str, seed: int, root: str | Path | None) -> list[tuple[str
         return [(path.name, path.read_bytes()) for path in sorted(Path(folder).iterdir())]
 
 
+@lru_cache(maxsize=2)
 def _load_aligned_sources(record: str, root: str | Path | None) -> Trials:
     """Load the trials of the source subjects of :func:`_pretraining_of`, each aligned by its own mean covariance."""
     settings = json.loads(record)
