@@ -8,7 +8,7 @@ import pytest
 from gbwatt import EEGDecoder, GBWAttClassifier
 from gbwatt.data import Trials
 from gbwatt.data.trials import concatenate
-from gbwatt.decoding import EuclideanAlignment
+from gbwatt.decoding import EuclideanAlignment, list_weights, load_decoder
 from gbwatt.errors import MismatchError, ParameterError, ShapeError
 
 NAMES = ("C3", "Cz", "C4", "Pz")
@@ -225,3 +225,29 @@ def test_weights_of_different_architectures_are_no_ensemble(weights, tmp_path):
         GBWAttClassifier(initialization=[weights, tmp_path / "k"]).fit(subject(3))
     with pytest.raises(ParameterError, match=r"initialization=\[\]"):
         GBWAttClassifier(initialization=[]).fit(subject(3))
+
+
+# ---- weights of the package
+
+
+@pytest.mark.parametrize("name", list_weights())
+def test_weights_of_the_package_have_a_provenance_and_begin_a_training(name):
+    folder = list_weights()[name]
+    provenance = (folder / "PROVENANCE.md").read_text()
+    assert all(word in provenance for word in ("Recordings", "License", "Command", "Evidence"))
+    source = load_decoder(folder)
+    assert source.fingerprints_ is None  # nothing of the recordings
+    channels = (*reversed(source.recorded_.ch_names), "Oz")  # in another order, with one more
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((20, len(channels), 250))
+    trials = Trials(X=x, y=np.arange(20) % 2, class_names=("l", "r"), ch_names=channels, sfreq=source.signal_.sfreq)
+    decoder = GBWAttClassifier(initialization=name, max_epochs=1).fit(trials)
+    assert decoder.settings_.reason == f"initial weights of {name}"
+    assert decoder.predict_proba(trials).shape == (20, 2)
+    with pytest.raises(MismatchError, match=channels[0]):
+        GBWAttClassifier(initialization=name).fit(trials.replace(X=x[:, 1:], ch_names=channels[1:]))
+
+
+def test_names_of_weights_are_suggested():
+    with pytest.raises(ParameterError, match="physionet-left-right"):
+        GBWAttClassifier(initialization="physionet-left").fit(subject(3))

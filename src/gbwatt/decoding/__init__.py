@@ -11,7 +11,7 @@ from gbwatt.decoding.evaluation import (
     train_and_evaluate,
 )
 from gbwatt.decoding.training_record import TrainingRecord
-from gbwatt.decoding.transfer import EuclideanAlignment
+from gbwatt.decoding.transfer import EuclideanAlignment, list_weights
 from gbwatt.errors import CheckpointError, NonFiniteLossError, UnknownLabelError
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "TrainingResult",
     "UnknownLabelError",
     "evaluate",
+    "list_weights",
     "load_decoder",
     "train_and_evaluate",
 ]

@@ -37,7 +37,7 @@ from gbwatt.decoding.training import (
     isolated,
     start_epoch,
 )
-from gbwatt.decoding.transfer import initialize_from, model_options
+from gbwatt.decoding.transfer import initialize_from, list_weights, model_options
 from gbwatt.errors import ParameterError
 from gbwatt.models.ensemble import Ensemble
 from gbwatt.models.presets import find_task
@@ -73,10 +73,11 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Stop when this many epochs in a row have not lowered the validation loss.
     class_weight : "balanced" or dict, optional
         Weights of the classes in the loss: inversely proportional to their frequencies, or by label or name.
-    initialization : "random", "classical", path or list of paths, optional
+    initialization : "random", "classical", name, path or list of these, optional
         Initial weights; by default random, or those of the paradigm.  "classical": the untrained network is a
         classical pipeline of the training trials (tangent space and logistic regression), see
-        :func:`~gbwatt.decoding.initialization.initialize_classically`.  A folder of a saved model: its architecture and
+        :func:`~gbwatt.decoding.initialization.initialize_classically`.  A folder of a saved model, or the name of
+        weights that are part of the package (:func:`~gbwatt.decoding.list_weights`): its architecture and
         weights, trained on aligned trials of other subjects, see :func:`~gbwatt.decoding.transfer.initialize_from`; the
         network is then fine-tuned as selected for its paradigm.  Several folders: one for each network of an ensemble.
         Weights that are not random are kept if training does not lower the validation loss; ``best_epoch_`` is then 0.
@@ -270,7 +271,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_one_of("schedule", self.schedule, ("constant", "cosine"))
         for folder in self._source_folders():
             if not folder.is_dir():
-                check_one_of("initialization", str(folder), ("random", "classical", "folder of a model"))
+                names = ("random", "classical", *list_weights(), "folder of a model")
+                check_one_of("initialization", str(folder), names)
             given = sorted(self._options().keys() - {"recipe"}) + ["paradigm"] * (self.paradigm not in (None, "task"))
             if given:
                 raise ParameterError(
@@ -286,14 +288,19 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _require_training_ranges(asdict(self._registered().training) | {"seed": self.seed}, entry(self.model).classical)
         _require_patience(self.early_stopping, self._validation())
 
-    def _source_folders(self) -> list[Path]:
-        """Folders of the saved models whose weights are the initial ones; none if ``initialization`` is a name."""
+    def _given_sources(self) -> list[str]:
+        """Names or folders of the weights in ``initialization``; none for "random" and "classical"."""
         if self.initialization is None or self.initialization in ("random", "classical"):
             return []
         given = [self.initialization] if isinstance(self.initialization, str | Path) else self.initialization
         if not given:
             raise ParameterError("initialization=[] has no folder of a model.")
-        return [Path(folder) for folder in given]
+        return list(map(str, given))
+
+    def _source_folders(self) -> list[Path]:
+        """Folders of the saved models whose weights are the initial ones."""
+        shipped = list_weights()
+        return [shipped.get(source, Path(source)) for source in self._given_sources()]
 
     def _read_source(self, folder: Path) -> EEGDecoder:
         """Load a trained decoder whose weights are the initial ones, and check that it fits."""
@@ -360,7 +367,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             options, known = [model_options(source) for source in sources], sources[0].settings_.paradigm
             if any(other != options[0] for other in options):
                 raise ParameterError("initialization: the models have different architectures; use one architecture.")
-            reason = f"initial weights of {', '.join(map(str, self._source_folders()))}"
+            reason = f"initial weights of {', '.join(self._given_sources())}"
             training = FINE_TUNING if known is None else PARADIGMS[known].fine_tuning
             chosen = Settings(known, reason, options[0], training, PRETRAINED, "cosine", len(sources))
             return self._with_own_arguments(chosen)

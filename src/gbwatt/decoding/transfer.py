@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Relative difference of sampling rates up to which they count as equal.
 SAME_RATE = 0.01
+#: Folder of the weights that are part of the package.
+WEIGHTS = Path(__file__).parent / "weights"
 
 
 class EuclideanAlignment(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -123,6 +126,19 @@ def _groups_of(X: Any, groups: Any) -> Array:
 
 
 # ---------------------------------------------------------------------------------------------------- trained weights
+
+
+def list_weights() -> dict[str, Path]:
+    """Folders of the weights that are part of the package, by name, for ``initialization`` of the estimators.
+
+    ``PROVENANCE.md`` in each folder has the recordings, their licence, and the command that made the weights.
+
+    Examples
+    --------
+    >>> sorted(list_weights())
+    ['physionet-left-right']
+    """
+    return {folder.name: folder for folder in sorted(WEIGHTS.iterdir()) if (folder / "config.json").is_file()}
 
 
 def model_options(source: EEGDecoder) -> dict[str, Any]:
