@@ -226,8 +226,8 @@ class TrainingRecord:
         Returns
         -------
         array (n,) or None
-            None for other recordings than those of the training.  They may be copies in another format, so the record
-            does not apply to them.
+            None for another data set or file, which may be a copy of the training data in another format, and if the
+            record has no split.  Trials of other subjects of the same data set are "unseen".
         """
         same = self.dataset == dataset if data is None else self.data in data
         if self.split is None or not same:

@@ -373,7 +373,7 @@ def fill(page: str, make_table: MakeMarkdown, make_figure: MakeMarkdown) -> str:
     if not starts:
         raise ParameterError("the page has no table, such as <!-- table: main --> followed by <!-- /table -->.")
     if len(slots) < len(starts):
-        raise ParameterError(_describe_malformed(page, [slot.start() for slot in slots]))
+        raise ParameterError(_malformed_slot_message(page, [slot.start() for slot in slots]))
 
     def replaced(slot: re.Match[str]) -> str:
         """Return the two comments of a table or figure with new content between them."""
@@ -388,9 +388,13 @@ def fill(page: str, make_table: MakeMarkdown, make_figure: MakeMarkdown) -> str:
     return _SLOT.sub(replaced, page)
 
 
-def _describe_malformed(page: str, known: list[int]) -> str:
-    """Return the error message for the first malformed comment; ``known`` are the positions of the valid ones."""
-    start = next(start for start in _SLOT_START.finditer(page) if start.start() not in known)
+def _malformed_slot_message(page: str, valid_starts: list[int]) -> str:
+    """Return the error message for the first ``<!-- table: … -->`` or ``<!-- figure: … -->`` that cannot be replaced.
+
+    Such a comment is not alone on its line, or has no closing comment.  ``valid_starts`` are the positions of
+    the others.
+    """
+    start = next(start for start in _SLOT_START.finditer(page) if start.start() not in valid_starts)
     line = page.count("\n", 0, start.start()) + 1
     return (
         f"line {line}, {start[0].strip()}: the comment must be alone on its line, and <!-- /{start['kind']} --> must "

@@ -88,7 +88,10 @@ def read_manifest(cache: Path) -> Manifest:
 
 
 def _parse_manifest(file: Path, content: bytes) -> tuple[Manifest | None, int]:
-    """Return the manifest, and the number of bytes in its complete lines."""
+    """Return the manifest, None without a header, and the number of bytes of its valid lines.
+
+    The last line may be cut off, if a build was killed.
+    """
     manifest: Manifest | None = None
     lines = content.splitlines(keepends=True)
     complete = 0

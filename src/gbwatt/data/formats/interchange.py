@@ -143,7 +143,7 @@ def _fiff_unit_none() -> int:
 
 
 def _make_metadata(trials: Trials, columns: Sequence[str]) -> pd.DataFrame:
-    """Return some columns of the metadata of epochs, with a row for each trial."""
+    """Return the metadata of MNE epochs or MOABB arrays: a row for each trial, with "label" or fields of its origin."""
     import pandas as pd
 
     values = {"label": trials.labels, **{name: getattr(trials, name) for name in _ORIGIN_FIELDS}}

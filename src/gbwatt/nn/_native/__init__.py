@@ -43,7 +43,10 @@ def supports(x: Tensor) -> bool:
 
 
 def supports_filters(x: Tensor, kernel: Tensor, padding: int) -> bool:
-    """Whether :func:`correlate` accepts epochs (batch, n_in, times) and filters (n_out, n_in or n_in + 1, length)."""
+    """Whether :func:`correlate` supports these filters (n_out, n_in or n_in + 1, length) of epochs (batch, n_in, times).
+
+    Both must have the same dtype; filters must be longer than the padding, but not longer than the padded epochs.
+    """
     length = kernel.shape[-1]
     return supports(x) and x.dtype == kernel.dtype and padding < length <= min(MAX_LENGTH, x.shape[2] + 2 * padding)
 
