@@ -43,7 +43,7 @@ def supports(x: Tensor) -> bool:
 
 
 def supports_filters(x: Tensor, kernel: Tensor, padding: int) -> bool:
-    """Whether :func:`correlate` supports these filters (n_out, n_in or n_in + 1, length) of epochs (batch, n_in, times).
+    """Whether :func:`correlate` supports filters (n_out, n_in or n_in + 1, length) of epochs (batch, n_in, times).
 
     Both must have the same dtype; filters must be longer than the padding, but not longer than the padded epochs.
     """
