@@ -14,7 +14,15 @@ from gbwatt.decoding.estimator import EEGDecoder
 from gbwatt.decoding.evaluation import scores
 from gbwatt.decoding.transfer import EuclideanAlignment
 from gbwatt.errors import MismatchError
-from gbwatt.experiments.execution import _pretrain, attempt, execute, load_parts, make_decoder, with_test_noise
+from gbwatt.experiments.execution import (
+    _load_aligned_sources,
+    _pretrain,
+    attempt,
+    execute,
+    load_parts,
+    make_decoder,
+    with_test_noise,
+)
 from gbwatt.experiments.runner import count_workers, group_runs
 from gbwatt.experiments.runs import Run
 
@@ -207,6 +215,7 @@ def test_pretraining_never_contains_test_trials_of_the_subject(run, monkeypatch)
     monkeypatch.setattr("gbwatt.experiments.execution.EuclideanAlignment", Watching)
     for subject, sessions in ((1, {"1", "2", "3", "4"}), (3, {"1", "2", "3", "4", "5"})):
         _pretrain.cache_clear()
+        _load_aligned_sources.cache_clear()
         seen.clear()
         execute([_pretrained_run(run, subject)])
         assert set(seen[0].subject) == {1, 2}

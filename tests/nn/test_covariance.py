@@ -52,7 +52,7 @@ def test_means_of_windows_are_embedded():
             assert_close(embedded[trial, window], torch.from_numpy(expected), 1e-13)
 
 
-@pytest.mark.parametrize("shrinkage", [0.3, "oas", "learnt"])
+@pytest.mark.parametrize("shrinkage", [0.3, "samples", "oas", "learnt"])
 def test_embedded_means_have_their_derivative(shrinkage):
     layer = SegmentCovariance(2, shrinkage=shrinkage, embed_mean=True).double()
     x = features(2, 2, 3, 9).requires_grad_()
@@ -72,7 +72,7 @@ def test_embedded_means_of_extreme_amplitudes_are_finite(scale, dtype):
 
 
 @pytest.mark.parametrize("embed_mean", [False, True])
-@pytest.mark.parametrize("shrinkage", [0.0, 0.25, "oas"])
+@pytest.mark.parametrize("shrinkage", [0.0, 0.25, "samples", "oas"])
 def test_covariances_that_are_not_normalised_are_the_normalised_ones_times_their_trace(shrinkage, embed_mean):
     x = 3 * features(2, 2, 3, 23)
     plain = SegmentCovariance(4, 0, shrinkage, embed_mean, normalize_trace=False)(x)
@@ -92,6 +92,16 @@ def test_fixed_shrinkage_moves_towards_the_identity():
     plain, shrunk = SegmentCovariance(1, eps=0)(x), SegmentCovariance(1, eps=0, shrinkage=0.25)(x)
     assert_close(shrunk, 0.75 * plain + 0.25 * torch.eye(3, dtype=torch.float64) / 3, 1e-13)
     assert_close(shrunk.diagonal(dim1=-2, dim2=-1).sum(-1), torch.ones(2, 1, dtype=torch.float64), 1e-13)
+
+
+@pytest.mark.parametrize(("times", "embed_mean"), [(20, False), (100, False), (100, True), (101, False)])
+def test_shrinkage_by_samples_adds_as_many_samples_of_white_noise_as_rows(times, embed_mean):
+    """A window of L samples of n features and n orthogonal samples with the mean variance of the features."""
+    x = features(2, 1, 3, times)
+    n, length = 3 + embed_mean, times / 2
+    plain = SegmentCovariance(2, eps=0, embed_mean=embed_mean)(x)
+    with_noise = (length * plain + n * torch.eye(n, dtype=x.dtype) / n) / (length + n)
+    assert_close(SegmentCovariance(2, 0, "samples", embed_mean)(x), with_noise, 1e-13)
 
 
 @pytest.mark.parametrize("samples", [5, 12, 100])

@@ -118,7 +118,7 @@ def test_what_is_not_a_number_is_seen_in_its_trial(value):
 @pytest.mark.usefixtures("kernel_only")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(2, 1, 3, 23), (3, 2, 5, 40), (1, 1, 1, 8), (2, 3, 20, 146), (1, 1, 4, 9)])
-@pytest.mark.parametrize("shrinkage", [0.0, 0.2, "oas"])
+@pytest.mark.parametrize("shrinkage", [0.0, 0.2, "samples", "oas"])
 @pytest.mark.parametrize("embed_mean", [False, True])
 def test_both_paths_give_the_same_covariances_and_gradients(shape, shrinkage, embed_mean, dtype, monkeypatch):
     torch.manual_seed(0)

@@ -448,7 +448,10 @@ def _save_model(model: PretrainedClassifier, corpus: Corpus, record: Mapping[str
 
 
 def _training_record(model: PretrainedClassifier, corpus: Corpus, record: Mapping[str, Any]) -> TrainingRecord:
-    """Return the record in the form of ``gbwatt train``.  A corpus has one subject, itself, and no trial numbers."""
+    """Convert the record of a fine-tuning to that of ``gbwatt train``, for the file ``training.json``.
+
+    A corpus has one subject, itself, and no trial numbers.
+    """
     test, history = record["test"], record["history"]
     settings = {name: value for name, value in record["training"].items() if name not in ("seed", "early_stopping")}
     best = {name: value for name, value in history[record["best_epoch"] - 1].items() if name != "step_losses"}

@@ -73,7 +73,7 @@ def models(
 
 
 def _model_row(name: str, task: str) -> dict[str, Any]:
-    """Return registered properties of a model, its number of parameters, or the reason why it cannot be built."""
+    """Return what ``gbwatt models`` shows of a model: properties, number of parameters or why it cannot be built."""
     from gbwatt.models import create, entry
 
     registered = entry(name)
@@ -158,7 +158,7 @@ def document_of(folder: Path, chosen: EvaluationSet, result: Evaluation, part: s
 
 
 def _training_summary(record: TrainingRecord | None) -> dict[str, Any] | None:
-    """Return the fields of a training record that the document contains; None without a record."""
+    """Return the fields of a training record that :func:`document_of` includes; None without a record."""
     return None if record is None else {name: getattr(record, name) for name in _RECORD_FIELDS}
 
 
@@ -168,7 +168,9 @@ def _training_summary(record: TrainingRecord | None) -> dict[str, Any] | None:
 def _print_document(console: Console, document: dict[str, Any]) -> None:
     """Print the document of :func:`document_of` as text: model, trials, scores, and their use in training."""
     kind = kind_of_recordings(document["dataset"], document["simulated"])
-    console.print(f"Model: {document['model']}, {_origin(document['training'])}.", highlight=False, markup=False)
+    console.print(
+        f"Model: {document['model']}, {_describe_origin(document['training'])}.", highlight=False, markup=False
+    )
     console.print(
         f"Scored: {document['scored']} of {document['dataset']}, subject {document['subject']} ({kind}).",
         highlight=False,
@@ -178,8 +180,8 @@ def _print_document(console: Console, document: dict[str, Any]) -> None:
     _print_uses(console, document["uses"])
 
 
-def _origin(training: dict[str, Any] | None) -> str:
-    """Return as text what the model was trained on; ``training`` is that of the document."""
+def _describe_origin(training: dict[str, Any] | None) -> str:
+    """Return as text what a model was trained on; ``training`` is the entry of that name in :func:`document_of`."""
     from gbwatt.decoding.training_record import FILE
 
     if training is None:

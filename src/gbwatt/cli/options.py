@@ -138,7 +138,7 @@ def holds_model(folder: Path) -> bool:
 
 
 def _is_html(file: Path) -> bool:
-    """Return whether a file begins like a report, or is empty."""
+    """Return whether a file begins like a report or is empty, so that ``--force`` may replace it."""
     start = b"<!doctype html>"
     with file.open("rb") as content:
         return content.read(len(start)).lower() in (start, b"")

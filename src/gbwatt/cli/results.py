@@ -134,7 +134,7 @@ def _no_results_note(experiment: str) -> str:
 
 
 def _figures_of(name: str, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
-    """Return title, SVG and caption of each figure of an experiment."""
+    """Return title, SVG and caption of each figure of an experiment, for a Markdown page."""
     from gbwatt.experiments import read_experiment
     from gbwatt.experiments.tables import CLAIMS
     from gbwatt.report.experiment_results import results_by_experiment

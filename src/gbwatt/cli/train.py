@@ -55,15 +55,17 @@ def train(
     task: Annotated[
         str | None,
         typer.Option(
-            help="Paradigm of the recording: mi, ssvep or erp; default: that of the data set. If it has none, the "
-            "paradigm is selected by cross-validation on the training trials."
+            help="Paradigm of the recording: mi, ssvep or erp; default: that of the data set. If the data set has no "
+            "paradigm, it is selected by cross-validation on the training trials."
         ),
     ] = None,
     option: Annotated[list[str] | None, typer.Option(help="Option of the model, e.g. theta=1.5; repeatable.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate; default: that of the model.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Batch size; default: that of the model.", min=2)] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate; default: that of the paradigm or model.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Batch size; default: that of the paradigm or model.", min=2)
+    ] = None,
     max_epochs: Annotated[
-        int | None, typer.Option(help="Maximum number of epochs; default: that of the model.", min=1)
+        int | None, typer.Option(help="Maximum number of epochs; default: that of the paradigm or model.", min=1)
     ] = None,
     early_stopping: Annotated[
         int | None, typer.Option(help="Stop after this many epochs without a lower validation loss.", min=1)
@@ -71,7 +73,8 @@ def train(
     members: Annotated[
         int | None,
         typer.Option(
-            help="Number of networks to train with different seeds and average; default: that of the model.", min=1
+            help="Number of networks to train with different seeds; their probabilities are averaged. Default: 1.",
+            min=1,
         ),
     ] = None,
     seed: Seed = 0,
@@ -202,7 +205,8 @@ def _print_result(console: Console, result: TrainingResult, root: list[str]) -> 
     if record.settings.get("reason", "as requested") != "as requested":
         console.print(f"Settings: {record.settings['paradigm']}, {record.settings['reason']}.", highlight=False)
     console.print(
-        f"{course}{_selection(record)}." if record.epochs else f"Fitted in {record.seconds:.1f} s.", highlight=False
+        f"{course}{_selection_text(record)}." if record.epochs else f"Fitted in {record.seconds:.1f} s.",
+        highlight=False,
     )
     print_scores(console, f"Test, once, on {record.tested_on}", record.test or {})
     console.print(f"Saved in {result.folder}", highlight=False, markup=False)
@@ -211,7 +215,7 @@ def _print_result(console: Console, result: TrainingResult, root: list[str]) -> 
         console.print(f"{title}: {words}", highlight=False, markup=False)
 
 
-def _selection(record: TrainingRecord) -> str:
+def _selection_text(record: TrainingRecord) -> str:
     """Return as text how the best epoch was selected; empty without validation trials."""
     best = record.at_best_epoch
     if "valid_loss" not in best:

@@ -37,12 +37,15 @@ class Backbone(nn.Module, ABC):
         """Compute the tokens of epochs."""
 
     def pool(self, tokens: Tensor) -> Tensor:
-        """Return one vector (batch, width) per epoch."""
+        """Average the tokens of each epoch to one vector (batch, width), for the classifier."""
         return tokens.mean((1, 2))
 
     @abstractmethod
     def stages(self) -> list[list[nn.Parameter]]:
-        """Return groups of parameters from input to output; other parameters have the learning rate of the head."""
+        """Return groups of parameters from input to output, for layer-wise learning-rate decay.
+
+        Parameters in none of the groups have the learning rate of the head.
+        """
 
 
 class AnyBackbone(Backbone):
@@ -58,7 +61,7 @@ class AnyBackbone(Backbone):
         return tokens
 
     def stages(self) -> list[list[nn.Parameter]]:
-        """Return all parameters as one stage."""
+        """Return all parameters as one group, so that they have the same learning rate."""
         return [list(self.network.parameters())]
 
 
@@ -118,7 +121,7 @@ class BIOT(Backbone):
         return nn.functional.elu(tokens.mean((1, 2)))
 
     def stages(self) -> list[list[nn.Parameter]]:
-        """Return the embedding and each layer of the transformer."""
+        """Return the parameters of the embedding and of each layer, for layer-wise learning-rate decay."""
         layers = [list(layer.parameters()) for layer in self.encoder.transformer.layers.layers]
         return _with_embedding_stage(self, layers)
 
@@ -170,7 +173,10 @@ class LaBraM(Backbone):
         return pooled
 
     def stages(self) -> list[list[nn.Parameter]]:
-        """Return the embedding and each block; temporal embeddings and the norm have the learning rate of the head."""
+        """Return the parameters of the embedding and of each block, for layer-wise learning-rate decay.
+
+        Temporal embeddings and the norm are left out: they have the learning rate of the head.
+        """
         blocks = [list(block.parameters()) for block in self.network.blocks]
         fast = {id(p) for p in (self.network.temporal_embedding, *self.fc_norm.parameters())}
         embedding, *rest = _with_embedding_stage(self, blocks)
@@ -190,7 +196,7 @@ def _build_braindecode(name: str, **arguments: Any) -> Any:
 
 
 def _with_embedding_stage(module: nn.Module, stages: list[list[nn.Parameter]]) -> list[list[nn.Parameter]]:
-    """Return the stages after a first one, which has all other parameters of the module: those of its embedding."""
+    """Insert a first stage with all parameters of the module that are in no other stage: those of its embedding."""
     named = {id(p) for stage in stages for p in stage}
     return [[p for p in module.parameters() if id(p) not in named], *stages]
 
@@ -199,7 +205,7 @@ def _with_embedding_stage(module: nn.Module, stages: list[list[nn.Parameter]]) -
 
 
 def derivation(ch_names: Sequence[str]) -> Tensor:
-    """Return the matrix (16, n_chans) from channels to the pairs of :data:`gbwatt.data.montage.BIPOLAR`."""
+    """Return the matrix (16, n_chans) by which BIOT computes its bipolar channels from the channels of epochs."""
     names = [older_name(plain_name(name)) for name in ch_names]
     matrix = torch.zeros(len(BIPOLAR), len(names))
     absent: dict[str, None] = {}

@@ -216,7 +216,10 @@ class FoundationClassifier(nn.Module):
         return logits
 
     def stages(self) -> list[list[nn.Parameter]]:
-        """Return all parameters from input to output: the stages of the backbone, then the head and all others."""
+        """Return groups of all parameters from input to output, for layer-wise learning-rate decay.
+
+        These are the stages of the backbone, then the head and all other parameters.
+        """
         stages = self.backbone.stages()
         named = {id(p) for stage in stages for p in stage}
         return [*stages, [p for p in self.parameters() if id(p) not in named]]

@@ -55,7 +55,7 @@ WARMUP, SMOOTHING = 0.1, 0.1
 
 
 def finetuning_of(backbone: str, n_classes: int, changes: Mapping[str, Any]) -> FineTuning:
-    """Settings of a backbone for a number of classes, with ``changes``, which include ``max_epochs``."""
+    """Return the settings of a backbone for a number of classes: defaults and ``changes``, which has ``max_epochs``."""
     defaults = dict(FINETUNING[backbone])
     if backbone == "labram":
         defaults |= {"warmup_epochs": WARMUP * changes["max_epochs"], "label_smoothing": SMOOTHING * (n_classes > 2)}
@@ -509,13 +509,17 @@ def train_and_test(
 
 
 def score_logits(logits: Any, labels: Any, class_names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the scores of logits (n, n_outputs) by the columns of a row."""
+    """Return the scores of logits (n, n_outputs), by the names of the columns of a row of results."""
     probability = scipy.special.softmax(logits.astype(np.float64), axis=1)
     return score(labels, probability, np.arange(len(class_names)), class_names)
 
 
 def environment(model: PretrainedClassifier, accelerator: Any) -> dict[str, str]:
-    """Return package versions, the initial weights, and the number and type of devices."""
+    """Describe the environment of a training, as recorded with its results, in the column ``versions`` of a row.
+
+    The entries are package versions, the name of the initial weights, and the number of processes and their type of
+    device, such as "2 × cuda".
+    """
     processes = f"{accelerator.num_processes} × {accelerator.device.type}"
     return {**versions(), "weights": model.initialisation, "processes": processes}
 
@@ -523,7 +527,7 @@ def environment(model: PretrainedClassifier, accelerator: Any) -> dict[str, str]
 def row_of(
     run: Run, result: FineTuningResult, corpus: Corpus, model: PretrainedClassifier, environment: dict[str, str]
 ) -> Row:
-    """Return the row of a finished run."""
+    """Return the row of results of a finished run."""
     course = result.course
     best = course.history[course.best_epoch - 1]
     columns = ("train_loss", "valid_loss", "valid_accuracy")
@@ -549,7 +553,7 @@ def row_of(
 def run_of(
     corpus: Corpus, model: PretrainedClassifier, options: Mapping[str, Any], training: Mapping[str, Any], seed: int
 ) -> Run:
-    """Return the run of an experiment that has the model and settings of a single training."""
+    """Describe a single training as a run of an experiment, so that a store can hold its result."""
     options = {name: value for name, value in options.items() if value is not False}
     data = corpus.fingerprint[:16]
     if model.report is not None:

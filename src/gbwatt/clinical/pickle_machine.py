@@ -302,7 +302,7 @@ class _Machine:
         self.push(self.made(_Name(module, name)))
 
     def made(self, name: Any) -> Placeholder:
-        """Return a placeholder for an object of a class."""
+        """Return a placeholder for what a class or function would make; raise RefusedError for malicious ones."""
         if not isinstance(name, _Name):
             raise RefusedError(f"its pickle calls {kind_of(name)}", ASK_AUTHORS)
         _refuse_hostile(name.path)
@@ -398,7 +398,7 @@ class _Machine:
         return self.strided(storage, offset, size, stride, _DTYPES[dtype.path])
 
     def strided(self, storage: StorageRecord, offset: Any, size: Any, stride: Any, dtype: torch.dtype) -> TensorRecord:
-        """Return a tensor whose elements are inside its storage and do not overlap."""
+        """Return the record of a tensor; require that its elements are inside its storage and do not overlap."""
         fault = _stride_fault(storage, offset, size, stride, dtype)
         if fault is not None:
             tensor = f"a tensor of size {shown(size)}, stride {shown(stride)} and offset {shown(offset)}"
@@ -515,7 +515,7 @@ _CALLS: Mapping[str, Callable[..., Any]] = {
 def _stride_fault(
     storage: StorageRecord, offset: Any, size: Any, stride: Any, dtype: torch.dtype
 ) -> tuple[str, str] | None:
-    """Return the problem with the position of a tensor and the remedy; None if it is valid."""
+    """Return what is wrong with the position of a tensor in its storage, and the remedy; None if it is valid."""
     numbers = (offset, *size, *stride) if isinstance(size, tuple) and isinstance(stride, tuple) else ()
     if not numbers or any(type(x) is not int or not 0 <= x < 2**62 for x in numbers):
         return "; these must be non-negative integers", COPY_AGAIN
@@ -550,7 +550,7 @@ def _safe_key(value: Any) -> Any:
 
 
 def kind_of(value: Any) -> str:
-    """Describe the type of a value of the file."""
+    """Describe the type of a value of the file, for error messages."""
     if isinstance(value, _Name):
         return shown(value.path)
     if isinstance(value, Placeholder):
@@ -559,7 +559,7 @@ def kind_of(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Describe a value of the file: short, printable, and without formatting huge numbers."""
+    """Describe a value of the file for error messages: short, printable, and without formatting huge numbers."""
     if isinstance(value, tuple):
         inner = [kind_of(x) if isinstance(x, tuple) else shown(x) for x in value[:8]]
         return f"({', '.join(inner)}{', …' if len(value) > 8 else ''})"

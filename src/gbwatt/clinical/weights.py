@@ -371,7 +371,7 @@ class _StoredFile:
     byte_order: str
 
     def tensor(self, record: TensorRecord) -> Tensor:
-        """Return a view of the file, or a copy if the data are not aligned or have another byte order."""
+        """Return a tensor as a view of the file, or a copy if its data are not aligned or have another byte order."""
         if 0 in record.size:
             return torch.empty(record.size, dtype=record.dtype)
         width = record.dtype.itemsize
@@ -417,7 +417,7 @@ def _read_archive(content: io.BytesIO, view: memoryview) -> _StoredFile:
 
 
 def _archive_records(content: io.BytesIO, view: memoryview) -> dict[str, memoryview]:
-    """Return the records of a zip archive by name below its only folder; they are intact and do not overlap."""
+    """Return the records of a zip archive by name below its only folder; reject damaged and overlapping ones."""
     try:
         entries = zipfile.ZipFile(content).infolist()
     except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError, OverflowError, EOFError, OSError) as why:

@@ -78,17 +78,17 @@ class Claim:
 # --------------------------------------------------------------------------------------------------------- the claims
 
 
-def _lines(*labels: str, setting: str = "") -> tuple[LineName, ...]:
-    """Return the names of the table lines with these labels, all in the same setting."""
+def _line_names(*labels: str, setting: str = "") -> tuple[LineName, ...]:
+    """Return label and setting of some table lines, for one side of a contrast; all have the same setting."""
     return tuple((label, setting) for label in labels)
 
 
 def _above_each(label: str, others: Iterable[str]) -> tuple[Contrast, ...]:
     """Return one contrast for each other label: the line ``label`` is higher than the other line."""
-    return tuple(Contrast(_lines(label), _lines(other)) for other in others)
+    return tuple(Contrast(_line_names(label), _line_names(other)) for other in others)
 
 
-def _at(settings: Iterable[str], higher: str, lower: str) -> tuple[Contrast, ...]:
+def _above_in_each_setting(settings: Iterable[str], higher: str, lower: str) -> tuple[Contrast, ...]:
     """Return one contrast for each setting: the line ``higher`` is above the line ``lower`` in that setting."""
     return tuple(Contrast(((higher, setting),), ((lower, setting),)) for setting in settings)
 
@@ -105,12 +105,12 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "Riemannian networks are better than convolutional ones on average",
         "main",
-        (Contrast(_lines(*RIEMANNIAN, FULL), _lines(*CONVNETS)),),
+        (Contrast(_line_names(*RIEMANNIAN, FULL), _line_names(*CONVNETS)),),
     ),
     Claim(
         "SPD matrices (SPDNet, SPDNetBN, MAtt) are better than subspaces (GDLNet)",
         "main",
-        (Contrast(_lines("SPDNet", "SPDNetBN", MATT), _lines("GDLNet")),),
+        (Contrast(_line_names("SPDNet", "SPDNetBN", MATT), _line_names("GDLNet")),),
         (MI,),
     ),
     Claim("GBWAtt is the best model", "main", _above_each(FULL, (*CONVNETS, *RIEMANNIAN))),
@@ -142,8 +142,10 @@ CLAIMS: tuple[Claim, ...] = (
         "design",
         (
             Contrast(
-                _lines("Score: Gaussian kernel", "Score: negative squared distance", "Score: inverse-log distance"),
-                _lines("Score: inner product"),
+                _line_names(
+                    "Score: Gaussian kernel", "Score: negative squared distance", "Score: inverse-log distance"
+                ),
+                _line_names("Score: inner product"),
             ),
         ),
         (SSVEP, ERN),
@@ -171,15 +173,23 @@ CLAIMS: tuple[Claim, ...] = (
         "GBWAtt improves BIOT and LaBraM on TUAB and TUEV, more than MAtt does",
         "clinical",
         tuple(
-            Contrast(_lines(f"{name}-GBWAtt"), _lines(f"{name}-{other}"))
+            Contrast(_line_names(f"{name}-GBWAtt"), _line_names(f"{name}-{other}"))
             for name in ("BIOT", "LaBraM")
             for other in ("Base", MATT)
         ),
         ("tuev", "tuab"),
     ),
-    Claim("GBWAtt is better than MAtt with 50 to 100 % of the data", "limited", _at(SHARES, FULL, MATT), (SSVEP,)),
     Claim(
-        "GBWAtt is better than MAtt at every noise level (noise in test)", "noise", _at(NOISES, FULL, MATT), (SSVEP,)
+        "GBWAtt is better than MAtt with 50 to 100 % of the data",
+        "limited",
+        _above_in_each_setting(SHARES, FULL, MATT),
+        (SSVEP,),
+    ),
+    Claim(
+        "GBWAtt is better than MAtt at every noise level (noise in test)",
+        "noise",
+        _above_in_each_setting(NOISES, FULL, MATT),
+        (SSVEP,),
     ),
     Claim(
         "The advantage over MAtt is smaller in strong noise (noise in test)",
@@ -198,7 +208,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "After attention, GBWAtt has fewer ill-conditioned matrices than MAtt",
         "noise",
-        _at(NOISES, MATT, FULL),
+        _above_in_each_setting(NOISES, MATT, FULL),
         (SSVEP,),
         "ill after",
         "conditions-after",
@@ -206,7 +216,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "GBWAtt is better than MAtt at every noise level (noise in training and test)",
         "noise_both",
-        _at(NOISES, FULL, MATT),
+        _above_in_each_setting(NOISES, FULL, MATT),
         (SSVEP,),
         "score",
         "noise",
@@ -297,7 +307,7 @@ def judge(claim: Claim, dataset: str, results: Results | None) -> Judgement:
 
 
 def _scores_of_line(results: Results | None, line: LineName, dataset: str, quantity: Quantity) -> Scores:
-    """Return the compared quantity of a table line, by subject; empty if there are no results."""
+    """Return the values of a table line that a claim compares, by subject; empty if there are no results."""
     cell = Cell(*line, dataset)
     if results is None or cell not in results:
         return {}
@@ -311,7 +321,7 @@ def _scores_of_line(results: Results | None, line: LineName, dataset: str, quant
 
 
 def _mean_over_lines(lines: Sequence[Scores]) -> Scores:
-    """Return the mean over lines for each subject that all lines have."""
+    """Average the table lines on one side of a contrast, for each subject that all of them have."""
     subjects = set(lines[0]).intersection(*lines[1:])
     return {subject: [float(np.mean([np.mean(scores[subject]) for scores in lines]))] for subject in sorted(subjects)}
 

@@ -101,18 +101,18 @@ def _pretrain_members(run: Run, root: str | Path | None, folder: Path) -> list[P
     folders = [folder / str(number) for number in range(run.training.get("n_members", 1))]
     for number, path in enumerate(folders):
         path.mkdir()
-        for name, content in _pretrain(_pretraining_of(run), run.seed + 1000 * number, root):
+        for name, content in _pretrain(_pretraining_record(run), run.seed + 1000 * number, root):
             (path / name).write_bytes(content)
     return folders
 
 
 def _has_sources(run: Run) -> bool:
-    """Return whether a run begins with weights from other subjects."""
+    """Return whether a run uses trials of other subjects, to pretrain a network or to train a classical pipeline."""
     return "sources" in run.training
 
 
-def _pretraining_of(run: Run) -> str:
-    """Return what the weights from source subjects depend on, except the seed, as JSON.
+def _pretraining_record(run: Run) -> str:
+    """Describe the pretraining of a run, except its seed, as JSON text: the key by which runs share its result.
 
     If the subject is itself a source, test trials of all sources are left out; otherwise all trials of the sources are
     used.
@@ -128,7 +128,7 @@ def _pretraining_of(run: Run) -> str:
 def _pretrain(record: str, seed: int, root: str | Path | None) -> list[tuple[str, bytes]]:
     """Train a network on aligned trials of source subjects, and return the files of the saved model.
 
-    Runs of the same process share the result.
+    ``record`` is that of :func:`_pretraining_record`.  Runs of the same process share the result.
     """
     settings = json.loads(record)
     decoder = EEGDecoder(
@@ -147,7 +147,10 @@ def _pretrain(record: str, seed: int, root: str | Path | None) -> list[tuple[str
 
 @lru_cache(maxsize=2)
 def _load_aligned_sources(record: str, root: str | Path | None) -> Trials:
-    """Load the trials of the source subjects of :func:`_pretraining_of`, each aligned by its own mean covariance."""
+    """Load the trials of all source subjects in a record of :func:`_pretraining_record`.
+
+    The trials of each subject are aligned by their own mean covariance.
+    """
     settings = json.loads(record)
     name, split = settings["dataset"], settings["split"]
     parts = []
@@ -161,14 +164,14 @@ def _load_aligned_sources(record: str, root: str | Path | None) -> Trials:
 
 
 def _pool_sources(run: Run, parts: Parts, root: str | Path | None) -> Parts:
-    """Return the parts of a classical pipeline with sources: their trials join the subject's own training trials.
+    """Add the trials of source subjects to the training trials of a run with a classical pipeline.
 
     All trials are aligned.  The alignment of the subject is fitted to its training trials.
     """
     train, valid, test = parts
     own = train if valid is None else concatenate([train, valid])
     alignment = EuclideanAlignment().fit(own)
-    sources = _load_aligned_sources(_pretraining_of(run), root)
+    sources = _load_aligned_sources(_pretraining_record(run), root)
     sources = sources[sources.subject != run.subject]  # whose trials are among the own ones
     return concatenate([sources, alignment.transform(own)]), None, alignment.transform(test)
 
@@ -239,7 +242,7 @@ def make_decoder(run: Run, validation: Trials | None, initialization: Sequence[P
 
 
 def conditions(decoder: EEGDecoder, test: Trials) -> dict[str, dict[str, float]] | None:
-    """Summarize the condition numbers of the test trials' matrices before and after attention.
+    """Summarize the condition numbers of the test trials' matrices before and after attention, for a row of results.
 
     None for networks without attention on SPD matrices.
     """

@@ -117,7 +117,10 @@ def find_recordings(
         If files are missing and must not be simulated.
     """
     _require_known_subjects(datasets, subjects)
-    chosen = {name: _choose(name, _requested_subjects(name, subjects), simulated, root, subjects) for name in datasets}
+    chosen = {
+        name: _choose_recordings(name, _requested_subjects(name, subjects), simulated, root, subjects)
+        for name in datasets
+    }
     if chosen and not any(one.subjects or one.missing for one in chosen.values()):
         raise ParameterError(f"subjects: {'; '.join(one.reason for one in chosen.values())}.")
     absent = [one for one in chosen.values() if one.missing and not one.subjects]
@@ -166,7 +169,7 @@ def _skip_dataset(requested: str, name: str, subjects: Subjects, known: Sequence
     return Recordings(requested, name, (), (), f"{name} has none of {_join(subjects)}, it has {_join(known)}")
 
 
-def _choose(
+def _choose_recordings(
     name: str, requested: tuple[int, ...], simulated: str, root: str | Path | None, subjects: Subjects
 ) -> Recordings:
     """Choose real or simulated recordings for one data set.
@@ -276,7 +279,7 @@ class Line(NamedTuple):
     datasets: frozenset[str] | None  # real data sets that it is for; None: all
 
     def on(self, dataset: str) -> dict[str, Any]:
-        """Return the arguments of its runs on a data set, with all training settings."""
+        """Return the arguments that all runs of the line on a data set have, with all training settings."""
         training = complete_training(self.arguments["model"], dataset, self.arguments["training"])
         return {**self.arguments, "training": training}
 
@@ -308,7 +311,7 @@ def _expand_lines(
     ]
     for line in lines(experiment):
         if line.is_for(source.requested):
-            yield from ((line.label, line.setting, _arguments_on(line, part, root)) for part in parts)
+            yield from ((line.label, line.setting, _run_arguments(line, part, root)) for part in parts)
 
 
 def _fingerprint_of(name: str, subject: int, root: str | Path | None) -> str:
@@ -317,8 +320,8 @@ def _fingerprint_of(name: str, subject: int, root: str | Path | None) -> str:
     return fingerprint(name, subject, root) if executor is None else executor.fingerprint(name, root)
 
 
-def _arguments_on(line: Line, part: dict[str, Any], root: str | Path | None) -> dict[str, Any]:
-    """Return the run arguments of a line on one part of the recordings: a subject and a split."""
+def _run_arguments(line: Line, part: dict[str, Any], root: str | Path | None) -> dict[str, Any]:
+    """Return all arguments of a run except the seed: those of its line, and ``part``, which selects its trials."""
     arguments = {**part, **line.on(part["dataset"])}
     executor = find_executor(part["dataset"])
     if executor is not None:  # the data of runs on corpora include the pretrained weights
@@ -389,12 +392,12 @@ def match_runs(experiment: Experiment, rows: Iterable[Row], datasets: Sequence[s
 
 
 def _make_run(line: Line, index: _RunIndex, data: str) -> Run:
-    """Return the run of a line for an index; ``data`` is the fingerprint of its data."""
+    """Make the run with an index of :func:`_index_in_line` in a line; ``data`` is the fingerprint of its data."""
     return Run(**dict(zip(_FIELDS_IN_LINE, (*index[:-1], data), strict=True)), **line.on(index[0]))
 
 
 def _is_run_of(run: Run, line: Line) -> bool:
-    """Return whether a run has all arguments of a line."""
+    """Return whether a run belongs to a line of a table, because it has all arguments of the line."""
     others = (getattr(run, name) == value for name, value in line.arguments.items() if name != "training")
     return all(others) and run.training == line.on(run.dataset)["training"]  # which takes longer to look up
 

@@ -296,7 +296,7 @@ def write_csv(path: str | Path, rows: Iterable[PlainRow]) -> None:
 
 
 def _guarded_value(name: str, value: str | int | float | None) -> str | int | float | None:
-    """Return a value such that spreadsheets do not take text for a formula."""
+    """Apply :func:`guarded` to a value of column ``name`` if it is text, before it is written to a CSV file."""
     return guarded(value) if KINDS[name] is str and isinstance(value, str) else value
 
 

@@ -86,7 +86,7 @@ class Run:
 
     @property
     def training_run(self) -> Run:
-        """The run with the same training and no noise in the test trials, which are not used for training."""
+        """The run without noise that only the test trials have; runs for which it is equal share one training."""
         return self if self.noisy_training else replace(self, noise=0.0)
 
     def __str__(self) -> str:

@@ -235,7 +235,7 @@ class Store:
             with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
                 connection.execute("PRAGMA trusted_schema = OFF")
                 query = f"SELECT {_checksum_sql(connection)}, {', '.join(COLUMNS)} FROM rows WHERE rowid = ?"
-                numbers = sorted(set(_readable_numbers(connection, "ASC")) | set(_readable_numbers(connection, "DESC")))
+                numbers = sorted(set(_readable_rowids(connection, "ASC")) | set(_readable_rowids(connection, "DESC")))
                 for number in numbers:
                     with suppress(sqlite3.Error, StoreError):  # skips a damaged row
                         written, *values = connection.execute(query, (number,)).fetchone() or (None,)
@@ -427,8 +427,8 @@ def _require_key_of_run(row: Row, damaged: Callable[[str], StoreError]) -> None:
         raise damaged(f"row {row.key:.60}: its run has the key {key}")
 
 
-def _readable_numbers(connection: sqlite3.Connection, order: str) -> Iterator[int]:
-    """Yield row numbers from one end of the table, "ASC" or "DESC", up to the damaged part."""
+def _readable_rowids(connection: sqlite3.Connection, order: str) -> Iterator[int]:
+    """Yield the row numbers of a damaged table from its beginning ("ASC") or end ("DESC") up to the damaged part."""
     with suppress(sqlite3.Error):
         for (number,) in connection.execute(f"SELECT rowid FROM rows NOT INDEXED ORDER BY rowid {order}"):
             yield number

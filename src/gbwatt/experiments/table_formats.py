@@ -158,7 +158,7 @@ def markdown(text: str) -> str:
 
 def to_markdown(table: Table) -> str:
     """Format a table as Markdown, with data sets below each other and notes at the end."""
-    sections = _sections_of(table)
+    sections = _split_by_dataset(table)
     header = _joined_header(sections[0][1])
     rows = [[markdown(column.name) for column in header]]
     rows += [["---" if column.kind == "text" else "---:" for column in header]]
@@ -172,7 +172,7 @@ def to_markdown(table: Table) -> str:
 
 def to_latex(table: Table) -> str:
     """Format a table as LaTeX with booktabs rules, with data sets below each other and notes at the end."""
-    sections = _sections_of(table)
+    sections = _split_by_dataset(table)
     header = _joined_header(sections[0][1])
     rows = []
     for name, section in sections:
@@ -277,7 +277,7 @@ def to_rich(table: Table) -> rich.table.Table:
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
-    sections = _sections_of(table)
+    sections = _split_by_dataset(table)
     for column in _joined_header(sections[0][1]):
         drawn.add_column(Text(visible(column.name)), justify="left" if column.kind == "text" else "right")
     for name, section in sections:
@@ -289,8 +289,8 @@ def to_rich(table: Table) -> rich.table.Table:
     return drawn
 
 
-def _sections_of(table: Table) -> list[tuple[str, Table]]:
-    """Return the lines of each data set that has any, with its name; all lines if there are no data sets."""
+def _split_by_dataset(table: Table) -> list[tuple[str, Table]]:
+    """Return the table of each data set that has lines, with its name; the whole table if there are no data sets."""
     if not table.groups:
         return [("", table)]
     whole = table.stacked()

@@ -218,7 +218,7 @@ def comparison_table(title: str, results: Results, reference: str) -> Table:
     corrected = dict(zip(pairs, holm([pair.p for pair in pairs.values()]), strict=True))
 
     def values(cell: Cell) -> list[Value] | None:
-        """Return the values of a cell; None if it has no reference."""
+        """Return the paired test of a cell, a value for each column; None without results of the reference."""
         pair = pairs.get(cell)
         return pair and [str(pair.subjects), pair.difference, pair.p, corrected[cell], pair.why or None]
 
@@ -469,7 +469,7 @@ def _weight_notes(results: Results) -> list[str]:
 
 
 def _notes_with_labels(what: str, texts: Mapping[Cell, set[str]]) -> list[str]:
-    """Return a note "WHAT TEXT: LABELS." for each text, with the labels of the cells that have it."""
+    """Return a note such as "Trained with lr = 0.01: MAtt; SPDNet." for each text; ``what`` are its first words."""
     labels: dict[str, list[str]] = defaultdict(list)
     for cell, own in texts.items():
         for text in sorted(own):

@@ -45,7 +45,9 @@ class ConfigurationError(ParameterError):
         """Make the message; ``source`` is the name of the document, ``origins`` gives the line of each value."""
         known = origins or {}
         order = {path: number for number, path in enumerate(known)}
-        self.problems = tuple(sorted(dict.fromkeys(problems), key=lambda one: order.get(_nearest(one.path, known), -1)))
+        self.problems = tuple(
+            sorted(dict.fromkeys(problems), key=lambda one: order.get(_nearest_known_path(one.path, known), -1))
+        )
         count = "an error" if len(self.problems) == 1 else f"{len(self.problems)} errors"
         lines = [f"  {_describe_problem(problem, known)}" for problem in self.problems[:_MAX_PROBLEMS]]
         if len(self.problems) > _MAX_PROBLEMS:
@@ -53,14 +55,14 @@ class ConfigurationError(ParameterError):
         super().__init__("\n".join([f"{source} has {count}:", *lines]))
 
 
-def _nearest(path: KeyPath, origins: Mapping[KeyPath, str]) -> KeyPath:
-    """Return the path or its closest parent whose origin is known; else the root."""
+def _nearest_known_path(path: KeyPath, origins: Mapping[KeyPath, str]) -> KeyPath:
+    """Return the path or its closest parent with a known origin, which an error message can give; else the root."""
     return next((path[:n] for n in range(len(path), 0, -1) if path[:n] in origins), ())
 
 
 def _describe_problem(problem: Problem, origins: Mapping[KeyPath, str]) -> str:
     """Return a problem as text, with its key and the line or command-line option that the value is from."""
-    path, origin = show(problem.path), origins.get(_nearest(problem.path, origins))
+    path, origin = show(problem.path), origins.get(_nearest_known_path(problem.path, origins))
     where = f"{path} ({origin})" if origin else path
     text = problem.text if len(problem.text) <= _MAX_CHARACTERS else f"{problem.text[:_MAX_CHARACTERS]}…"
     return f"{where}: {text}" if where else text
@@ -226,22 +228,22 @@ def _build_content(text: str) -> tuple[Any, Origins]:
         node = loader.get_single_node()
         if node is None:
             return None, {}
-        origins = {path: f"line {line}" for path, line in _lines_of_values(node)}
+        origins = {path: f"line {line}" for path, line in _line_numbers(node)}
         return loader.construct_document(node), origins
     finally:
         loader.dispose()
 
 
-def _lines_of_values(node: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, int]]:
-    """Yield path and line of every value below a node; raise an error for a repeated key."""
+def _line_numbers(node: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, int]]:
+    """Yield the path of every value below a YAML node with its line number; raise an error for a repeated key."""
     if isinstance(node, yaml.SequenceNode):
         for number, item in enumerate(node.value):
             yield (*path, number), item.start_mark.line + 1
-            yield from _lines_of_values(item, (*path, number))
+            yield from _line_numbers(item, (*path, number))
     if isinstance(node, yaml.MappingNode):
         for key, value in _unique_items(node):
             yield (*path, key.value), key.start_mark.line + 1
-            yield from _lines_of_values(value, (*path, key.value))
+            yield from _line_numbers(value, (*path, key.value))
 
 
 def _unique_items(node: Any) -> Iterator[tuple[Any, Any]]:
@@ -308,9 +310,9 @@ def _apply_assignment(mapping: dict[str, Any], text: str, allowed_keys: AllowedK
 
 
 def _put(node: Any, path: KeyPath, steps: Sequence[str], content: Any, allowed_keys: AllowedKeys) -> list[KeyPath]:
-    """Assign a value below a node in place, creating mappings where needed; return the paths that were assigned.
+    """Assign a value inside a mapping or list, in place; return the paths that were assigned.
 
-    ``path`` is the path of the node, ``steps`` are the keys from there to the value.
+    ``path`` is the path of ``node``, ``steps`` are the keys from there to the value.  Missing mappings are created.
     """
     if isinstance(node, list) and node and steps[0] == "*":
         numbers = map(str, range(len(node)))

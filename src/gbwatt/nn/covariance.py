@@ -14,7 +14,7 @@ from gbwatt.geometry._context import apply, differentiable_once, full_precision
 from gbwatt.geometry.symmetric import sym
 from gbwatt.nn import _native
 
-Shrinkage = float | Literal["oas", "learnt"]
+Shrinkage = float | Literal["samples", "oas", "learnt"]
 START = 0.1  # initial value of trained shrinkage
 
 
@@ -94,9 +94,10 @@ class SegmentCovariance(nn.Module):
         Number of windows m in each branch.
     eps : float
         Multiple ε of the identity that is added to the trace-one matrix.
-    shrinkage : float in [0, 1), "oas" or "learnt"
-        ρ: a number; "oas", the estimate for Gaussian samples [1]_ in the form for large n, as in scikit-learn; or
-        "learnt", a trained parameter common to all windows.
+    shrinkage : float in [0, 1), "samples", "oas" or "learnt"
+        ρ: a number; "samples", :math:`n / (n + L)` for matrices of size n and windows of L samples, as if n samples of
+        white noise were added to each window; "oas", the estimate for independent Gaussian samples [1]_ in the form for
+        large n, as in scikit-learn; or "learnt", a trained parameter common to all windows.
     embed_mean : bool
         Whether to embed mean and covariance of a window; the size of the matrices is then n + 1.
     normalize_trace : bool
@@ -132,9 +133,9 @@ class SegmentCovariance(nn.Module):
         if not (math.isfinite(eps) and eps >= 0):
             raise ParameterError(f"eps={eps} must be a finite number of at least 0.")
         if isinstance(shrinkage, str):
-            check_one_of("shrinkage", shrinkage, ("oas", "learnt"))
+            check_one_of("shrinkage", shrinkage, ("samples", "oas", "learnt"))
         elif not 0 <= shrinkage < 1:
-            raise ParameterError(f"shrinkage={shrinkage} must be in [0, 1), 'oas' or 'learnt'.")
+            raise ParameterError(f"shrinkage={shrinkage} must be in [0, 1), 'samples', 'oas' or 'learnt'.")
         self.n_segments, self.eps, self.shrinkage, self.embed_mean = n_segments, eps, shrinkage, embed_mean
         self.normalize_trace = normalize_trace
         if shrinkage == "learnt":
@@ -175,13 +176,14 @@ class SegmentCovariance(nn.Module):
             size = cov.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
             rho = self._rho(cov / size.clamp_min(_tiny(cov)), length, longer)
             return self._shrink(cov, rho, size)
-        if isinstance(self.shrinkage, str):
+        if self.shrinkage in ("oas", "learnt"):
             cov = self._trace_one(x)
             return self._shrink(cov, self._rho(cov, length, longer))
+        n = x.shape[2] + self.embed_mean
+        rho = self._fixed_rho(n, x.shape[-1])
         if _native.supports(x):
-            rho, n = self.shrinkage, x.shape[2] + self.embed_mean
             return apply(_Windows, x, self.n_segments, 1 - rho, rho / n + self.eps, self.embed_mean)
-        return self._shrink(self._trace_one(x), self.shrinkage)
+        return self._shrink(self._trace_one(x), rho)
 
     def _shrink(self, cov: Tensor, rho: Tensor | float, trace: Tensor | float = 1.0) -> Tensor:
         """``(1 - ρ) Σ + (ρ tr Σ / n + ε) I``."""
@@ -204,13 +206,18 @@ class SegmentCovariance(nn.Module):
             parts.insert(0, x[..., :cut].unflatten(-1, (longer, length + 1)))
         return [part.transpose(-3, -2) for part in parts]
 
+    def _fixed_rho(self, n: int, times: int) -> float:
+        """ρ as given, or "samples" for matrices of size n and windows of an epoch of ``times`` samples."""
+        return self.shrinkage if isinstance(self.shrinkage, float | int) else n / (n + times / self.n_segments)
+
     def _rho(self, cov: Tensor, length: int, longer: int) -> Tensor | float:
-        """Given or trained ρ, or its estimate for each window, of which the first ``longer`` are one sample longer."""
-        if not isinstance(self.shrinkage, str):
-            return self.shrinkage
+        """Fixed or trained ρ, or its estimate for each window, of which the first ``longer`` are one sample longer."""
+        n = cov.shape[-1]
         if self.shrinkage == "learnt":
             return self.shrinkage_logit.sigmoid()
-        n, square = cov.shape[-1], cov.square().sum((-2, -1), keepdim=True)  # tr Σ², for trace one
+        if self.shrinkage != "oas":
+            return self._fixed_rho(n, self.n_segments * length + longer)
+        square = cov.square().sum((-2, -1), keepdim=True)  # tr Σ², for trace one
         above = (square - 1 / n).clamp_min(_tiny(cov))
         window = torch.arange(cov.shape[1], device=cov.device) % self.n_segments
         samples = length + (window < longer)[:, None, None].to(cov.dtype)

@@ -156,7 +156,7 @@ def condition_histograms(before: ArrayLike, after: ArrayLike) -> Figure:
         np.log10(style.check_positive(name, style.check_flat(name, values), remedy))
         for name, values in (("before", before), ("after", after))
     ]
-    low, high, ill = _axis_limits(np.concatenate(logs))
+    low, high, ill = _condition_limits(np.concatenate(logs))
     figure = style.canvas(SINGLE, 2.6)
     axes = figure.subplots()
     for number, (name, x) in enumerate(zip(("before", "after"), logs, strict=True)):
@@ -179,8 +179,11 @@ def condition_histograms(before: ArrayLike, after: ArrayLike) -> Figure:
     return figure
 
 
-def _axis_limits(logs: Array) -> tuple[float, float, bool]:
-    """Return the limits of the axis, and whether κ = 10⁴ is drawn: it is within a decade of the data."""
+def _condition_limits(logs: Array) -> tuple[float, float, bool]:
+    """Return the limits of an axis of log₁₀ condition numbers, and whether κ = 10⁴ is drawn.
+
+    It is drawn if it is within a decade of the data.
+    """
     low, high = float(logs.min()), float(logs.max())
     near = low - 1 <= _LOG_ILL <= high + 1
     low, high = (min(low, _LOG_ILL), max(high, _LOG_ILL)) if near else (low, high)
@@ -372,7 +375,7 @@ def deletion_insertion(
 
 
 def _mean_height(x: Array, y: Array) -> float:
-    """Return the area under a piecewise linear curve, divided by its width."""
+    """Return the area under a piecewise linear curve, divided by its width, for the legend."""
     if len(x) == 1:
         return float(y[0])
     return float(np.diff(x) @ (y[1:] + y[:-1]) / 2 / (x[-1] - x[0]))

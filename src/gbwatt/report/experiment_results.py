@@ -100,12 +100,18 @@ class ExperimentResults:
 
         Only lines with results are included; the notes count the runs of all lines.
         """
-        notes = {table.title: table.notes for table in self._table(self.all_cells).tables} if self.empty_lines else {}
-        first, *more = (replace(one, notes=notes.get(one.title, one.notes)) for one in self._table(self.cells).tables)
+        notes = (
+            {table.title: table.notes for table in self._table_of_runs(self.all_cells).tables}
+            if self.empty_lines
+            else {}
+        )
+        first, *more = (
+            replace(one, notes=notes.get(one.title, one.notes)) for one in self._table_of_runs(self.cells).tables
+        )
         return replace(first, more=tuple(more))
 
-    def _table(self, cells: Sequence[LabelledRun]) -> Table:
-        """Make the table of some runs, with the settings of the experiment."""
+    def _table_of_runs(self, cells: Sequence[LabelledRun]) -> Table:
+        """Make the table of the given runs, with the reference and the table of the paper of the experiment."""
         return make_table(
             _TITLES[self.quantity],
             cells,

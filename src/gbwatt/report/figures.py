@@ -59,7 +59,7 @@ def subject_figures(grid: Results, dataset: str) -> Iterator[Figure]:
     from gbwatt.plotting import subjects
 
     lines = {cell: results for cell, results in grid.items() if cell.dataset == dataset}
-    scores = {line_name(cell): results.scores(_fraction_of(dataset)) for cell, results in lines.items()}
+    scores = {line_name(cell): results.scores(_score_as_fraction(dataset)) for cell, results in lines.items()}
     scores = {name: by_subject for name, by_subject in scores.items() if by_subject}
     if not 0 < len(scores) <= _MAX_LINES:
         return
@@ -73,8 +73,8 @@ def subject_figures(grid: Results, dataset: str) -> Iterator[Figure]:
     yield figure_block(subjects(scores, chance, name), caption)
 
 
-def _fraction_of(dataset: str) -> Score:
-    """Return a function from a row to its score, from 0 to 1; the function gives None for NaN and missing scores."""
+def _score_as_fraction(dataset: str) -> Score:
+    """Return a function from a row to its score from 0 to 1, not in percent; None for NaN and missing scores."""
     name = measure(dataset)
 
     def score(row: Row) -> float | None:
@@ -102,23 +102,29 @@ def _chance_level(rows: Sequence[Row], dataset: str) -> float | None:
 
 
 def _curve_figures(results: ExperimentResults, dataset: str) -> Iterator[Figure]:
-    """Yield figures of means over the varied values: scores, validation accuracies, ill-conditioned matrices."""
+    """Yield figures of means against the varied value: scores, validation accuracies, ill-conditioned matrices."""
     name, where = _score_name(dataset), f"on {_display_name(dataset)}"
     means = "averaged over seeds, then over subjects"
     table = results.experiment.paper if results.quantity == "score" else None
-    yield from _curve(results, dataset, score_of(dataset), table, f"{name} (%)", f"{name} in percent {where}, {means}")
+    yield from _score_curves(
+        results, dataset, score_of(dataset), table, f"{name} (%)", f"{name} in percent {where}, {means}"
+    )
     if results.experiment.validation:
         caption = f"Accuracy on validation trials at the best epoch, in percent, {where}, {means}"
-        yield from _curve(results, dataset, _validation_accuracy, None, "Validation accuracy (%)", caption)
+        yield from _score_curves(results, dataset, _validation_accuracy, None, "Validation accuracy (%)", caption)
     if results.experiment.vary and results.experiment.vary.axis == "noise":
         caption = f"Matrices with a condition number above 10⁴ after attention, in percent, {where}, {means}"
-        yield from _curve(results, dataset, share_of("after"), "conditions-after", "Ill-conditioned (%)", caption)
+        yield from _score_curves(
+            results, dataset, share_of("after"), "conditions-after", "Ill-conditioned (%)", caption
+        )
 
 
-def _curve(
+def _score_curves(
     results: ExperimentResults, dataset: str, score: Score, table: str | None, ylabel: str, caption: str
 ) -> Iterator[Figure]:
-    """Yield one figure of means over the varied values, if a line has results for two values or more.
+    """Yield a figure of mean scores against the varied value, with a curve for each model.
+
+    Models with results for fewer than two values are left out; if none remain, there is no figure.
 
     Parameters
     ----------
@@ -140,7 +146,8 @@ def _curve(
         return
     values, labels = _varied_values(vary), dict.fromkeys(cell.label for cell in results.grid)
     bands = {
-        label: [_band(results.grid, Cell(label, setting, dataset), score) for setting in values] for label in labels
+        label: [_curve_point(results.grid, Cell(label, setting, dataset), score) for setting in values]
+        for label in labels
     }
     series = {label: tuple(np.array(band).T) for label, band in bands.items() if np.isfinite(band).all(1).sum() > 1}
     if not series:
@@ -170,8 +177,11 @@ def _validation_accuracy(row: Row) -> float | None:
     return None if row.valid_accuracy is None else 100 * row.valid_accuracy
 
 
-def _band(grid: Results, cell: Cell, score: Score) -> tuple[float, float, float]:
-    """Return the mean score of a cell, and the mean minus and plus the spread over seeds; NaN without scores."""
+def _curve_point(grid: Results, cell: Cell, score: Score) -> tuple[float, float, float]:
+    """Return one point of a curve: the mean score of a cell, and the lower and upper edge of the band around it.
+
+    The edges are the mean minus and plus the spread over seeds.  All three are NaN without scores.
+    """
     summary = summarize(grid[cell].scores(score)) if cell in grid else None
     if summary is None or not np.isfinite(summary.mean):
         return (float("nan"),) * 3
@@ -204,7 +214,7 @@ def best_line_figures(best: BestLine, title: str) -> Iterator[Figure]:
 
 
 def _confusion_figure(rows: Sequence[Row], line: str) -> Iterator[Figure]:
-    """Yield the sum of the confusion matrices of runs with the same classes, if any; ``line`` is their name."""
+    """Yield a figure of the summed confusion matrices of runs with the same classes, if any; ``line`` names them."""
     from gbwatt.plotting import confusion
 
     complete = [row for row in rows if row.confusion and row.per_class]
@@ -221,7 +231,7 @@ def _confusion_figure(rows: Sequence[Row], line: str) -> Iterator[Figure]:
 
 def _median_run_figure(rows: Sequence[Row], dataset: str, line: str) -> Iterator[Figure]:
     """Yield the training curves of the run with the median score, if a run has a score and a history."""
-    score = _fraction_of(dataset)
+    score = _score_as_fraction(dataset)
     scored = [(value, row.key, row) for row in rows if _has_history(row) and (value := score(row)) is not None]
     if not scored:
         return

@@ -177,7 +177,7 @@ def render(page: Page) -> str:
     """
     from markupsafe import Markup
 
-    style, script = _template_file("page.css"), _template_file("page.js")
+    style, script = _read_template("page.css"), _read_template("page.js")
     ids = _UniqueIds()
     named = [(ids.new(section.title), section) for section in page.sections]
     sections = [(name, section.title, list(_block_views(section.blocks, ids))) for name, section in named]
@@ -194,8 +194,8 @@ def render(page: Page) -> str:
     )
 
 
-def _template_file(name: str) -> str:
-    """Return the content of a file of the folder ``templates``."""
+def _read_template(name: str) -> str:
+    """Return the text of a file in the folder ``templates``: the style sheet or the script of a page."""
     return files(__package__).joinpath("templates", name).read_text("utf-8")
 
 
@@ -267,7 +267,7 @@ class _BlockView(NamedTuple):
 
 
 def _block_views(blocks: Sequence[Block], ids: _UniqueIds) -> Iterator[_BlockView]:
-    """Yield the views of blocks; ``ids`` makes the identifiers of tables."""
+    """Yield blocks in the form that the template needs; ``ids`` makes the identifiers of tables."""
     for block in blocks:
         match block:
             case Table():
@@ -285,7 +285,7 @@ def _block_views(blocks: Sequence[Block], ids: _UniqueIds) -> Iterator[_BlockVie
 
 
 def _figure_view(figure: Figure) -> dict[str, str | None]:
-    """Return the attributes of the image, and the caption."""
+    """Return a figure in the form that the template needs: the attributes of the image, and the caption."""
     width = re.search(r'<svg\b[^>]*?\swidth="([\d.]+)pt"', figure.svg)
     return {
         "src": f"data:image/svg+xml;base64,{_base64(figure.svg.encode())}",
@@ -343,8 +343,8 @@ class _TableView:
 
 
 def _table_view(table: Table, name: str) -> _TableView:
-    """Return the view of a table, with a group of rows for each data set; ``name`` is its identifier."""
-    sections = list(_sections_of(table))
+    """Convert a table for the template, with a group of rows for each data set; ``name`` is its identifier."""
+    sections = list(_split_by_dataset(table))
     columns = sections[0][1].header
     numeric = _numeric_columns([row for _, section in sections for row in _row_texts(section)], len(columns))
     header = _header_cells(columns, numeric)
@@ -352,7 +352,7 @@ def _table_view(table: Table, name: str) -> _TableView:
 
 
 def _big_table_view(block: BigTable, name: str) -> _TableView:
-    """Return the view of a table that can be sorted and filtered; ``name`` is its identifier.
+    """Convert a table that can be sorted and filtered for the template; ``name`` is its identifier.
 
     The HTML has the first rows only; the script of the page has the values of all rows.
     """
@@ -372,12 +372,15 @@ def _big_table_view(block: BigTable, name: str) -> _TableView:
 
 
 def _encode_column(number: bool, texts: Sequence[str]) -> dict[str, Any]:
-    """Return a column as its distinct texts, and for each row the index of its text; ``number``: sort as numbers."""
+    """Encode a column for the script of the page: its distinct texts, and for each row the index of its text.
+
+    ``number`` tells whether the script sorts the column as numbers.
+    """
     index = {text: position for position, text in enumerate(dict.fromkeys(texts))}
     return {"number": number, "texts": list(index), "at": [index[text] for text in texts]}
 
 
-def _sections_of(table: Table) -> Iterator[tuple[str, Table]]:
+def _split_by_dataset(table: Table) -> Iterator[tuple[str, Table]]:
     """Yield the rows of each data set as a table, with its name; the whole table if there are no data sets."""
     if not table.groups:
         yield "", table

@@ -221,7 +221,7 @@ def _data_section(rows: Sequence[Row]) -> Section:
 
 
 def _data_columns(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the subjects, the numbers of trials and the classes of one data set, as texts."""
+    """Yield the columns of a data set in the table of recordings: subjects, numbers of trials, classes."""
     yield number_ranges(_subjects_of(rows), "–")
     for part in ("train", "valid", "test"):
         yield _min_to_max(int(row.trials[part]) for row in rows if row.trials and part in row.trials)
@@ -363,7 +363,9 @@ def _commands(results: Sequence[ExperimentResults], source: str, folder: str | N
         Whether all runs belong to the experiments.
     """
     benchmarks = [
-        _benchmark(one.experiment.name if folder is None else f"{folder}/{one.experiment.name}.yaml", dataset, one)
+        _benchmark_command(
+            one.experiment.name if folder is None else f"{folder}/{one.experiment.name}.yaml", dataset, one
+        )
         for one in results
         for dataset in one.grid.datasets
     ]
@@ -390,7 +392,7 @@ def _report_command(source: str, folder: str | None, output: str) -> str:
     return shlex.join(["gbwatt", "report", source, *experiments, "-o", output])
 
 
-def _benchmark(file: str, dataset: str, results: ExperimentResults) -> str:
+def _benchmark_command(file: str, dataset: str, results: ExperimentResults) -> str:
     """Return the command that executes the runs of an experiment on a data set, for the same subjects and seeds."""
     runs = [cell.run for cell in results.cells if cell.run.dataset == dataset]
     subjects, seeds = {run.subject for run in runs}, {run.seed for run in runs}

@@ -51,7 +51,7 @@ def duplicates(folder: Path, recordings: Iterable[Recording], before: Mapping[st
     repeated: dict[Recording, str] = {}
     for similar in _groups_by(recordings, lambda recording: _quick_fingerprint(folder / recording.path)):
         for same in _groups_by(similar, lambda recording: _content_hash(folder, recording, before)):
-            repeated |= _find_repeated(folder, sorted(same))
+            repeated |= _duplicates_in_group(folder, sorted(same))
     return repeated
 
 
@@ -94,11 +94,15 @@ def _content_hash(folder: Path, recording: Recording, before: Mapping[str, Entry
         return None
 
 
-def _find_repeated(folder: Path, same: list[Recording]) -> dict[Recording, str]:
-    """Return the recordings to drop, with a description, among some with the same content, sorted by path."""
+def _duplicates_in_group(folder: Path, group: list[Recording]) -> dict[Recording, str]:
+    """Return the duplicates in a group of recordings with the same content, with a description of each.
+
+    ``group`` is sorted by path.  A recording is a duplicate if an earlier one that is kept has the same annotations or
+    belongs to the other part.
+    """
     repeated: dict[Recording, str] = {}
     kept: dict[str, Recording] = {}  # by the hash of their annotations
-    for recording in same:
+    for recording in group:
         other = next((k for k in kept.values() if k.split != recording.split), None)
         annotations = _annotation_hash(folder, recording)
         original = other or kept.get(annotations)
@@ -181,12 +185,12 @@ def _apply_protocol(
 
 
 def _skip_entry(recording: Recording, kind: str, reason: str) -> SkippedRecording:
-    """The entry of a recording that is skipped without being read."""
+    """Return the manifest entry of a recording that is skipped without being read."""
     return SkippedRecording(recording.path, recording.split, recording.subject, kind, reason)
 
 
 def _gone_entry(old: CachedRecording) -> SkippedRecording:
-    """The entry of a cached recording that is no longer in the corpus."""
+    """Return the manifest entry of a cached recording that is no longer in the corpus."""
     return SkippedRecording(old.path, old.split, old.subject, "gone", "the file is no longer in the corpus folder")
 
 
@@ -199,7 +203,7 @@ def _is_valid(cache: Path, old: Entry) -> bool:
 
 
 def _refreshed_entry(folder: Path, recording: Recording, old: Entry) -> Entry | None:
-    """Return the entry, with new times if only these have changed; None if the content has changed."""
+    """Return a manifest entry with the present times of its files; None if the contents of the files have changed."""
     file = folder / recording.path
     annotations = annotation_file(file) if recording.label is None else None
     if (annotations is None) != (old.annotation is None):
@@ -214,7 +218,7 @@ def _refreshed_entry(folder: Path, recording: Recording, old: Entry) -> Entry | 
 
 
 def _state_if_unchanged(file: Path | None, old: FileState | None) -> FileState | None:
-    """Return the state of a file now; None if its content has changed."""
+    """Return the present state of a file if its content is still that of the state ``old``; else None."""
     if file is None or old is None:
         return None
     now = state(file, old.sha256)

@@ -225,7 +225,7 @@ def _require_same_settings(cache: Path, present: Mapping[str, Any], header: Mapp
 
 
 def _items_not_in(value: Any, other: Any) -> Any:
-    """Return a value; of a list, only the items that are not in the other list."""
+    """Return a setting as shown in an error message: of a list, only the items that the other list lacks."""
     return [item for item in value if item not in other] if isinstance(value, list) else value
 
 

@@ -142,7 +142,7 @@ Entry = CachedRecording | SkippedRecording
 
 
 def run_lengths(labels: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
-    """Return labels as runs of (label, count).
+    """Encode labels as runs of (label, count), as in the entries of a manifest.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def run_lengths(labels: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
 
 
 def to_record(entry: Entry) -> dict[str, Any]:
-    """Return an entry as a dictionary for JSON."""
+    """Return an entry of a manifest as a dictionary for JSON."""
     return asdict(entry)
 
 
@@ -175,7 +175,7 @@ def sha256(file: Path) -> str:
 
 
 def state(file: Path, content: str = "") -> FileState:
-    """Return the size and modification time of a file, with the given hash."""
+    """Return the state of a file without reading it; ``content`` is the hash of its content, if it is known."""
     status = file.stat()
     return FileState(status.st_size, status.st_mtime_ns, content)
 

@@ -165,7 +165,7 @@ def read_windows(
 
 
 def _read_header(file: Path) -> edf.Header:
-    """Read the header of a continuous EDF file of 16 bits."""
+    """Read the header of an EDF file; raise UnusableRecording if the file is damaged, has gaps, or is a BDF file."""
     try:
         header = edf.read_header(file)
     except EDFError as error:
@@ -178,7 +178,7 @@ def _read_header(file: Path) -> edf.Header:
 
 
 def _annotated_events(file: Path | None, layout: Layout, seconds: float) -> list[Event]:
-    """Read the annotated events of a recording."""
+    """Read the events in an annotation file; raise UnusableRecording if there is no file."""
     if file is None:
         raise UnusableRecording("missing-annotations", "neither a .rec nor a .csv file exists beside it")
     return read_events(file, layout.class_names, seconds)
@@ -205,7 +205,7 @@ def window_starts(n_samples: int, size: int, events: list[Event] | None) -> NDAr
 
 
 def cut(x: NDArray[np.float32], starts: NDArray[np.int64], size: int) -> Iterator[NDArray[np.float32]]:
-    """Yield the windows (n_chans, size)."""
+    """Yield the windows (n_chans, size) of a recording (n_chans, n) that begin at the samples ``starts``."""
     for start in starts.tolist():
         yield x[:, start : start + size]
 
@@ -232,7 +232,10 @@ def cache_recording(job: Job) -> Entry:
     states: dict[str, FileState | None] = {"source": None, "annotation": None}
     try:
         annotations = annotation_file(file) if recording.label is None else None
-        states = {"source": _file_state(file), "annotation": None if annotations is None else _file_state(annotations)}
+        states = {
+            "source": _read_file_state(file),
+            "annotation": None if annotations is None else _read_file_state(annotations),
+        }
         layout, montage = LAYOUTS[job.corpus], MONTAGES[job.montage]
         x, starts, labels = read_windows(file, annotations, recording.label, layout, montage, preprocessing(job.notch))
     except UnusableRecording as error:
@@ -252,18 +255,18 @@ def cache_recording(job: Job) -> Entry:
         name,
         n_bytes,
         digest,
-        states["source"] or _file_state(file),
+        states["source"] or _read_file_state(file),
         states["annotation"],
     )
 
 
-def _file_state(file: Path) -> FileState:
-    """Return size, modification time and hash of a file."""
+def _read_file_state(file: Path) -> FileState:
+    """Return size, modification time and hash of a file; the whole file is read for the hash."""
     return state(file, sha256(file))
 
 
 def _skip_entry(recording: Recording, kind: str, reason: str, states: dict[str, FileState | None]) -> SkippedRecording:
-    """Return the entry of the manifest for a recording that is skipped."""
+    """Return the manifest entry of a recording that could not be used; ``states`` are those of its files."""
     return SkippedRecording(recording.path, recording.split, recording.subject, kind, reason, **states)
 
 

@@ -150,7 +150,7 @@ def _read_session(file: Path, subject: int, session: str) -> Trials:
     samples = _cell_numbers(file, "DIN_1", flashes[3]).astype(int) - 1
     stimulations = _find_stimulations(times, samples)
     codes = _expect_session_labels(file, _cell_numbers(file, "labels", content["labels"]), len(stimulations))
-    _expect_flicker(file, codes, [times[rows] for rows in stimulations])
+    _expect_labelled_frequencies(file, codes, [times[rows] for rows in stimulations])
     rows = [int(name[1:]) - 1 for name in ELECTRODES.values()]
     return _cut_segments(file, eeg[rows], [int(samples[rows.start]) for rows in stimulations], codes, subject, session)
 
@@ -192,11 +192,12 @@ def _expect_session_labels(file: Path, labels: Array, n: int) -> Array:
     return codes
 
 
-def _expect_flicker(file: Path, codes: Array, times: Sequence[Array]) -> None:
-    """Raise an error if flashes have another frequency than their label says.
+def _expect_labelled_frequencies(file: Path, codes: Array, times: Sequence[Array]) -> None:
+    """Raise an error if the flashes of a stimulation have another frequency than its label says.
 
-    ``times`` are those of the flashes of each stimulation, in ms.  All boxes flicker simultaneously.  Flashes that do
-    not take all five frequencies are not those of the target and are not compared.
+    ``codes`` are the labels 1 to 5 of the stimulations, and ``times`` the times in ms of the flashes of each.  All
+    boxes flicker simultaneously.  If the flashes of the session do not include all five frequencies, they are not those
+    of the target, and nothing is compared.  Stimulations at other frequencies are not compared either.
     """
     measured = [_frequency_index(flashes) for flashes in times]
     if {place for place in measured if place is not None} != set(range(len(FREQUENCIES))):
