@@ -17,7 +17,7 @@ KEY = "sha256"
 
 
 def digest(record: Mapping[str, Any]) -> str:
-    """SHA-256 of a record as it is after JSON, without its own checksum; order and white space do not matter.
+    """SHA-256 checksum of the JSON text of a record without its own checksum; the order of keys does not matter.
 
     Examples
     --------

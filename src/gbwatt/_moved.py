@@ -51,6 +51,7 @@ def imported_on_use(
     homes = {name: module for module, names in modules.items() for name in names}
 
     def find(name: str) -> Any:
+        """Import the module that has the attribute ``name``, and return the attribute."""
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(homes[name]), name)
@@ -65,6 +66,7 @@ def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     """
 
     def find(name: str) -> Any:
+        """Return the attribute with the former name ``name``, with a warning."""
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         warnings.warn(f"{module}.{name} was renamed to {names[name]}.", DeprecationWarning, stacklevel=2)

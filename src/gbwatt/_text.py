@@ -26,6 +26,7 @@ def replace_unsafe(text: str, *, keep: str = "", mark: str | None = None) -> str
     """
 
     def replacement(match: re.Match[str]) -> str:
+        """Return an unsafe character if it is in ``keep``, and otherwise its replacement."""
         if match[0] in keep:
             return match[0]
         return ascii(match[0])[1:-1] if mark is None else mark

@@ -32,7 +32,7 @@ def rounding_tolerance(dtype: torch.dtype) -> float:
 
 
 def first_index(mask: Tensor) -> tuple[int, ...]:
-    """Batch index of the first true entry."""
+    """Batch index of the first true entry, for error messages."""
     return tuple(int(i) for i in mask.nonzero()[0])
 
 

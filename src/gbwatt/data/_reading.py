@@ -80,7 +80,7 @@ MAX_EXPANSION, ALWAYS_ALLOWED = 50, 1 << 28
 
 
 def allowed_bytes(file: Path) -> int:
-    """Return the number of bytes that the content of a file may take in memory."""
+    """Return the largest number of bytes to which a file may expand in memory before it counts as damaged."""
     return max(MAX_EXPANSION * file.stat().st_size, ALWAYS_ALLOWED)
 
 
@@ -104,13 +104,13 @@ def expect_plausible_size(file: Path, n_bytes: int, what: str = "arrays") -> Non
 
 
 def in_words(n_bytes: int) -> str:
-    """Return a number of bytes as text with a unit, ``"8.1 GB"``."""
+    """Return a number of bytes as text with a unit for error messages, ``"8.1 GB"``."""
     power = 0 if n_bytes < 1000 else min(4, (len(str(n_bytes)) - 1) // 3)
     return f"{n_bytes / 1000**power:.3g} {('bytes', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
 def _physical_memory() -> int:
-    """Return the size of physical memory in bytes, or 1 TiB if the system does not report it."""
+    """Return the size of physical memory in bytes, which arrays must not exceed; 1 TiB if it is unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not available on every system
@@ -121,7 +121,7 @@ def _physical_memory() -> int:
 
 
 def expect_shape(file: Path, name: str, array: Array, shape: Sequence[int | None]) -> None:
-    """Raise :class:`DataError` unless an array of a file has a shape, in which None allows any length."""
+    """Raise :class:`DataError` unless an array of a file has the expected shape, in which None allows any length."""
     if array.ndim != len(shape) or any(want not in (None, got) for got, want in zip(array.shape, shape, strict=True)):
         expected = ", ".join("any" if want is None else str(want) for want in shape)
         raise DataError(file, f"{name} of shape {array.shape}", f"({expected})")
@@ -210,7 +210,7 @@ def check_trials(where: str | Path, trials: Trials, stacklevel: int = 2) -> None
 
 
 def _amplitude_problems(trials: Trials) -> list[str]:
-    """Return texts about amplitudes that are implausible, or very different between channels."""
+    """Return texts for a warning about amplitudes that are implausible, or very different between channels."""
     n = len(trials)
     if not n:
         return []
@@ -232,7 +232,7 @@ def _amplitude_problems(trials: Trials) -> list[str]:
 
 
 def _unit_problems(trials: Trials, deviations: Array, typical: float) -> list[str]:
-    """Return at most one text about amplitudes that are implausible for EEG in the unit of the trials.
+    """Return at most one text for a warning about amplitudes that are implausible for EEG in the unit of the trials.
 
     ``deviations`` (n_chans,) are the standard deviations of channels, NaN if flat, and ``typical`` is their median.
     """
@@ -252,7 +252,7 @@ def _unit_problems(trials: Trials, deviations: Array, typical: float) -> list[st
 
 
 def _axis_problems(trials: Trials) -> list[str]:
-    """Return texts about an implausible sampling rate, and about axes that may be interchanged."""
+    """Return texts for a warning about an implausible sampling rate, or axes that may be interchanged."""
     _, n_chans, n_times = trials.shape
     problems = []
     if not RATES[0] <= trials.sfreq <= RATES[1]:

@@ -242,7 +242,7 @@ def find_source(
 
 
 def subjects_here(dataset: Dataset, root: str | Path | None = None) -> list[int]:
-    """Return the subjects for which all files of at least one source exist."""
+    """Return the subjects that can be read from the data folder: all files of at least one source exist."""
     index = index_files(dataset, root)
     return [
         subject

@@ -78,7 +78,7 @@ class Description:
         return {name: "inf" if value == math.inf else _to_json_types(value) for name, value in values.items()}
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return names and values to print, without the counts; continued rows have an empty name."""
+        """Return the printed rows (name, text) without trial counts; an empty name continues the row above."""
         return _summary_rows(self)
 
     def __str__(self) -> str:
@@ -199,7 +199,7 @@ def step_line(step: Mapping[str, Any]) -> str:
 
 
 def _record_text(step: Mapping[str, Any]) -> str:
-    """Return the record of a preprocessing step as ``name key=value …``."""
+    """Return the record of another program's preprocessing step as text, ``name key=value …``."""
     settings = [f"{name}={_format_value(value)}" for name, value in step.items() if name != "step"]
     return " ".join([str(step.get("step", "step")), *settings])
 
@@ -221,7 +221,7 @@ def _truth_lines_by_subject(trials: Trials) -> tuple[str, ...]:
 
 
 def truth_lines(truth: Truth) -> tuple[str, ...]:
-    """Return the ground truth as lines of text: the settings of the simulation, and each effect of each class."""
+    """Return the ground truth of simulated recordings as text: the settings, and a line for each effect of a class."""
     settings = f"difficulty={truth.difficulty:g} seed={truth.seed}"
     return (settings, *(f"{name}: {_effect_text(e)}" for name, effects in truth.effects.items() for e in effects))
 
@@ -261,7 +261,7 @@ def _summary_rows(summary: Description) -> list[tuple[str, str]]:
 
 
 def _three_digits(value: float) -> str:
-    """Return a number with three significant digits."""
+    """Return a number as text with three significant digits."""
     return f"{value:.3g}"
 
 
@@ -275,7 +275,7 @@ def _condition_text(summary: Description) -> str:
 
 
 def _continued_rows(name: str, lines: Sequence[str]) -> list[tuple[str, str]]:
-    """Return a row for each line, of which only the first has the name and the others an empty one."""
+    """Return the printed rows for a value of several lines; only the first row has the name."""
     return [("" if number else name, line) for number, line in enumerate(lines)]
 
 

@@ -270,7 +270,8 @@ def fingerprint(
 ) -> str:
     """Hash the files of a subject and their preprocessing; for simulated recordings, their revision.
 
-    Files that MOABB downloads are not hashed, only the name of the source and the steps.
+    A training record stores it, by which evaluations recognise the training data.  Files that MOABB downloads are not
+    hashed, only the name of the source and the steps.
 
     Parameters
     ----------
@@ -327,6 +328,6 @@ def _cached_index(name: str, root: Path) -> dict[str, Path]:
 
 @lru_cache(maxsize=4096)
 def _file_digest(file: Path, _size: int, _modified: int) -> bytes:
-    """Return the SHA-256 hash of a file; size and time of modification are part of the key of the cache."""
+    """Return the SHA-256 hash of a file, cached by its path, size and time of modification."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").digest()

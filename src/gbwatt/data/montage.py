@@ -54,7 +54,7 @@ OLDER = {"T7": "T3", "T8": "T4", "P7": "T5", "P8": "T6"}
 
 
 def plain_name(label: str) -> str:
-    """Return the name of a channel in upper case, without the prefix "EEG" and the suffix of a common reference.
+    """Return a channel name for comparisons: upper case, without the prefix "EEG" and the suffix of the reference.
 
     Examples
     --------

@@ -337,7 +337,7 @@ class InOrder(Splitter):
 
 
 def _make_split(trials: Trials, name: str, train: Indices, valid: Indices, test: Indices) -> Split:
-    """Return a split whose groups of trials are those of ``trials``."""
+    """Return a split of ``trials``; their groups are passed on, because a split must not divide them."""
     return Split(name, train, valid, test, trials.group)
 
 

@@ -218,12 +218,12 @@ def _short_repr(value: Any) -> str:
 
 
 def whole(name: str, value: Any, n: int) -> Array:
-    """Return whole numbers (n,), from one number for all trials or one for each; ``name`` is for error messages."""
+    """Return the field ``name`` of trials as whole numbers (n,), from one number for all trials or one for each."""
     return _repeat_for_trials(name, _to_whole_numbers(name, value), n)
 
 
 def text(name: str, value: Any, n: int) -> Array:
-    """Return names (n,), from one name for all trials or one for each; ``name`` is for error messages."""
+    """Return the field ``name`` of trials as names (n,), from one name for all trials or one for each."""
     return _repeat_for_trials(name, _to_names(name, value), n)
 
 
@@ -289,7 +289,8 @@ def in_order(values: Array) -> list[Any]:
 def components(one: Sequence[Hashable], other: Sequence[Hashable]) -> Array:
     """Number the connected components of items, two of which are connected if they share a value in either sequence.
 
-    Returns the number of the component of each item (n,), in order of first occurrence.
+    Groups of trials are merged in this way.  Returns the number of the component of each item (n,), in order of first
+    occurrence.
 
     Examples
     --------
@@ -306,7 +307,7 @@ def components(one: Sequence[Hashable], other: Sequence[Hashable]) -> Array:
 
 
 def _number_values(values: Sequence[Hashable]) -> Array:
-    """Replace each value by the number of the value, in order of first occurrence."""
+    """Replace equal values by the same number; numbers count from 0 in order of first occurrence."""
     number: dict[Hashable, int] = {}
     return np.array([number.setdefault(value, len(number)) for value in values], dtype=np.int64)
 
@@ -327,7 +328,7 @@ def unit_name(unit: str, allowed: tuple[str, ...] = tuple(UNITS)) -> str:
 
 @dataclass(frozen=True)
 class Frame:
-    """Meaning of samples (..., n_chans, n_times).
+    """Metadata of samples (..., n_chans, n_times).
 
     Attributes
     ----------
@@ -639,7 +640,7 @@ _SHARED_FIELDS = tuple(f.name for f in dataclasses.fields(Trials) if f.name not 
 
 
 def _checked_truths(truths: Mapping[int, Truth], subject: Array) -> Mapping[int, Truth]:
-    """Return the planted effects of simulated subjects as an immutable mapping; refuse subjects without trials."""
+    """Return the ground truth of simulated subjects as an immutable mapping; refuse subjects without trials."""
     subjects = in_order(subject)
     unknown = [number for number in truths if number not in subjects]
     if unknown:
@@ -687,7 +688,7 @@ def concatenate(parts: Sequence[Trials]) -> Trials:
 
 
 def _expect_compatible(first: Trials, part: Trials, number: int) -> None:
-    """Raise an error unless a part has the shape and the shared fields of the first; ``number`` is its index."""
+    """Raise an error unless ``part``, the trials with index ``number``, can be concatenated with ``first``."""
     for name in _SHARED_FIELDS:
         if getattr(part, name) != getattr(first, name):
             raise MismatchError(

@@ -87,7 +87,7 @@ class Callback:
 
 
 def columns(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Entries of a row of the history that are written to logs: those in :data:`COLUMNS`."""
+    """Select the entries of an epoch in the history that are written to CSV and TensorBoard logs."""
     return {name: row[name] for name in (*COLUMNS, *INITIAL.values()) if name in row}
 
 

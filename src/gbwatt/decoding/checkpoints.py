@@ -40,7 +40,7 @@ class State:
     progress: Mapping[str, Any]  # within an epoch: steps done and their losses; state of the gradient scaler
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """Tensors whose names begin with a prefix, without it."""
+        """Tensors of one part of the state, whose names begin with ``prefix``, by their names without it."""
         return {name.removeprefix(prefix): x for name, x in self.tensors.items() if name.startswith(prefix)}
 
 
@@ -270,7 +270,7 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, state: State) -> None:
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     entries: dict[int, dict[str, Any]] = {}
-    for key, value in {**state.part(_OPTIMIZER), **_without_prefix(state.scalars)}.items():
+    for key, value in {**state.part(_OPTIMIZER), **_optimizer_scalars(state.scalars)}.items():
         index, name = key.split(".", 1)
         if not index.isdecimal() or len(index) > 9 or not _can_be_state_of(value, parameters[int(index)]):
             raise ValueError(f"the optimiser's state {key!r} is of no parameter, or of another shape or dtype")
@@ -289,8 +289,8 @@ def _can_be_state_of(value: Any, parameter: Tensor) -> bool:
     return type(value) in (int, float)
 
 
-def _without_prefix(scalars: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers in the state of the optimiser, with the prefix removed from their names."""
+def _optimizer_scalars(scalars: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers in the saved state of the optimiser, by their names without the prefix of the checkpoint."""
     return {name.removeprefix(_OPTIMIZER): value for name, value in scalars.items()}
 
 

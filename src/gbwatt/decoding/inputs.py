@@ -222,7 +222,7 @@ class Examples(Dataset[tuple[Tensor, Tensor]]):
         return self.x[index], self.y[index]
 
     def to(self, dtype: torch.dtype, scale: float) -> Examples:
-        """The same in another unit and precision."""
+        """Convert the epochs to another unit, multiplying them by ``scale``, and to another dtype."""
         return Examples((self.x * scale).to(dtype), self.y)
 
 
@@ -234,7 +234,7 @@ class Sets:
     valid: Examples | None
 
     def to(self, dtype: torch.dtype, scale: float) -> Sets:
-        """The same in another unit and precision."""
+        """Convert all epochs to another unit, multiplying them by ``scale``, and to another dtype."""
         return Sets(self.train.to(dtype, scale), None if self.valid is None else self.valid.to(dtype, scale))
 
     def merged(self) -> Sets:

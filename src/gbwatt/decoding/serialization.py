@@ -170,7 +170,7 @@ def _read_class_names(saved: dict[str, Any], decoder: EEGDecoder) -> tuple[str, 
 
 
 def _check_scale(value: Any) -> float:
-    """Return the saved scale; raise ValueError unless it is a positive number."""
+    """Return the saved factor by which epochs are multiplied; raise ValueError unless it is a positive number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
         raise ValueError(f"scale={value if isinstance(value, float) else type(value)} is not a positive number")
     return float(value)

@@ -150,8 +150,8 @@ class Recorded:
         if not self._is_filtered:
             return None
         return (
-            f"The filters of '{name}' are unknown, but the model was trained on data filtered {_band(self)}. Make sure "
-            f"that '{name}' was filtered in the same way."
+            f"The filters of '{name}' are unknown, but the model was trained on data filtered {_band_text(self)}. Make "
+            f"sure that '{name}' was filtered in the same way."
         )
 
     @property
@@ -170,7 +170,7 @@ class Recorded:
                 continue
             raise MismatchError(
                 f"'{name}' has {field}={got:g} Hz, but the model was trained on data with {field}={want:g} Hz "
-                f"({_band(self)}); {self._filter_remedy(name)} If the header of '{name}' is wrong, give the plain "
+                f"({_band_text(self)}); {self._filter_remedy(name)} If the header of '{name}' is wrong, give the plain "
                 "array."
             )
 
@@ -272,14 +272,14 @@ def _filter_argument(value: float | None, default: float) -> str:
     return "None" if value is None or value == default else f"{value:g}"
 
 
-def _band(recorded: Recorded) -> str:
+def _band_text(recorded: Recorded) -> str:
     """Text of the pass band, such as "from 8 to 30 Hz"."""
     low, high = ("unknown" if edge is None else f"{edge:g}" for edge in (recorded.highpass, recorded.lowpass))
     return f"from {low} to {high} Hz"
 
 
 def _with_lists(step: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of a step with lists instead of tuples, as read from JSON."""
+    """The record of a step with lists instead of tuples, so that it equals one that was read from JSON."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in step.items()}
 
 

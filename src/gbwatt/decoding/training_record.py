@@ -259,7 +259,7 @@ PACKAGES = ("gbwatt", "torch", "numpy", "scipy", "scikit-learn", "geoopt", "mne"
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of installed packages, and the kind of machine."""
+    """Versions of Python and of installed packages, and the kind of machine, for records of trainings and results."""
     installed = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
     for name in PACKAGES:
         try:

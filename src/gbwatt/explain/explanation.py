@@ -90,7 +90,7 @@ class Explanation:
 
     @cached_property
     def inputs(self) -> ModelInputs:
-        """Network and epochs."""
+        """Network and epochs in the form that explanations use."""
         return prepare(self.decoder, self.trials)
 
     @cached_property
@@ -115,7 +115,7 @@ class Explanation:
 
     @cached_property
     def scale_change(self) -> float:
-        """Mean change of the logits for epochs at a tenth of their amplitude, relative to their standard deviation."""
+        """Mean change of the logits if epochs are divided by 10, relative to the standard deviation of the logits."""
         small = self.inputs.logits(self.trials.X / 10)
         return float(abs(small - self.logits).mean() / max(self.logits.std(), np.finfo(float).tiny))
 
@@ -177,7 +177,7 @@ class Explanation:
 
     @cached_property
     def electrodes(self) -> tuple[str, ...]:
-        """Names of the electrodes, without padding."""
+        """Names of the electrodes, without the dots and spaces with which some files pad them."""
         return tuple(electrode_name(name) for name in self.trials.ch_names)
 
     @cached_property
@@ -277,7 +277,7 @@ class Explanation:
         return sentences(self.numbers)
 
     def _attention_numbers(self) -> dict[str, Any] | None:
-        """Range of the attention weights; None without attention."""
+        """Entry "attention" of :attr:`numbers`: range, entropy and effect of the weights; None without attention."""
         if self.internals is None:
             return None
         weights, labels = self.internals.attention, self.full_attribution.labels
@@ -297,7 +297,7 @@ class Explanation:
         }
 
     def _metric_numbers(self) -> dict[str, Any] | None:
-        """Power, eigenvalues and distance from the identity; None without a learned metric."""
+        """Entry "metric" of :attr:`numbers`: power, eigenvalues, distance from identity; None without learnt metric."""
         if self.metric is None:
             return None
         eigenvalues = self.metric.eigenvalues
@@ -310,14 +310,14 @@ class Explanation:
 
 
 def _accuracy_numbers(correct: Array, counts: Array) -> dict[str, Any]:
-    """Accuracy, chance level and the p-value of a one-sided binomial test."""
+    """Entry "accuracy" of an explanation's numbers, with chance level and p-value of a one-sided binomial test."""
     n, hits, chance = int(counts.sum()), int(correct.sum()), chance_level(counts)
     p = None if len(counts) < 2 else float(binomtest(hits, n, chance, alternative="greater").pvalue)
     return {"value": hits / n, "correct": hits, "trials": n, "chance": chance, "p": p}
 
 
 def _curve_numbers(curve: Curve) -> dict[str, Any]:
-    """Gain of a curve over random order, and its values at the start, after 10 % and at the end."""
+    """Entry "deletion" or "insertion" of an explanation's numbers: gain over random order, points of the curve."""
     tenth = int(np.argmin(abs(curve.fraction - 0.1)))
     ordered, random = curve.probability.mean(axis=0), curve.random.mean(axis=0)
     return {
@@ -331,7 +331,7 @@ def _curve_numbers(curve: Curve) -> dict[str, Any]:
 
 
 def _localisation_numbers(result: LocalisationResult) -> dict[str, Any]:
-    """Ranks of the planted electrodes and related numbers, as JSON can store them."""
+    """Entry of "localisation" in an explanation's numbers: ranks of planted electrodes and more, for JSON."""
     values = {**asdict(result), "found": result.found}
     values["planted"], values["ranks"] = list(result.planted), list(result.ranks)
     values["roc_auc"] = None if math.isnan(result.roc_auc) else result.roc_auc  # JSON has no NaN
@@ -346,7 +346,7 @@ _UNRELATED, _SIMILAR = 0.3, 0.7  # rank correlations below and above which two m
 
 
 def sentences(numbers: Numbers) -> list[str]:
-    """Summarise :attr:`gbwatt.explain.Explanation.numbers`.
+    """Summarise :attr:`gbwatt.explain.Explanation.numbers` in sentences.
 
     Parameters
     ----------
@@ -415,7 +415,7 @@ def _random_weights_sentence(numbers: Numbers) -> str:
 
 
 def curve_sentences(numbers: Numbers) -> list[str]:
-    """Summarise deletion and insertion: the change after 10 % of the cells, and the area under the whole curve."""
+    """Sentences on deletion and insertion: the change after 10 % of an epoch, and the area under the whole curve."""
     deletion, insertion = numbers["deletion"], numbers["insertion"]
     if deletion is None or insertion is None:
         return []
@@ -467,5 +467,5 @@ def _planted_effects_sentence(result: Numbers, method: str) -> str:
 
 
 def _share_clause(where: str, share: Numbers) -> str:
-    """Clause on the share of a map in a band or window, and that of a flat map."""
+    """Clause that compares the share of an attribution in a planted band or window with that of a constant one."""
     return f"{100 * share['found']:.0f} % of the {where} ({100 * share['expected']:.0f} % for a flat map)"

@@ -232,7 +232,7 @@ def _from_decoder(decoder: EEGDecoder, trials: Any) -> ModelInputs:
     ch_names, sfreq = _channels_and_rate(axes, x.shape[1], decoder.signal_.sfreq)
     y = _true_classes(decoder, trials, len(x))
     names, source = decoder.class_names_, _type_with_article(trials)
-    return ModelInputs(module, x, scale, y, names, ch_names, sfreq, _tmin(trials), source)
+    return ModelInputs(module, x, scale, y, names, ch_names, sfreq, _first_sample_time(trials), source)
 
 
 def _true_classes(decoder: EEGDecoder, trials: Any, n: int) -> Array | None:
@@ -251,7 +251,9 @@ def _from_module(module: nn.Module, trials: Any) -> ModelInputs:
     x, metadata = inputs.read_epochs(trials, "trials"), Recorded.of(trials)
     ch_names, sfreq = _channels_and_rate(metadata, x.shape[1], None)
     y, names = (trials.y, trials.class_names) if isinstance(trials, Trials) else (None, ())
-    prepared = ModelInputs(module, x, 1.0, y, names, ch_names, sfreq, _tmin(trials), _type_with_article(trials))
+    prepared = ModelInputs(
+        module, x, 1.0, y, names, ch_names, sfreq, _first_sample_time(trials), _type_with_article(trials)
+    )
     n_outputs = _count_outputs(prepared)
     if names and len(names) != n_outputs:
         raise MismatchError(
@@ -291,8 +293,8 @@ def _channels_and_rate(metadata: Recorded | None, n_chans: int, sfreq: float | N
     return tuple(str(number) for number in range(n_chans)), 1.0 if sfreq is None else sfreq
 
 
-def _tmin(trials: Any) -> float:
-    """Return the time of the first sample; 0 if it is unknown."""
+def _first_sample_time(trials: Any) -> float:
+    """Return the time of the first sample in seconds; 0 if it is unknown."""
     return float(getattr(trials, "tmin", 0.0))
 
 

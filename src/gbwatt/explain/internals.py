@@ -285,7 +285,7 @@ def embed(features: Array, method: str = "pca", *, seed: int = 0) -> Array:
 
 
 def _pca(x: Array, seed: int) -> Array:  # noqa: ARG001, deterministic
-    """The first two principal components (n, 2)."""
+    """Embedding (n, 2) by the first two principal components."""
     centred = x - x.mean(axis=0)
     _, _, axes = np.linalg.svd(centred, full_matrices=False)
     largest = np.take_along_axis(axes[:2], abs(axes[:2]).argmax(axis=1)[:, None], axis=1)
@@ -296,7 +296,7 @@ def _tsne(x: Array, seed: int) -> Array:
     """Embedding (n, 2) by t-SNE of scikit-learn."""
     from sklearn.manifold import TSNE
 
-    return np.asarray(TSNE(perplexity=_neighbours(x), random_state=seed, init="pca").fit_transform(x))
+    return np.asarray(TSNE(perplexity=_neighbourhood_size(x), random_state=seed, init="pca").fit_transform(x))
 
 
 def _umap(x: Array, seed: int) -> Array:
@@ -305,12 +305,12 @@ def _umap(x: Array, seed: int) -> Array:
         umap = import_module("umap")
     except ImportError:
         raise ImportError("method='umap' needs the package umap-learn: pip install umap-learn.") from None
-    neighbours = max(2, int(_neighbours(x)) // 2)
+    neighbours = max(2, int(_neighbourhood_size(x)) // 2)
     return np.asarray(umap.UMAP(n_neighbors=neighbours, random_state=seed, n_jobs=1).fit_transform(x))
 
 
-def _neighbours(x: Array) -> float:
-    """Number of neighbours: 30, the usual value, or a third of the points."""
+def _neighbourhood_size(x: Array) -> float:
+    """Perplexity of t-SNE, twice the number of neighbours of UMAP: 30, the usual value, or a third of few points."""
     return float(min(30.0, (len(x) - 1) / 3))
 
 
@@ -393,7 +393,7 @@ def spatial_patterns(model: Model, trials: Any) -> Patterns:
     """
     inputs = prepare(model, trials)
     layer = _require_filters(inputs.module)
-    covariance = _covariance(inputs.x)
+    covariance = _channel_covariance(inputs.x)
     weights = _spatial_filters(layer) * inputs.scale
     groups = np.split(weights, layer.temporal.groups)
     patterns = [covariance @ w.T @ np.linalg.pinv(w @ covariance @ w.T, rcond=1e-10, hermitian=True) for w in groups]
@@ -432,7 +432,9 @@ def feature_patterns(model: Model, trials: Any) -> Patterns:
     """
     inputs = prepare(model, trials)
     layer = _require_filters(inputs.module)
-    response = _responses(_full_kernel(layer), inputs.x.shape[2]) * inputs.scale  # (n, n_chans, n_frequencies)
+    response = (
+        _transfer_functions(_combined_kernel(layer), inputs.x.shape[2]) * inputs.scale
+    )  # (n, n_chans, n_frequencies)
     spectra = _cross_spectra(inputs.x)
     cross = np.einsum("fcd,odf->ocf", spectra, response.conj())
     power = np.einsum("ocf,ocf->o", response, cross).real
@@ -510,8 +512,8 @@ def _spatial_filters(layer: SpatioTemporalFeatures) -> Array:
     return np.asarray(scale[:, None] * to_numpy(layer.spatial.weight)[..., 0])
 
 
-def _full_kernel(layer: SpatioTemporalFeatures) -> Array:
-    """Filters and their normalisations as one kernel (outputs, n_chans, length), without offsets."""
+def _combined_kernel(layer: SpatioTemporalFeatures) -> Array:
+    """Spatial and temporal filters and normalisations as one kernel (outputs, n_chans, length), without offsets."""
     groups, norm = layer.temporal.groups, layer.temporal_norm
     assert norm.running_var is not None  # by construction; for the type checker
     temporal = np.stack(np.split(to_numpy(layer.temporal.weight), groups))  # (groups, n, n_spatial, length)
@@ -524,20 +526,20 @@ def _full_kernel(layer: SpatioTemporalFeatures) -> Array:
 # ---- second moments
 
 
-def _covariance(x: Array) -> Array:
+def _channel_covariance(x: Array) -> Array:
     """Covariance of channels (n_chans, n_chans) over trials and time, each trial centred."""
     centred = (x - x.mean(axis=2, keepdims=True)).astype(float)
     return np.asarray(np.einsum("nct,ndt->cd", centred, centred, optimize=True) / (x.shape[0] * x.shape[2]))
 
 
 def _cross_spectra(x: Array) -> Array:
-    """Mean products X conj(X) (n_frequencies, n_chans, n_chans) of the transforms of centred trials."""
+    """Cross-spectra (n_frequencies, n_chans, n_chans) of channels: mean X conj(X) of transforms of centred trials."""
     transform = np.fft.rfft((x - x.mean(axis=2, keepdims=True)).astype(float))  # (n, n_chans, n_frequencies)
     rows = transform.transpose(2, 1, 0)
     return np.asarray(rows @ rows.conj().swapaxes(1, 2) / (x.shape[0] * x.shape[2]))
 
 
-def _responses(kernel: Array, n_times: int) -> Array:
+def _transfer_functions(kernel: Array, n_times: int) -> Array:
     """Transfer functions (outputs, n_chans, n_frequencies) of kernels, which the layer correlates with epochs."""
     whole = np.pad(kernel, ((0, 0), (0, 0), (0, -kernel.shape[2] % n_times)))
     folded = whole.reshape(*kernel.shape[:2], -1, n_times).sum(axis=2)  # aliases a kernel longer than the epoch
@@ -545,7 +547,7 @@ def _responses(kernel: Array, n_times: int) -> Array:
 
 
 def _topographies(a: Array) -> Array:
-    """Best real rank-one approximation (n, n_chans) of the columns of matrices (n, n_chans, n_frequencies)."""
+    """Scalp maps (n, n_chans) that best approximate the columns of complex matrices (n, n_chans, n_frequencies)."""
     axes, sizes, _ = np.linalg.svd(np.concatenate([a.real, a.imag], axis=2), full_matrices=False)
     first = axes[..., 0] * sizes[:, :1]
     largest = np.take_along_axis(first, abs(first).argmax(axis=1)[:, None], axis=1)

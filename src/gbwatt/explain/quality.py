@@ -167,22 +167,22 @@ class _Perturbation:
             check_at_least(name, getattr(self, name), least)
 
     def curve(self, inputs: ModelInputs, attribution: Attribution) -> Curve:
-        """Change cells in the order of the attribution, and, for comparison, in random orders, whose mean is taken."""
+        """Change cells (windows of channels) in the order of the attribution and, for comparison, in random orders."""
         _require_same_trials(inputs, attribution, self.windows)
         rng, cell = np.random.default_rng(self.seed), _cell_indices(attribution.values.shape[1:], self.windows)
         others = self._replacements(inputs.x, rng)
         importance = _cell_means(abs(attribution.values), cell)
         follow = partial(self._probabilities, inputs, attribution.labels, others, cell)
-        random = [follow(_ranks(rng.random(importance.shape))) for _ in range(self.orders)]
-        return Curve(self.kind, self._fractions, follow(_ranks(-importance)), np.mean(random, axis=0))
+        random = [follow(_rank_cells(rng.random(importance.shape))) for _ in range(self.orders)]
+        return Curve(self.kind, self._fractions, follow(_rank_cells(-importance)), np.mean(random, axis=0))
 
     @property
     def _fractions(self) -> Array:
-        """Fractions (steps + 1,) of changed cells at the points of the curve."""
+        """Fractions (steps + 1,) of an epoch that are changed at the points of the curve."""
         return np.linspace(0, 1, self.steps + 1)
 
     def _replacements(self, x: Array, rng: np.random.Generator) -> Array:
-        """Epochs from which replaced cells are taken."""
+        """Epochs whose samples replace those of ``x``: other trials, or zeros."""
         if self.replacement == "silence":
             return np.zeros_like(x)
         if len(x) < 2:
@@ -191,7 +191,10 @@ class _Perturbation:
         return x[np.roll(order, 1)[order.argsort()]]  # the predecessor in a random cycle, never the trial itself
 
     def _probabilities(self, inputs: ModelInputs, labels: Array, others: Array, cell: Array, ranks: Array) -> Array:
-        """Probability (n, steps + 1) of each trial's class while cells are changed in the order of their ranks."""
+        """Probability (n, steps + 1) of each trial's class while its cells are changed in the order of ``ranks``.
+
+        ``cell`` (n_chans, n_times) is the index of each sample's cell, a time window of one channel.
+        """
         before, after = (inputs.x, others) if self.kind == "deletion" else (others, inputs.x)
         columns = []
         for fraction in self._fractions:
@@ -220,18 +223,18 @@ def _cell_indices(shape: tuple[int, ...], windows: int) -> Array:
 
 
 def _cell_means(importance: Array, cell: Array) -> Array:
-    """Mean importance (n, n_cells) of the samples of each cell; ``cell`` has the index of the cell of each sample."""
+    """Mean importance (n, n_cells) in each cell, a time window of one channel; ``cell`` is that of each sample."""
     size = np.bincount(cell.ravel())
     return np.stack([np.bincount(cell.ravel(), trial.ravel()) for trial in importance]) / size
 
 
-def _ranks(keys: Array) -> Array:
-    """Position (n, n_cells) of each cell of a trial if its cells are sorted by ascending key."""
+def _rank_cells(keys: Array) -> Array:
+    """Rank (n, n_cells) of each cell of a trial by ascending key: the order in which cells are changed."""
     return np.asarray(keys.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable"))
 
 
 def _area_under(curves: Array, fraction: Array) -> Array:
-    """Area (n,) under curves (n, points) over the ``fraction`` (points,) of changed cells, by the trapezoidal rule."""
+    """Area (n,) under curves (n, points) over the changed ``fraction`` (points,) of epochs, by the trapezoidal rule."""
     return np.asarray(((curves[:, 1:] + curves[:, :-1]) / 2 * np.diff(fraction)).sum(axis=1))
 
 
@@ -294,12 +297,12 @@ def randomisation(
 
 def rank_correlations(trained: Attribution, random: Attribution, x: Array) -> Array:
     """Rank correlations (n_classes,) of two attributions of the epochs x, as in :class:`Randomisation`."""
-    pairs = zip(_magnitudes(trained, x), _magnitudes(random, x), strict=True)
+    pairs = zip(_comparable_magnitudes(trained, x), _comparable_magnitudes(random, x), strict=True)
     return np.array([_rank_correlation(a, b) for a, b in pairs])
 
 
-def _magnitudes(attribution: Attribution, x: Array) -> Array:
-    """Mean magnitudes by class, divided by those of the epochs if the method multiplies by the epoch."""
+def _comparable_magnitudes(attribution: Attribution, x: Array) -> Array:
+    """Mean magnitudes by class for rank correlations; divided by those of epochs if the method multiplies by them."""
     if attribution.method not in CONTRIBUTIONS:
         return attribution.by_class()
     size = mean_by_class(abs(x), attribution.labels, len(attribution.class_names))
@@ -535,14 +538,14 @@ def _localise_class(attribution: Attribution, number: int, effects: tuple[Effect
         ranks=tuple(int(rank[index]) for index in indices),
         n_channels=len(channels),
         level=float(channels[indices].mean() / np.percentile(channels, 100 * (1 - TOP))),
-        roc_auc=_roc_auc(channels, effects),
+        roc_auc=_planted_channels_auc(channels, effects),
         window=_share_in_windows(values, attribution.times, effects),
         band=_share_in_bands(values, attribution.sfreq, effects),
     )
 
 
-def _roc_auc(channels: Array, effects: Sequence[Effect]) -> float:
-    """Area under the ROC curve of the magnitude of channels as a score for those with strong effects."""
+def _planted_channels_auc(channels: Array, effects: Sequence[Effect]) -> float:
+    """How well the magnitude of channels detects those with strong planted effects: area under the ROC curve."""
     strong = np.max([np.abs(effect.topography) for effect in effects], axis=0) >= 0.5
     return float("nan") if strong.all() or not strong.any() else float(roc_auc_score(strong, channels))
 
@@ -561,7 +564,7 @@ def _share_in_bands(values: Array, sfreq: float, effects: Sequence[Effect]) -> S
 
 
 def _share_inside(amount: Array, axis: Array, intervals: Sequence[tuple[float, float]]) -> Share | None:
-    """Share of an amount along an axis that lies in any of the intervals."""
+    """Share of magnitude over time, or of power over frequency, that lies in any interval; None without any."""
     if not intervals:
         return None
     inside = np.any([(axis >= low) & (axis <= high) for low, high in intervals], axis=0)

@@ -164,7 +164,7 @@ class MeanEquation(ABC):
 
     @abstractmethod
     def relative(self, n: Tensor, b: Tensor) -> Tensor:
-        """``P B_j``, whose singular value decomposition is the frame."""
+        """Matrices ``P B_j`` of the equation; their singular value decompositions determine steps and derivatives."""
 
     @abstractmethod
     def advance(self, n: Tensor, b: Tensor, w: Tensor, frame: SVD) -> tuple[Tensor, Tensor]:
@@ -224,6 +224,7 @@ class MeanEquation(ABC):
             h, response, values = self.curvature(frame.s), self.response(frame.s), self.values(frame.s)
 
         def operator(e: Tensor) -> Tensor:
+            """Left-hand side of the linearised equation for symmetric ``e``."""
             return (w_ * (u @ (h * (u.mT @ e[..., None, :, :] @ u)) @ u.mT)).sum(-3)
 
         g = rotation.s.square()
@@ -244,19 +245,19 @@ class MeanEquation(ABC):
 
     @abstractmethod
     def values(self, s: Tensor) -> Tensor:
-        """Eigenvalues of ``f(P X_j Pᵀ)`` from the singular values of the frame."""
+        """Eigenvalues of ``f(P X_j Pᵀ)``, the terms of the equation, from the singular values of ``P B_j``."""
 
     @abstractmethod
     def curvature(self, s: Tensor) -> Tensor:
-        """Multiplier (..., k, k) of the linearised equation, in the frame."""
+        """Multiplier (..., k, k) of the linearised equation, in the basis of the singular vectors of ``P B_j``."""
 
     @abstractmethod
     def response(self, s: Tensor) -> Tensor:
-        """Multiplier (..., k, k) of the derivative with respect to ``B_j``, in the frame."""
+        """Multiplier (..., k, k) of the derivative in ``B_j``, in the basis of the singular vectors of ``P B_j``."""
 
     @abstractmethod
     def adjoint(self, n: Tensor) -> Tensor:
-        """``Pᵀ`` (..., k, k), with the P of the equation."""
+        """Transpose (..., k, k) of the matrix P of the equation, for derivatives."""
 
     @abstractmethod
     def preconditioner(self, g: Tensor) -> Tensor:
@@ -329,7 +330,7 @@ class BuresEquation(MeanEquation):
         return frame.u, v, b @ frame.v, b @ polar(relative, frame).mT
 
     def relative(self, n: Tensor, b: Tensor) -> Tensor:
-        """``Nᵀ B_j``."""
+        """Matrices ``Nᵀ B_j``, for which P is ``Nᵀ``."""
         return n[..., None, :, :].mT @ b
 
     def advance(self, n: Tensor, b: Tensor, w: Tensor, frame: SVD) -> tuple[Tensor, Tensor]:
@@ -371,7 +372,7 @@ class BuresEquation(MeanEquation):
         return _weighted_sum(w, b @ polar(self.relative(n, b)).mT)
 
     def noise(self, n: Tensor) -> Tensor:
-        """The rounding level, for each mean."""
+        """Residual due to rounding, the same for each mean."""
         return n.new_full(n.shape[:-2], self._rounding_level(n))
 
     def _rounding_level(self, n: Tensor) -> float:
@@ -389,17 +390,17 @@ class BuresEquation(MeanEquation):
         return s
 
     def curvature(self, s: Tensor) -> Tensor:
-        """``s_i s_j / (s_i + s_j)``."""
+        """Multiplier ``s_i s_j / (s_i + s_j)`` of the linearised equation."""
         a, b = _broadcast_pairs(s)
         return a * (b / (a + b))  # a b may leave the range of float32
 
     def response(self, s: Tensor) -> Tensor:
-        """``s_j / (s_i + s_j)``."""
+        """Multiplier ``s_j / (s_i + s_j)`` of the derivative in ``B_j``."""
         a, b = _broadcast_pairs(s)
         return b / (a + b)
 
     def adjoint(self, n: Tensor) -> Tensor:
-        """``Pᵀ = N``."""
+        """Transpose of the matrix P of the equation, ``N``."""
         return n
 
     def preconditioner(self, g: Tensor) -> Tensor:
@@ -426,7 +427,7 @@ class KarcherEquation(MeanEquation):
             return first @ spectral(across, POWER, w[..., -1] / 2, gram=True), None
 
     def relative(self, n: Tensor, b: Tensor) -> Tensor:
-        """``N⁻¹ B_j``."""
+        """Matrices ``N⁻¹ B_j``, for which P is ``N⁻¹``."""
         wide = solve(n, _side_by_side(b))  # decompose n once for all points
         return wide.reshape(*b.shape[:-3], b.shape[-1], b.shape[-3], b.shape[-1]).transpose(-3, -2)
 
@@ -480,17 +481,17 @@ class KarcherEquation(MeanEquation):
         return 2 * s.log()
 
     def curvature(self, s: Tensor) -> Tensor:
-        """``(a + b) / 2 · (log a - log b) / (a - b)`` for all pairs of squared singular values a and b."""
+        """Multiplier ``(a + b) / 2 · (log a - log b) / (a - b)`` of the linearised equation; a, b: squares of s."""
         a, b = _broadcast_pairs(s.square())
         return (a + b) / 2 * LOG.quotient(a, b, a)
 
     def response(self, s: Tensor) -> Tensor:
-        """Difference quotient of the logarithm at pairs of squared singular values, times ``s_j``."""
+        """Multiplier ``s_j (log a - log b) / (a - b)`` of the derivative in ``B_j``; a, b: squares of s."""
         a, b = _broadcast_pairs(s.square())
         return LOG.quotient(a, b, a) * s[..., None, :]
 
     def adjoint(self, n: Tensor) -> Tensor:
-        """``Pᵀ = N⁻ᵀ``."""
+        """Transpose of the matrix P of the equation, ``N⁻ᵀ``."""
         return inverse(n).mT
 
     def preconditioner(self, g: Tensor) -> Tensor:

@@ -53,11 +53,11 @@ class _Procrustes(torch.autograd.Function):
     @differentiable_once("the Bures-Wasserstein distance")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         a, b, in_a, in_b = ctx.saved_tensors
-        return _weighted_sum(2 * grad, in_a, a.shape), _weighted_sum(2 * grad, in_b, b.shape)
+        return _sum_over_broadcast_axes(2 * grad, in_a, a.shape), _sum_over_broadcast_axes(2 * grad, in_b, b.shape)
 
 
-def _weighted_sum(w: Tensor, x: Tensor, shape: torch.Size) -> Tensor:
-    """Products ``w x`` of w (...) and x (..., k, k), summed over the axes that were broadcast from ``shape``."""
+def _sum_over_broadcast_axes(w: Tensor, x: Tensor, shape: torch.Size) -> Tensor:
+    """Gradient in an argument of ``shape``: ``w x`` for w (...) and x (..., k, k), summed over its broadcast axes."""
     w = w[..., None, None]
     shared = [axis - len(shape) for axis, size in enumerate(shape) if size == 1 and x.shape[axis - len(shape)] > 1]
     if len(shared) != 1 or x.ndim != len(shape):

@@ -138,7 +138,7 @@ _EEGNET = {**CONVOLUTIONAL, "ssvep": replace(CONVOLUTIONAL["ssvep"], lr=5e-3)}
 _SHALLOW = {**CONVOLUTIONAL, "ssvep": replace(CONVOLUTIONAL["ssvep"], weight_decay=0.1)}
 
 
-def _with_lr(lr: float) -> dict[str, Training]:
+def _training_with_lr(lr: float) -> dict[str, Training]:
     """Default training of convolutional networks, by task, with the learning rate of a network's authors."""
     return {task: replace(training, lr=lr) for task, training in CONVOLUTIONAL.items()}
 
@@ -201,7 +201,7 @@ def filter_bands(sfreq: float) -> list[tuple[float, float]]:
 @register(
     "atcnet",
     "ATCNet, attention and temporal convolutions in sliding windows (Altaheri et al. 2022)",
-    training=_with_lr(9e-4),
+    training=_training_with_lr(9e-4),
     extra="braindecode",
 )
 def _atcnet(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:
@@ -234,7 +234,7 @@ def atcnet_lengths(n_times: int, sfreq: float) -> dict[str, int]:
 @register(
     "eegconformer",
     "EEG Conformer, convolutions and a transformer (Song et al. 2023)",
-    training=_with_lr(2e-4),
+    training=_training_with_lr(2e-4),
     extra="braindecode",
 )
 def _eegconformer(signal: Signal, _task: Task | None, **options: Any) -> nn.Module:

@@ -170,7 +170,10 @@ def oas_covariances(x: Tensor) -> Tensor:
 
 
 def tangent_vectors(covariances: Tensor, whitener: Tensor) -> Tensor:
-    """``vech(log(W C W))`` with off-diagonal entries times √2, (..., n, n) -> (..., n (n + 1) / 2)."""
+    """Covariances as vectors of a tangent space, ``vech(log(W C W))`` with off-diagonal entries times √2.
+
+    (..., n, n) -> (..., n (n + 1) / 2).  W is the inverse square root of the mean of the covariances.
+    """
     tangents = logm(congruence(whitener, covariances))
     n = tangents.shape[-1]
     scale = torch.full((n, n), 2**0.5, dtype=tangents.dtype, device=tangents.device).fill_diagonal_(1.0)
@@ -223,7 +226,7 @@ class _OneBand(nn.Module):
         return x[:, None]
 
 
-def _make_bank(signal: Signal, bands: Sequence[tuple[float, float]] | None) -> nn.Module:
+def _make_filter_bank(signal: Signal, bands: Sequence[tuple[float, float]] | None) -> nn.Module:
     """The filter bank of a model; without bands, epochs are used as they are."""
     if bands is None:
         return _OneBand()
@@ -263,7 +266,7 @@ class TangentSpace(LinearModel):
         signal = Signal(n_chans, n_outputs, n_times, sfreq)
         n_bands, n = 1 if bands is None else len(bands), signal.n_chans
         super().__init__(signal, n_bands * n * (n + 1) // 2, bands=bands, C=C)
-        self.bank = _make_bank(signal, bands)
+        self.bank = _make_filter_bank(signal, bands)
         self.register_buffer("whiteners", torch.eye(n).repeat(n_bands, 1, 1))
 
     def fit_features(self, x: Tensor, y: Tensor) -> None:  # noqa: ARG002
@@ -331,16 +334,16 @@ class XdawnTangentSpace(LinearModel):
             filters.append(chosen)
             templates.append(chosen @ evoked)
         self.filters, self.templates = torch.cat(filters), torch.cat(templates)
-        self.whitener = invsqrtm(AffineInvariant().mean(self._covariances(x)))
+        self.whitener = invsqrtm(AffineInvariant().mean(self._template_covariances(x)))
 
-    def _covariances(self, x: Tensor) -> Tensor:
+    def _template_covariances(self, x: Tensor) -> Tensor:
         """Covariances of templates and filtered epochs together."""
         filtered = self.filters @ x
         return oas_covariances(torch.cat([self.templates.expand(len(x), -1, -1), filtered], dim=1))
 
     def embed(self, x: Tensor) -> Tensor:
         """Tangent vectors."""
-        return tangent_vectors(self._covariances(x), self.whitener)
+        return tangent_vectors(self._template_covariances(x), self.whitener)
 
 
 class CommonSpatialPatterns(LinearModel):
@@ -384,7 +387,7 @@ class CommonSpatialPatterns(LinearModel):
         n_bands, per_class = 1 if bands is None else len(bands), min(n_filters, signal.n_chans)
         n_features = n_bands * signal.n_outputs * per_class
         super().__init__(signal, n_features, n_filters=n_filters, bands=bands, n_selected=n_selected)
-        self.bank = _make_bank(signal, bands)
+        self.bank = _make_filter_bank(signal, bands)
         self.register_buffer("filters", torch.eye(signal.n_outputs * per_class, signal.n_chans).repeat(n_bands, 1, 1))
         self.register_buffer("selected", torch.ones(n_features))
 
@@ -541,6 +544,7 @@ class CanonicalCorrelation(ClassicalModel):
         correlations, weights = self.correlations(x), None if class_weights is None else class_weights.double()
 
         def loss(log_scale: float) -> float:
+            """Cross entropy of the training trials if correlations are multiplied by ``exp(log_scale)``."""
             return float(nn.functional.cross_entropy(np.exp(log_scale) * correlations, y, weights))
 
         self.scale.fill_(np.exp(minimize_scalar(loss, bounds=(-5, 6), method="bounded").x))
@@ -612,6 +616,7 @@ def _register_classical(name: str, summary: str, model: type[ClassicalModel], **
 
     @register(name, summary, classical=True)
     def build(signal: Signal, task: Task | None, **options: Any) -> nn.Module:  # noqa: ARG001
+        """Build the model, with the defaults for options that are not given."""
         missing = {option: value for option, value in defaults.items() if option not in options}
         made = {option: value(signal) if callable(value) else value for option, value in missing.items()}
         return model(**vars(signal), **made, **options)

@@ -131,13 +131,14 @@ class CausalBlock(nn.Module):
     def __init__(self, n_in: int, n_out: int, kernel: int, dilation: int, dropout: float) -> None:
         super().__init__()
         self.convolutions = nn.Sequential(
-            *self._half(n_in, n_out, kernel, dilation, dropout), *self._half(n_out, n_out, kernel, dilation, dropout)
+            *self._convolution_layers(n_in, n_out, kernel, dilation, dropout),
+            *self._convolution_layers(n_out, n_out, kernel, dilation, dropout),
         )
         self.skip = nn.Identity() if n_in == n_out else nn.Conv1d(n_in, n_out, 1)
         self.activation = nn.ELU()
 
     @staticmethod
-    def _half(n_in: int, n_out: int, kernel: int, dilation: int, dropout: float) -> list[nn.Module]:
+    def _convolution_layers(n_in: int, n_out: int, kernel: int, dilation: int, dropout: float) -> list[nn.Module]:
         """Layers of one causal convolution: padding, convolution, normalisation, activation and dropout."""
         return [
             nn.ZeroPad1d(((kernel - 1) * dilation, 0)),

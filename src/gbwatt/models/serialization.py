@@ -375,7 +375,7 @@ def _build(name: str, arguments: Mapping[str, Any], source: str, limit: int | No
 
 
 def _check_tensors(model: nn.Module, tensors: Mapping[str, Tensor], source: str, hint: str = "") -> None:
-    """Require exactly the names, shapes and dtypes of the model."""
+    """Raise ModelFileError unless tensors of a file have the names, shapes and dtypes of the model."""
     wanted = model.state_dict()
     faults = [f"{name!r} is missing" for name in wanted if name not in tensors]
     faults += [f"{name!r} is not part of this model" for name in tensors if name not in wanted]
@@ -428,7 +428,7 @@ def model_card(config: Mapping[str, Any]) -> str:
 
 
 def _estimator_code(estimator: Any) -> list[str]:
-    """Code that loads the estimator, if the folder contains one of this package."""
+    """Lines of the model card with code that loads the estimator, if the folder contains one of this package."""
     name = estimator.get("class") if isinstance(estimator, Mapping) else None
     if name not in gbwatt.__all__:
         return []
@@ -446,25 +446,25 @@ def _estimator_code(estimator: Any) -> list[str]:
 
 
 def _input_code(config: Mapping[str, Any]) -> str:
-    """Argument of the model in the example, with the factor by which training multiplied the epochs."""
+    """Code of the model card for the model's input: epochs, times the factor by which training multiplied them."""
     scale = config["extra"].get("multiply epochs by")
     return "epochs" if scale is None else f"{scale!r} * epochs"
 
 
 def _model_summary(name: str) -> str:
-    """Summary of a registered model, as the beginning of a sentence."""
+    """Summary of a registered model for the model card, as the beginning of a sentence."""
     text = registry.entry(name).summary
     return text[:1].upper() + text[1:]
 
 
 def _describe_classes(config: Mapping[str, Any]) -> str:
-    """Names of the classes, or their number if they have no names."""
+    """Names of the classes for the model card, or their number if they have no names."""
     names = config["class_names"]
     return f"{config['arguments'].get('n_outputs', '?')}, not named" if names is None else ", ".join(map(str, names))
 
 
 def _json(value: Any) -> str:
-    """JSON text of a value in one line."""
+    """JSON text of a value in one line, for the model card."""
     return json.dumps(value, ensure_ascii=False)
 
 

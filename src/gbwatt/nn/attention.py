@@ -112,7 +112,7 @@ class LearnableMetric(MetricLayer):
 def find_metric(
     metric: str | Metric | MetricLayer, k: int, theta: float, learn_metric: bool, learn_theta: bool
 ) -> MetricLayer:
-    """Metric layer from a name, a metric or a layer."""
+    """Metric layer for a name, a metric or a layer; the other arguments are those of the metric "gbw"."""
     if isinstance(metric, MetricLayer):
         return metric
     if isinstance(metric, Metric):
@@ -131,7 +131,7 @@ class Score(ABC):
         """Scores (..., m, m) of queries and keys (..., m, k, k)."""
 
 
-def _pairs(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+def _pair_up(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     """Insert axes, so that every query is compared with every key: (..., m, 1, k, k), (..., 1, m, k, k)."""
     return q[..., :, None, :, :], k[..., None, :, :, :]
 
@@ -144,7 +144,7 @@ class InverseLog(Score):
 
     def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
         distance = metric.sqdist if self.squared else metric.dist
-        return 1 / (1 + distance(*_pairs(q, k)).log1p())
+        return 1 / (1 + distance(*_pair_up(q, k)).log1p())
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Gaussian(Score):
     sigma: float = 1.0
 
     def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
-        return (-metric.sqdist(*_pairs(q, k)) / (2 * self.sigma**2)).exp()
+        return (-metric.sqdist(*_pair_up(q, k)) / (2 * self.sigma**2)).exp()
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class NegativeSquared(Score):
     """``-d²``."""
 
     def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
-        return -metric.sqdist(*_pairs(q, k))
+        return -metric.sqdist(*_pair_up(q, k))
 
 
 @dataclass(frozen=True)
@@ -183,14 +183,14 @@ SCORES: dict[str, Score] = {
 
 
 def find_score(score: str | Score) -> Score:
-    """Score from a name or a score."""
+    """Look up a score by name; a :class:`Score` is returned unchanged."""
     if isinstance(score, Score):
         return score
     check_one_of("score", score, tuple(SCORES))
     return SCORES[score]
 
 
-def _sum(weights: Tensor, x: Tensor) -> Tensor:
+def _sum_for_each_query(weights: Tensor, x: Tensor) -> Tensor:
     """Weighted sums of matrices for each query, ``Σ_j w_ij x_j``: (..., q, m), (..., m, k, k) -> (..., q, k, k)."""
     return sym(weighted_sums(weights, x))
 
@@ -216,7 +216,9 @@ class Tangent(Aggregation):
     """The mean in the tangent space at the origin of the metric: for Bures-Wasserstein ``(Σ w V^½)²``."""
 
     def __call__(self, metric: Metric, v: Tensor, weights: Tensor) -> Tensor:
-        return metric._point(_sum(weights, metric.coordinates(v)))  # convex combinations of coordinates are coordinates
+        return metric._point(
+            _sum_for_each_query(weights, metric.coordinates(v))
+        )  # convex combinations of coordinates are coordinates
 
 
 @dataclass(frozen=True)
@@ -224,14 +226,14 @@ class Arithmetic(Aggregation):
     """``Σ w V``, independent of the metric."""
 
     def __call__(self, metric: Metric, v: Tensor, weights: Tensor) -> Tensor:
-        return _sum(weights, v)
+        return _sum_for_each_query(weights, v)
 
 
 AGGREGATIONS: dict[str, Aggregation] = {"frechet": Frechet(), "tangent": Tangent(), "euclidean": Arithmetic()}
 
 
 def find_aggregation(aggregation: str | Aggregation) -> Aggregation:
-    """Aggregation from a name or an aggregation."""
+    """Look up an aggregation by name; an :class:`Aggregation` is returned unchanged."""
     if isinstance(aggregation, Aggregation):
         return aggregation
     check_one_of("aggregation", aggregation, tuple(AGGREGATIONS))
@@ -364,7 +366,7 @@ class SPDSelfAttention(nn.Module):
         return Attended(self._aggregate(metric, v, weights), weights)
 
     def _weigh(self, scores: Tensor) -> Tensor:
-        """Weights ``(1 - t) softmax(S / τ) + t I`` (batch, m, m) from scores."""
+        """Attention weights ``(1 - t) softmax(S / τ) + t I`` (batch, m, m) from scores S."""
         if isinstance(self.temperature, str):
             scores = scores * (-self.log_temperature).exp()
         elif self.temperature != 1:
@@ -376,18 +378,18 @@ class SPDSelfAttention(nn.Module):
         return (1 - share) * weights + share * torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device)
 
     def _deform(self, x: Tensor) -> Tensor:
-        """First step of Algorithm 2; the identity in the isometric formulation."""
-        return x if self.formulation == "isometric" else self._power(self.lift, x)
+        """Deform the input, the first step of Algorithm 2; in the isometric formulation, return it unchanged."""
+        return x if self.formulation == "isometric" else self._deformation(self.lift, x)
 
     def _aggregate(self, metric: Metric, v: Tensor, weights: Tensor) -> Tensor:
         """Last step: the mean under the metric, or the deformed Bures-Wasserstein mean of Algorithm 2."""
         if self.formulation == "isometric":
             return self.aggregation(metric, v, weights)
         assert isinstance(self.metric, LearnableMetric)
-        return self._power(self.metric.M, self.aggregation(BuresWasserstein(), v, weights))
+        return self._deformation(self.metric.M, self.aggregation(BuresWasserstein(), v, weights))
 
-    def _power(self, m: Tensor, x: Tensor) -> Tensor:
-        """``(M^½ X M^½)^θ``."""
+    def _deformation(self, m: Tensor, x: Tensor) -> Tensor:
+        """Power deformation ``(M^½ X M^½)^θ``, by which Algorithm 2 begins and ends."""
         assert isinstance(self.metric, LearnableMetric)
         return powm(congruence(sqrtm(m), x), self.metric.theta)
 

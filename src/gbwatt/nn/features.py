@@ -65,7 +65,7 @@ def update(norm: nn.BatchNorm1d, mean: Tensor, var: Tensor, samples: int) -> Non
 
 
 def _is_plain(norm: nn.BatchNorm1d, x: Tensor) -> bool:
-    """Whether norm is a standard BatchNorm1d without hooks, in the dtype of x, and there is more than one sample."""
+    """Whether the kernel can replace ``norm``: a standard BatchNorm1d without hooks, dtype of x, several samples."""
     hooks = norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks or norm._backward_pre_hooks
     usual = norm.affine and norm.track_running_stats and norm.momentum is not None and norm.weight.dtype == x.dtype
     return type(norm) is nn.BatchNorm1d and usual and not hooks and x.shape[0] * x.shape[2] > 1
@@ -87,7 +87,7 @@ class _Correlation(torch.autograd.Function):
         in_x, in_kernel, in_bias, _ = ctx.needs_input_grad
         grad = grad.contiguous()
         return (
-            _in_epochs(grad, x, kernel, ctx.padding) if in_x else None,
+            _gradient_in_epochs(grad, x, kernel, ctx.padding) if in_x else None,
             _native.filter_gradient(x, grad, kernel, ctx.padding) if in_kernel else None,
             grad.sum((0, 2)) if in_bias else None,
             None,
@@ -117,7 +117,7 @@ class _NormalisedCorrelation(torch.autograd.Function):
         in_x = None
         if ctx.needs_input_grad[0]:
             scale, slope, centre, rest = coefficients[:, :, None].unbind(1)
-            in_x = _in_epochs(scale * grad + (slope * (y - centre) + rest), x, kernel, ctx.padding)
+            in_x = _gradient_in_epochs(scale * grad + (slope * (y - centre) + rest), x, kernel, ctx.padding)
         in_kernel = None
         if ctx.needs_input_grad[1]:
             in_kernel = _native.filter_gradient(x, grad, kernel, ctx.padding, y, coefficients)
@@ -125,7 +125,7 @@ class _NormalisedCorrelation(torch.autograd.Function):
         return in_x, in_kernel, torch.zeros_like(bias), in_weight, in_shift, None, None
 
 
-def _in_epochs(grad: Tensor, x: Tensor, kernel: Tensor, padding: int) -> Tensor:
+def _gradient_in_epochs(grad: Tensor, x: Tensor, kernel: Tensor, padding: int) -> Tensor:
     """Derivative of :func:`correlate` in x: a correlation with the reversed kernel."""
     back = kernel[:, : x.shape[1]].transpose(0, 1).flip(-1)
     return _native.correlate(grad, back, None, kernel.shape[-1] - 1 - padding)
@@ -136,7 +136,7 @@ def _correlate_channels(x: Tensor, kernel: Tensor, padding: int) -> Tensor:
     if padding >= kernel.shape[-1] or not _fourier_is_faster(x, kernel):
         return nn.functional.conv1d(x, kernel, padding=padding)
     times, length = x.shape[-1], kernel.shape[-1]
-    size = _smooth(times + length - 1)
+    size = _fast_transform_length(times + length - 1)
     # contiguous: otherwise the product of many small complex matrices copies each of them
     spectrum = torch.fft.rfft(x, size).permute(2, 0, 1).contiguous()  # (frequencies, batch, n_in)
     response = torch.fft.rfft(kernel.flip(-1), size).permute(2, 1, 0).contiguous()  # (frequencies, n_in, n_out)
@@ -158,8 +158,8 @@ def _fourier_is_faster(x: Tensor, kernel: Tensor) -> bool:
     return _TRANSFORM * transforms + 4 * batch * n_in * n_out * size < direct
 
 
-def _smooth(least: int) -> int:
-    """Smallest number from ``least`` on without prime factors above 5, for which transforms are fast."""
+def _fast_transform_length(least: int) -> int:
+    """Smallest length of at least ``least`` without prime factors above 5, for which Fourier transforms are fast."""
     size = least
     while not _is_smooth(size):
         size += 1
@@ -210,7 +210,7 @@ class _Filters(nn.Module):
             self.temporal_norm.eval()
         return self
 
-    def _require(self, x: Tensor) -> None:
+    def _check_epochs(self, x: Tensor) -> None:
         """Check epochs (batch, n_chans, n_times); without padding they must be at least as long as the kernel."""
         check_same_kind(weight=self.spatial.weight, x=x)
         if x.ndim != 3 or x.shape[1] != self.spatial.in_channels or x.shape[2] == 0:
@@ -265,12 +265,12 @@ class SpatioTemporalFeatures(_Filters):
         """Filter epochs (batch, n_chans, n_times)."""
         bias, padding = self.temporal.bias, self.temporal.kernel_size[0] // 2
         assert bias is not None  # by construction; for the type checker
-        self._require(x)
-        kernel = self._kernel(self._spatial_affine(x))
+        self._check_epochs(x)
+        kernel = self._combined_kernel(self._spatial_affine(x))
         y: Tensor = normalised_correlation(x, kernel, padding, bias, self.temporal_norm)
         return y.unflatten(1, (self.branches, -1))  # type: ignore[no-any-return]
 
-    def _kernel(self, affine: Tensor) -> Tensor:
+    def _combined_kernel(self, affine: Tensor) -> Tensor:
         """Spatial and temporal filters combined into one kernel (outputs, n_chans + 1, length).
 
         The two convolutions are linear, so that the product of the filters can be applied to the channels and to a
@@ -288,7 +288,7 @@ class SpatioTemporalFeatures(_Filters):
         assert norm.running_var is not None
         mean, var = norm.running_mean, norm.running_var
         if norm.training:
-            mean, var = _statistics(x, weight, bias)
+            mean, var = _output_statistics(x, weight, bias)
             update(norm, mean, var, x.shape[0] * x.shape[2])
         scale = norm.weight * (var + norm.eps).rsqrt()
         return torch.cat([scale[:, None] * weight, (scale * (bias - mean) + norm.bias)[:, None]], dim=1)
@@ -348,7 +348,7 @@ class ActivatedFeatures(_Filters):
     @full_precision
     def forward(self, x: Tensor) -> Tensor:
         """Filter epochs (batch, n_chans, n_times)."""
-        self._require(x)
+        self._check_epochs(x)
         x = nn.functional.elu(self.spatial_norm(self.spatial(x)))
         x = nn.functional.elu(self.temporal_norm(self._filtered(x)))
         return x.unflatten(1, (self.branches, -1))  # type: ignore[no-any-return]
@@ -362,19 +362,19 @@ class ActivatedFeatures(_Filters):
         return correlate(x, self.temporal.weight, 0) + self.temporal.bias[:, None]
 
 
-def _statistics(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of ``weight x + bias`` over batch and time.
+def _output_statistics(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of the outputs ``weight x + bias`` of spatial filters over batch and time.
 
     They are computed from the covariance of the channels in float64, because filters may cancel most of the variance.
     """
-    w, moments = weight.double(), _moments(x)
+    w, moments = weight.double(), _channel_moments(x)
     covariance, centre = moments[:, :-1], moments[:, -1]
     covariance = covariance - torch.outer(centre, centre)
     var = ((w @ covariance) * w).sum(1)
     return (w @ centre).to(x.dtype) + bias, var.to(x.dtype)
 
 
-def _moments(x: Tensor) -> Tensor:
+def _channel_moments(x: Tensor) -> Tensor:
     """Means over batch and time of products of channels, and of the channels in the last column, in float64.
 
     (batch, n, times) -> (n, n + 1)

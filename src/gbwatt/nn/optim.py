@@ -51,18 +51,20 @@ class _Stiefel:
     """Orthonormal columns with the Euclidean metric: retraction by QR, transport by projection."""
 
     def gradient(self, x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-        grad = _tangent(x, grad)
+        """Project the Euclidean gradient onto the tangent space at x; return it and its squared norm."""
+        grad = _project_to_tangent(x, grad)
         return grad, grad.square().sum((-2, -1), keepdim=True)
 
     def move(self, x: Tensor, u: Tensor, average: Tensor) -> tuple[Tensor, Tensor]:
+        """Move x along u by a QR decomposition, and project the average onto the new tangent space."""
         q, r = torch.linalg.qr(x + u)
         diagonal = r.diagonal(dim1=-2, dim2=-1)
         y = q * torch.ones_like(diagonal).copysign(diagonal)[..., None, :]  # the factor q that is closest to x
-        return y, _tangent(y, average)
+        return y, _project_to_tangent(y, average)
 
 
-def _tangent(x: Tensor, u: Tensor) -> Tensor:
-    """``u - x sym(xᵀ u)``."""
+def _project_to_tangent(x: Tensor, u: Tensor) -> Tensor:
+    """Project ``u`` onto the tangent space of the Stiefel manifold at ``x``: ``u - x sym(xᵀ u)``."""
     inner = x.mT @ u
     return torch.baddbmm(u, x, inner + inner.mT, alpha=-0.5)
 
@@ -76,10 +78,12 @@ class _PositiveDefinite:
     """
 
     def gradient(self, x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+        """Riemannian gradient ``x sym(grad) x``, and its squared affine-invariant norm."""
         half = torch.baddbmm(x, x, grad + grad.mT, beta=0, alpha=0.5)
         return half @ x, (half * half.mT).sum((-2, -1), keepdim=True)
 
     def move(self, x: Tensor, u: Tensor, average: Tensor) -> tuple[Tensor, Tensor]:
+        """Retract x along u to second order, and transport the average, a multiple of u, to the new point."""
         z = torch.linalg.solve(x, u)
         y = torch.baddbmm(x + u, u, z, alpha=0.5)
         return (y + y.mT).mul_(0.5), torch.baddbmm(average, average, torch.baddbmm(z, z, z, alpha=0.5))
@@ -92,10 +96,12 @@ class _Other:
     manifold: Any
 
     def gradient(self, x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+        """Riemannian gradient as computed by geoopt, and its squared norm."""
         grad = self.manifold.egrad2rgrad(x, grad)
         return grad, self.manifold.component_inner(x, grad)
 
     def move(self, x: Tensor, u: Tensor, average: Tensor) -> tuple[Tensor, Tensor]:
+        """Retract x along u, and transport the average to the new point, by geoopt."""
         y, average = self.manifold.retr_transp(x, u, average)
         return y, average
 
@@ -107,7 +113,7 @@ _KNOWN: dict[type, Geometry] = {
 
 
 def geometry_of(parameter: Tensor) -> Geometry | None:
-    """Geometry of a parameter, None if it is Euclidean."""
+    """Operations of Riemannian Adam on the manifold of a parameter; None if it is Euclidean."""
     if not isinstance(parameter, geoopt.ManifoldTensor):
         return None
     geometry = _KNOWN.get(type(parameter.manifold)) if parameter.ndim == 2 else None
@@ -255,7 +261,7 @@ class RiemannianAdam(geoopt.optim.RiemannianAdam):  # type: ignore[misc]
         batches: dict[Any, list[_Update]] = {}
         for p in group["params"]:
             if p.grad is not None:
-                update = self._update(p, group["amsgrad"])
+                update = self._prepare_update(p, group["amsgrad"])
                 batches.setdefault(update.kind(), []).append(update)
         for (geometry, *_), updates in batches.items():
             _step_on_manifold(group, updates, geometry) if geometry else _step_euclidean(group, updates)
@@ -263,8 +269,8 @@ class RiemannianAdam(geoopt.optim.RiemannianAdam):  # type: ignore[misc]
         if every is not None and any(u.state["step"] % every == 0 for updates in batches.values() for u in updates):
             self.stabilize_group(group)
 
-    def _update(self, p: Tensor, amsgrad: bool) -> _Update:
-        """A parameter, its gradient and its state, which is created if needed; counts the step."""
+    def _prepare_update(self, p: Tensor, amsgrad: bool) -> _Update:
+        """Count a step of a parameter; return it with its gradient and its state, which is created if needed."""
         grad, state = p.grad, self.state[p]
         if grad is None or grad.is_sparse:
             raise RuntimeError("RiemannianAdam does not support sparse gradients; build the layer with sparse=False.")
@@ -285,7 +291,7 @@ class _Update(NamedTuple):
     state: dict[str, Any]
 
     def kind(self) -> tuple[Any, ...]:
-        """Properties that parameters which are updated together share: the geometry first."""
+        """Key of the parameters that can be updated together; its first entry is the geometry."""
         p, geometry = self.point, geometry_of(self.point)
         return geometry, geometry and p.shape, p.dtype, p.device, self.state["step"]
 
@@ -318,7 +324,7 @@ def _step_on_manifold(group: dict[str, Any], updates: list[_Update], geometry: G
     if group["weight_decay"]:
         grad = grad.add(x, alpha=group["weight_decay"])
     gradient, square = geometry.gradient(x, grad)
-    average = _stacked(states, "exp_avg").lerp_(gradient, 1 - group["betas"][0])
+    average = _stack_entries(states, "exp_avg").lerp_(gradient, 1 - group["betas"][0])
     root = _update_second_moment(group, states, square).sqrt()
     first, second = (1 - beta ** states[0]["step"] for beta in group["betas"])  # the averages start at 0
     u = average / root.add_(second**0.5 * group["eps"]) * (-(second**0.5) / first * group["lr"])
@@ -330,15 +336,15 @@ def _step_on_manifold(group: dict[str, Any], updates: list[_Update], geometry: G
 def _update_second_moment(group: dict[str, Any], states: Sequence[dict[str, Any]], square: Tensor) -> Tensor:
     """Update the average of squared gradient norms in the states and return it; with AMSGrad, the largest so far."""
     beta = group["betas"][1]
-    squares = _stacked(states, "exp_avg_sq").mul_(beta).add_(square, alpha=1 - beta)
+    squares = _stack_entries(states, "exp_avg_sq").mul_(beta).add_(square, alpha=1 - beta)
     if not group["amsgrad"]:
         return squares
-    largest = _stacked(states, "max_exp_avg_sq")
+    largest = _stack_entries(states, "max_exp_avg_sq")
     return torch.maximum(largest, squares, out=largest)
 
 
-def _stacked(states: Sequence[dict[str, Any]], name: str) -> Tensor:
-    """Entries of several states as one tensor; afterwards they are views of its slices."""
+def _stack_entries(states: Sequence[dict[str, Any]], name: str) -> Tensor:
+    """Stack an entry of several states in one tensor, of which the entries become views, to update them together."""
     entries = [state[name] for state in states]
     whole: Tensor | None = entries[0]._base
     if whole is None or not _are_slices(entries, whole):

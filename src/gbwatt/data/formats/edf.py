@@ -205,7 +205,7 @@ def _field_number(raw: bytes, start: int, length: int) -> float:
 def _parse_signals(file: Path, raw: bytes, n_signals: int) -> tuple[Signal, ...]:
     """Return the signals described by ``raw``, the part of the header after its fixed part."""
 
-    def at(name: str, index: int) -> tuple[int, int]:
+    def locate_field(name: str, index: int) -> tuple[int, int]:
         """Return start and length of a header field of a signal; fields are stored one after the other."""
         start, length = _FIELDS[name]
         return start * n_signals + index * length, length
@@ -213,10 +213,13 @@ def _parse_signals(file: Path, raw: bytes, n_signals: int) -> tuple[Signal, ...]
     signals: list[Signal] = []
     first = 0
     for index in range(n_signals):
-        label, unit = _field_text(raw, *at("label", index), fill=" "), _field_text(raw, *at("unit", index))
+        label, unit = (
+            _field_text(raw, *locate_field("label", index), fill=" "),
+            _field_text(raw, *locate_field("unit", index)),
+        )
         limits = ("physical_min", "physical_max", "digital_min", "digital_max")
-        ranges = [_field_number(raw, *at(name, index)) for name in limits]
-        count = _field_integer(file, raw, *at("n_samples", index))
+        ranges = [_field_number(raw, *locate_field(name, index)) for name in limits]
+        count = _field_integer(file, raw, *locate_field("n_samples", index))
         if count < 1:
             raise EDFError(file, "damaged-header", f"{count} samples of {label!r} in a record", "at least one")
         signals.append(Signal(label, unit, first, count, (ranges[0], ranges[1]), (ranges[2], ranges[3])))

@@ -62,7 +62,7 @@ class Channel:
 
     @property
     def step(self) -> float:
-        """Difference in µV between two consecutive stored numbers."""
+        """Quantisation step in µV: the difference between the values of stored numbers that differ by one."""
         return self.gain * microvolts(self.unit)
 
 
@@ -75,10 +75,12 @@ def expect_ranges(file: Path, channels: Sequence[Channel]) -> None:
         for name, (low, high) in (("physical", channel.physical), ("digital", channel.digital)):
             if not (math.isfinite(low) and math.isfinite(high)) or low == high or (name == "digital" and low > high):
                 found = f"the {name} range {low:g} to {high:g} of channel {channel.name}"
-                raise DataError(file, found, "a minimum below the maximum", _remedy(channel, channels))
+                raise DataError(file, found, "a minimum below the maximum", _remedy_for_channel(channel, channels))
         if limits is not None and (channel.digital[0] < limits[0] or channel.digital[1] > limits[1]):
             found = f"the digital range {channel.digital[0]:g} to {channel.digital[1]:g} of channel {channel.name}"
-            raise DataError(file, found, f"a range within {limits[0]:g} to {limits[1]:g}", _remedy(channel, channels))
+            raise DataError(
+                file, found, f"a range within {limits[0]:g} to {limits[1]:g}", _remedy_for_channel(channel, channels)
+            )
 
 
 def expect_volts(file: Path, channels: Sequence[Channel]) -> None:
@@ -86,10 +88,10 @@ def expect_volts(file: Path, channels: Sequence[Channel]) -> None:
     others = [channel for channel in channels if math.isnan(microvolts(channel.unit))]
     if others:
         found = ", ".join(f"{channel.name} in {channel.unit!r}" for channel in others[:4])
-        raise DataError(file, found, "channels in V, mV, uV or nV", _remedy(others[0], channels))
+        raise DataError(file, found, "channels in V, mV, uV or nV", _remedy_for_channel(others[0], channels))
 
 
-def _remedy(channel: Channel, channels: Sequence[Channel]) -> str:
+def _remedy_for_channel(channel: Channel, channels: Sequence[Channel]) -> str:
     """Return what to do about a damaged channel: copy the file again, or select other channels."""
     others = [other.name for other in channels if other is not channel][:3]
     return f"Copy the file again, or select other channels: channels={[*others]}." if others else "Copy it again."
@@ -146,7 +148,7 @@ def odd_scales(scales: Mapping[str, float]) -> dict[str, float]:
 
 
 def _list_names(names: Sequence[str]) -> str:
-    """Return channel names as text; at most six are listed."""
+    """Return channel names as text for a warning; at most six are listed."""
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     return f"{'channels' if len(names) > 1 else 'channel'} {shown}"
 
@@ -191,7 +193,7 @@ def _eeg_channels(signals: Any) -> list[str]:
 
 
 def _stored_scale(info: mne.Info, name: str) -> float:
-    """Return the factor by which MNE multiplies the stored numbers of a channel."""
+    """Return the factor by which MNE multiplies the stored numbers of a channel, to find channels with odd scales."""
     channel = info["chs"][info["ch_names"].index(name)]
     return float(channel["cal"] * channel["range"] * 10.0 ** int(channel["unit_mul"]))
 
@@ -487,11 +489,11 @@ def _gdf_channels(file: Path, version: int, rest: bytes, n: int, n_records: int,
     """
     layout = _GDF_LAYOUTS[version]
 
-    def column(start: int, dtype: str) -> Array:
+    def read_field(start: int, dtype: str) -> Array:
         """Return the values of a header field for all channels; fields are stored one after the other."""
         return np.frombuffer(rest, dtype, n, start * n)
 
-    counts, kinds = column(layout.n_samples, "<i4"), column(layout.n_samples + 4, "<i4")
+    counts, kinds = read_field(layout.n_samples, "<i4"), read_field(layout.n_samples + 4, "<i4")
     unknown = [int(kind) for kind in kinds if kind not in GDF_SAMPLE_BYTES]
     if unknown or counts.min() < 1:
         found = f"samples of type {unknown[0]}" if unknown else f"{counts.min()} samples of a channel in a record"
@@ -504,10 +506,10 @@ def _gdf_channels(file: Path, version: int, rest: bytes, n: int, n_records: int,
         raise DataError(file, found, expected, "It may be truncated. Copy it again.")
     rates = counts / seconds
     _expect_event_table(file, version, end, int(counts.max()) * n_records, float(rates.max()))
-    bottom, top = (column(layout.physical_min + 8 * k, "<f8") for k in (0, 1))
-    low, high = (column(layout.physical_min + 16 + 8 * k, layout.digital).astype(float) for k in (0, 1))
-    units = [_gdf_unit(raw) for raw in column(*layout.unit).tolist()]
-    labels = [raw.decode("latin-1").strip(" \0") for raw in column(0, "S16").tolist()]
+    bottom, top = (read_field(layout.physical_min + 8 * k, "<f8") for k in (0, 1))
+    low, high = (read_field(layout.physical_min + 16 + 8 * k, layout.digital).astype(float) for k in (0, 1))
+    units = [_gdf_unit(raw) for raw in read_field(*layout.unit).tolist()]
+    labels = [raw.decode("latin-1").strip(" \0") for raw in read_field(0, "S16").tolist()]
     with np.errstate(all="ignore"):
         gains = (top - bottom) / (high - low)
     return tuple(
@@ -530,7 +532,7 @@ def _gdf_unit(raw: bytes | int) -> str:
 
 
 def _gdf_limits(kind: int) -> tuple[float, float] | None:
-    """Return the range of a GDF data type, with a maximum that is larger by one; None for floating point."""
+    """Return the digital range that is allowed for a GDF data type, up to one above its maximum; None for floats."""
     bits = 8 * GDF_SAMPLE_BYTES[kind]
     if kind not in GDF_WHOLE:
         return None

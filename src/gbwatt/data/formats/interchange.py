@@ -122,7 +122,7 @@ def from_mne(
 
 
 def _make_info(trials: Trials) -> mne.Info:
-    """Return the ``info`` of epochs, with positions if the 10-05 montage has all electrodes."""
+    """Return MNE's ``info`` for trials, with positions if the 10-05 montage has all electrodes."""
     import mne
 
     info = mne.create_info(list(trials.ch_names), trials.sfreq, "eeg", verbose="ERROR")
@@ -179,7 +179,7 @@ def _unit_and_scale(epochs: mne.BaseEpochs, picks: Sequence[int]) -> tuple[str, 
 
 
 def _round_to_sample(tmin: float, sfreq: float) -> float:
-    """Return a time in seconds, rounded to a multiple of the sampling interval."""
+    """Return a time in seconds rounded to a multiple of the sampling interval, as MNE stores it."""
     return round(tmin * sfreq) / sfreq
 
 
@@ -216,7 +216,7 @@ _OUR_KEYS = re.compile(r'"gbwatt"|"truths"|"steps"')
 
 
 def _checksum(record: Mapping[str, Any]) -> int:
-    """Return the CRC-32 of a record as JSON."""
+    """Return the CRC-32 of the JSON text of a record, by which :func:`_stored_record` recognises damage."""
     return zlib.crc32(json.dumps(record, sort_keys=True).encode())
 
 
@@ -232,7 +232,7 @@ def _damaged_record(why: str) -> ParameterError:
 
 
 def recorded_state(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the filters in Hz and the reference in the ``info`` of epochs; None for missing numbers."""
+    """Return the processing that MNE recorded in ``info``: filter edges in Hz, None if unknown, and the reference."""
     edges = {name: info.get(name) for name in ("highpass", "lowpass")}
     return {
         **{name: float(edge) if edge is not None and math.isfinite(edge) else None for name, edge in edges.items()},
@@ -242,7 +242,7 @@ def recorded_state(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def steps_of(epochs: mne.BaseEpochs) -> tuple[Mapping[str, Any], ...] | None:
-    """Return the history of epochs made by :func:`to_mne`, up to now; None for epochs of other programs."""
+    """Return the steps of epochs made by :func:`to_mne`, with changes made in MNE since; None for other epochs."""
     record = _stored_record(epochs.info["description"])
     before = record.get("state")
     if not isinstance(before, Mapping):
@@ -307,7 +307,7 @@ def _current_provenance(record: Mapping[str, Any], state: Mapping[str, Any], sub
 
 
 def to_record(trials: Trials) -> dict[str, Any]:
-    """Return data set, preprocessing steps and ground truth of trials as a dict for JSON, see :func:`provenance`."""
+    """Return data set, preprocessing steps and ground truth of trials for JSON; :func:`provenance` is the inverse."""
     truths = {str(subject): truth.to_dict() for subject, truth in trials.truths.items()}
     return {"dataset": trials.dataset, "steps": list(trials.steps), "truths": truths}
 

@@ -297,7 +297,11 @@ def unknown_layout(file: Path) -> DataError:
     with opening(file, "SciPy", expected):
         variables = _list_variables(file)
         listed = ", ".join(f"{variable.path} {variable.shape} {variable.kind}" for variable in variables) or "none"
-        code = _trials_code(file, variables) or _recording_code(file, variables) or _manual_conversion(file)
+        code = (
+            _trials_conversion_advice(file, variables)
+            or _recording_conversion_advice(file, variables)
+            or _manual_conversion_advice(file)
+        )
     return DataError(file, f"a MATLAB file with the variables {listed}", expected, f"Convert it once. {code}")
 
 
@@ -316,8 +320,8 @@ def _list_variables(file: Path) -> list[_Variable]:
     return variables
 
 
-def _trials_code(file: Path, variables: Sequence[_Variable]) -> str | None:
-    """Return text with code that converts the largest array of three axes to an ``.npz`` file; None without one.
+def _trials_conversion_advice(file: Path, variables: Sequence[_Variable]) -> str | None:
+    """Return advice, with code, on saving the largest array of three axes as trials (``.npz``); None without one.
 
     The length of the vector of labels identifies the axis of trials.
     """
@@ -334,7 +338,7 @@ def _trials_code(file: Path, variables: Sequence[_Variable]) -> str | None:
             channels, samples = 1, 2
         transpose = "" if (trials, channels, samples) == (0, 1, 2) else f".transpose({trials}, {channels}, {samples})"
         layout += f"; here {x.shape[channels]} channels of {x.shape[samples]} samples are assumed" if transpose else ""
-    y, rate = "..." if labels is None else f"{labels.code}.ravel()", _rate_code(variables)
+    y, rate = "..." if labels is None else f"{labels.code}.ravel()", _sampling_rate_code(variables)
     unknown = [name for name, code in (("y, a label for each trial,", y), ("sfreq", rate)) if code == "..."]
     replace = f" Replace the dots by {' and '.join(unknown)}." if unknown else ""
     return (
@@ -359,14 +363,14 @@ def _find_labels(variables: Sequence[_Variable], x: _Variable) -> _Variable | No
     return next((variable for variable in fitting if variable.size == x.shape[0]), None)
 
 
-def _recording_code(file: Path, variables: Sequence[_Variable]) -> str | None:
-    """Return text with code that converts the largest matrix to a FIF file; None if there is no matrix."""
+def _recording_conversion_advice(file: Path, variables: Sequence[_Variable]) -> str | None:
+    """Return advice, with code, on saving the largest matrix as a recording (FIF); None if there is no matrix."""
     matrices = [v for v in variables if v.is_number and len(v.shape) == 2 and min(v.shape) > 1]
     x = max(matrices, key=lambda variable: variable.size, default=None)
     if x is None:
         return None
     transpose = ".T" if x.shape[0] > x.shape[1] else ""
-    target, rate = f"{file.stem}_raw.fif", _rate_code(variables)
+    target, rate = f"{file.stem}_raw.fif", _sampling_rate_code(variables)
     replace = " Replace the dots by the sampling rate in Hz." if rate == "..." else ""
     return (
         f"Adapt unit (µV here) and events.{replace} Code: import mne, scipy.io; "
@@ -377,8 +381,8 @@ def _recording_code(file: Path, variables: Sequence[_Variable]) -> str | None:
     )
 
 
-def _manual_conversion(file: Path) -> str:
-    """Return text on the conversion of a file in which neither trials nor a recording were recognised."""
+def _manual_conversion_advice(file: Path) -> str:
+    """Return advice on converting a file in which neither trials nor a recording were recognised."""
     return (
         "None of these variables looks like epochs or a recording. Read them by scipy.io.loadmat, and write "
         f"np.savez({file.with_suffix('.npz').name!r}, X=..., y=..., sfreq=...) with X (trials, channels, samples), a "
@@ -386,8 +390,8 @@ def _manual_conversion(file: Path) -> str:
     )
 
 
-def _rate_code(variables: Sequence[_Variable]) -> str:
-    """Return code for the sampling rate: a variable with a usual name, or "..." for the user to replace."""
+def _sampling_rate_code(variables: Sequence[_Variable]) -> str:
+    """Return the sampling rate in suggested code: a variable with a usual name, or "..." for the user to replace."""
     rates = (v for v in variables if v.name.lower() in _RATE_NAMES and v.is_number and v.size == 1)
     rate = next(rates, None)
     return "..." if rate is None else f"float({rate.code}.item())"

@@ -55,7 +55,7 @@ def read_moabb(
     opened = open_dataset(dataset) if isinstance(dataset, str) else dataset
     if subject not in opened.subject_list:
         raise ParameterError(f"subject={subject!r} is not in {name}; it has {number_ranges(opened.subject_list)}.")
-    paradigm = _paradigm(name, opened, band, resample)
+    paradigm = _make_paradigm(name, opened, band, resample)
     return _to_trials(name, opened, paradigm, *_read_epochs(name, opened, paradigm, subject))
 
 
@@ -78,7 +78,9 @@ def open_dataset(dataset: str, **options: Any) -> Any:
     return classes[dataset](**options)
 
 
-def _paradigm(name: str, dataset: Any, band: tuple[float | None, float | None] | None, resample: float | None) -> Any:
+def _make_paradigm(
+    name: str, dataset: Any, band: tuple[float | None, float | None] | None, resample: float | None
+) -> Any:
     """Return MOABB's paradigm for a data set, with the pass band and sampling rate that were requested."""
     if dataset.paradigm not in _PARADIGMS:
         raise ParameterError(f"{name} has the paradigm {dataset.paradigm!r}; supported are {', '.join(_PARADIGMS)}.")

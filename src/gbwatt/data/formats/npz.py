@@ -89,7 +89,7 @@ def read_npz(file: str | Path) -> Trials:
     ('left', 'right')
     """
     file = Path(file).expanduser()
-    content = _read_arrays(file)
+    content = _read_trial_arrays(file)
     expect_shape(file, "X", content["X"], (None, None, None))
     ch_names = _channel_names(file, content)
     try:
@@ -101,11 +101,11 @@ def read_npz(file: str | Path) -> Trials:
         raise DataError(file, f"arrays that cannot be converted to trials: {error_text(error)}", _FORM) from error
 
 
-def _read_arrays(file: Path) -> dict[str, Array]:
-    """Return the arrays of the file that are known; raise an error if it is damaged or lacks an array."""
-    with _opened(file, _KNOWN, _FORM) as archive:
+def _read_trial_arrays(file: Path) -> dict[str, Array]:
+    """Read the arrays that :func:`read_npz` uses; raise an error if the file is damaged or lacks one of them."""
+    with _open_checked_archive(file, _KNOWN, _FORM) as archive:
         _expect_no_misspelling(file, archive.files)
-        _expect_names(file, archive.files)
+        _expect_required_arrays(file, archive.files)
         return {name: archive[name] for name in archive.files if name in _KNOWN}
 
 
@@ -122,7 +122,7 @@ def read_arrays(file: Path, *names: str) -> dict[str, Array]:
     -------
     dict of array
     """
-    with _opened(file, names, f"an .npz file with {', '.join(names)}") as archive:
+    with _open_checked_archive(file, names, f"an .npz file with {', '.join(names)}") as archive:
         missing = [name for name in names if name not in archive.files]
         if missing:
             raise DataError(file, f"the arrays {', '.join(archive.files) or 'none'}", f"also {', '.join(missing)}")
@@ -130,8 +130,8 @@ def read_arrays(file: Path, *names: str) -> dict[str, Array]:
 
 
 @contextmanager
-def _opened(file: Path, names: Sequence[str], expected: str) -> Iterator[Any]:
-    """Context manager of an open archive of arrays, of which those in ``names`` have been checked.
+def _open_checked_archive(file: Path, names: Sequence[str], expected: str) -> Iterator[Any]:
+    """Context manager that opens an ``.npz`` file and checks the arrays in ``names`` before any is loaded.
 
     Any error about its content becomes a :class:`DataError`; ``expected`` is what the file should be.
     """
@@ -147,7 +147,7 @@ def _opened(file: Path, names: Sequence[str], expected: str) -> Iterator[Any]:
         raise
     except Exception as error:  # zipfile, zlib and NumPy raise any kind of error
         raise DataError(
-            file, f"{size_text(file)} that NumPy cannot read ({error})", expected, _remedy(error)
+            file, f"{size_text(file)} that NumPy cannot read ({error})", expected, _remedy_for_error(error)
         ) from error
 
 
@@ -167,11 +167,11 @@ def _expect_sound_archive(file: Path, stream: BinaryIO, names: Sequence[str]) ->
         members = [member for member in archive.infolist() if member.filename.removesuffix(".npy") in names]
         expect_plausible_size(file, sum(member.file_size for member in members))
         for member in members:
-            _expect_size(file, archive, member)
+            _expect_array_size(file, archive, member)
     stream.seek(0)
 
 
-def _expect_size(file: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+def _expect_array_size(file: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
     """Raise an error unless shape and dtype of an array agree with its size in the archive."""
     with archive.open(member) as content:
         version = np.lib.format.read_magic(content)
@@ -190,7 +190,7 @@ def _expect_size(file: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) 
             )
 
 
-def _remedy(error: Exception) -> str:
+def _remedy_for_error(error: Exception) -> str:
     """Return what the user can do about an error of NumPy."""
     if "pickle" in str(error).lower():
         return "Save arrays of objects as numbers or text: np.array(labels, dtype=str)."
@@ -205,7 +205,7 @@ def _expect_no_misspelling(file: Path, names: list[str]) -> None:
             raise DataError(file, f"an array {name!r}", f"{close[0]!r}, if that is meant", "Rename it.")
 
 
-def _expect_names(file: Path, names: list[str]) -> None:
+def _expect_required_arrays(file: Path, names: list[str]) -> None:
     """Raise an error if an array is missing: X, y or sfreq, or any array in a file of :func:`write_npz`."""
     needed = _ARRAYS if "record" in names else ("X", "y", "sfreq")  # files of write_npz have all
     missing = [name for name in needed if name not in names]

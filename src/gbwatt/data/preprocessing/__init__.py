@@ -193,7 +193,7 @@ def _step_from_record(record: Any) -> Step:
 
 
 def _field_problems(kind: type[Step], values: Mapping[str, Any]) -> list[str]:
-    """Return texts about unknown and missing fields among the ``values`` of a step of class ``kind``."""
+    """Return texts for an error message about unknown and missing fields in ``values`` of a step of class ``kind``."""
     step_fields = fields(kind)  # type: ignore[arg-type]
     problems = []
     for name in values:

@@ -35,7 +35,7 @@ class Step(ABC):
     name: ClassVar[str]
 
     def transform(self, x: Any, frame: Frame) -> tuple[Array, Frame]:
-        """Return new samples in float32, and their frame."""
+        """Return new samples in float32, and their metadata: channels, sampling rate, start and unit."""
         before = samples(x, frame)
         with np.errstate(over="ignore", invalid="ignore"):  # the result is checked below
             after, meaning = self._apply(before.astype(np.float64), frame)
@@ -45,7 +45,7 @@ class Step(ABC):
 
     @abstractmethod
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
-        """Return new samples (..., n_chans, n_times) and their frame, from samples in float64; for subclasses."""
+        """Return new samples (..., n_chans, n_times) and their metadata, from samples in float64; for subclasses."""
 
     def fit(self, trials: Trials) -> Self:
         """Return the step fitted to training data; most steps have nothing to fit."""
@@ -82,7 +82,7 @@ class Step(ABC):
 
 
 def samples(x: Any, frame: Frame) -> Array:
-    """Return samples (..., n_chans, n_times) in float32; require the number of channels of the frame."""
+    """Return samples (..., n_chans, n_times) in float32; require as many channels as their metadata ``frame`` has."""
     array = np.asarray(x)
     if array.dtype.kind not in "fiu":
         raise MismatchError(f"'x' has dtype {array.dtype}; real numbers are needed.")
@@ -114,7 +114,7 @@ class Reference(Step):
         self._set_fields(channels=_to_channel_names(self.channels))
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
-        """Subtract the reference from samples (..., n_chans, n_times), and return them with the unchanged frame."""
+        """Subtract the reference from samples (..., n_chans, n_times), and return them with unchanged metadata."""
         indices = _channel_indices(self.channels or frame.ch_names, frame)
         total: Array = np.zeros(())
         for index in indices:  # in this order, independent of the memory layout
@@ -144,7 +144,7 @@ class Pick(Step):
             raise ParameterError("channels=() is empty; at least one channel is needed.")
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
-        """Return the samples of the channels, and the frame with their names."""
+        """Return the samples of the selected channels, and the metadata with their names."""
         return x[..., _channel_indices(self.channels, frame), :], replace(frame, ch_names=self.channels)
 
     def __str__(self) -> str:
@@ -175,7 +175,7 @@ class Crop(Step):
             raise ParameterError(f"tmin={self.tmin} must be before tmax={self.tmax}, in seconds.")
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
-        """Return the samples within the window, and the frame with their start."""
+        """Return the samples within the window, and the metadata with the new start."""
         start = round((self.tmin - frame.tmin) * frame.sfreq)
         stop = start + round((self.tmax - self.tmin) * frame.sfreq)
         if not 0 <= start < stop <= x.shape[-1]:
@@ -211,7 +211,7 @@ class Convert(Step):
         self._set_fields(unit=unit_name(self.unit))
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
-        """Scale the samples to the new unit, and return them and the frame with this unit."""
+        """Scale the samples to the new unit, and return them and the metadata with this unit."""
         if frame.unit not in UNITS:
             raise ParameterError(
                 f"unit={self.unit!r}: the samples are in {frame.unit!r}, which is not a voltage; convert before "
@@ -265,7 +265,7 @@ class Standardise(Step):
         return self.mean is not None
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
-        """Scale the samples (..., n_chans, n_times), and return them and the frame with the unit "a.u."."""
+        """Scale the samples (..., n_chans, n_times), and return them and the metadata with the unit "a.u."."""
         if self.mean is None:
             raise ParameterError(
                 "Standardise is not fitted; call fit(trials) of the step or of the Preprocessing that contains it."
@@ -305,7 +305,7 @@ class Noise(Step):
         self._set_fields(variance=not_negative("variance", self.variance), seed=int(self.seed))
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
-        """Add noise to each trial of samples (..., n_chans, n_times), and return them with the unchanged frame."""
+        """Add noise to each trial of samples (..., n_chans, n_times), and return them with unchanged metadata."""
         noise = np.empty_like(x)
         for trial in np.ndindex(x.shape[:-2]):
             checksum = zlib.crc32(x[trial].astype("<f4").tobytes())
@@ -349,7 +349,7 @@ def _to_channel_names(channels: Any) -> tuple[str, ...]:
 
 
 def _channel_indices(channels: Sequence[str], frame: Frame) -> list[int]:
-    """Return the indices of channels in the frame; an exact name has precedence over one that differs in case."""
+    """Return the indices of ``channels`` in samples; an exact name has precedence over one that differs in case."""
     index_of = {name.casefold(): index for index, name in enumerate(frame.ch_names)}
     index_of |= {name: index for index, name in enumerate(frame.ch_names)}
     missing = [name for name in channels if name not in index_of and name.casefold() not in index_of]
@@ -361,7 +361,7 @@ def _channel_indices(channels: Sequence[str], frame: Frame) -> list[int]:
 
 
 def _list_channels(names: Sequence[str]) -> str:
-    """Return channel names as text; of more than six, only the first three and the last."""
+    """Return channel names as text for messages; of more than six, only the first three and the last."""
     shown = names if len(names) <= 6 else (*names[:3], "…", names[-1])
     return f"{', '.join(shown)}" + (f" ({len(names)} channels)" if len(names) > 6 else "")
 
@@ -401,7 +401,7 @@ class BandPass(Step):
         self._set_fields(**edges, order=int(self.order))
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
-        """Filter samples (..., n_chans, n_times), and return them with the unchanged frame."""
+        """Filter samples (..., n_chans, n_times), and return them with unchanged metadata."""
         for name in ("low", "high"):
             _require_below_nyquist(name, getattr(self, name) or 0.0, frame)
         sections = butterworth(self.low, self.high, self.order, frame.sfreq)
@@ -446,7 +446,7 @@ class Notch(Step):
         return self.freq if isinstance(self.freq, tuple) else (self.freq,)
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
-        """Filter samples (..., n_chans, n_times), and return them with the unchanged frame."""
+        """Filter samples (..., n_chans, n_times), and return them with unchanged metadata."""
         _require_below_nyquist("freq", max(self.freqs), frame)
         sections = notches(self.freqs, self.width, frame.sfreq)
         return zero_phase(x, sections, padding=round(frame.sfreq / self.width)), frame
@@ -474,7 +474,7 @@ class Resample(Step):
         self._set_fields(sfreq=check_positive("sfreq", self.sfreq))
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
-        """Resample (..., n_chans, n_times), and return the samples and the frame with the new rate."""
+        """Resample (..., n_chans, n_times), and return the samples and the metadata with the new rate."""
         ratio = self._rate_ratio(frame.sfreq)
         after = replace(frame, sfreq=self.sfreq)
         if not round(x.shape[-1] * ratio):
@@ -528,7 +528,7 @@ class ExponentialStandardise(Step):
         self._set_fields(start=not_negative("start", self.start))
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
-        """Standardise samples (..., n_chans, n_times), and return them and the frame with the unit "a.u."."""
+        """Standardise samples (..., n_chans, n_times), and return them and the metadata with the unit "a.u."."""
         n_start, n_times = round(self.start * frame.sfreq), x.shape[-1]
         if self.start and not 1 <= n_start <= n_times:
             raise ParameterError(

@@ -156,7 +156,7 @@ def _expect_unique(file: Path, names: Any) -> None:
 
 
 def _is_number(text: Any) -> bool:
-    """Whether a text is a number."""
+    """Whether the first row of a file of labels is a number and not a header."""
     try:
         float(text)
     except ValueError:
@@ -173,7 +173,7 @@ def _to_numbers(file: Path, texts: Any) -> list[float]:
 
 
 def _labels_of_test_set(file: Path, labels: Sequence[float], subject: int) -> dict[str, float]:
-    """Return labels by the name of the feedback; without names, they are in the order of ``SampleSubmission.csv``."""
+    """Return labels of the whole test set, in the order of ``SampleSubmission.csv``, by the name of the feedback."""
     places = [(session, number) for session, n in FEEDBACKS.items() for number in range(1, n + 1)]
     names = [feedback_name(test_subject, *place) for test_subject in TEST for place in places]
     if len(labels) != len(names):

@@ -164,7 +164,7 @@ def _cell_numbers(file: Path, name: str, cells: Array) -> Array:
 
 
 def _find_stimulations(times: Array, samples: Array) -> list[slice]:
-    """Return the flashes of each stimulation as a slice; flicker shorter than 1.5 s is ignored.
+    """Divide the flashes of a session into stimulations, at pauses; return a slice for each one longer than 1.5 s.
 
     ``times`` in ms and ``samples`` are those of all flashes.
     """
@@ -213,7 +213,10 @@ def _expect_labelled_frequencies(file: Path, codes: Array, times: Sequence[Array
 
 
 def _frequency_index(times: Array) -> int | None:
-    """Return the index of the frequency of flashes, two per period, at times in ms; None for other frequencies."""
+    """Return the index in ``FREQUENCIES`` of the frequency of flicker; None if it is another frequency.
+
+    ``times`` are those of the flashes in ms, two per period.
+    """
     frequency = 1000.0 / (2.0 * np.diff(times).mean())
     ratio = np.abs(frequency / np.array(FREQUENCIES) - 1.0)
     return int(ratio.argmin()) if ratio.min() < _FREQUENCY_TOLERANCE else None

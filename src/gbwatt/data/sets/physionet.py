@@ -283,20 +283,20 @@ LEFT_RIGHT_RUNS = tuple(run for run, classes in RUNS.items() if classes == (0, 1
 
 def read_left_right_edf(files: Sequence[Path], subject: int) -> Trials:
     """Read trials (about 45, 64, 880) from ``S001R04.edf``, ``S001R08.edf`` and ``S001R12.edf``, for subject 1."""
-    return _left_right(_read_edf_runs(files, subject, LEFT_RIGHT_RUNS))
+    return _select_left_right(_read_edf_runs(files, subject, LEFT_RIGHT_RUNS))
 
 
 def read_left_right_compact(files: Sequence[Path], subject: int) -> Trials:
     """Read trials (about 45, 22, 720) from the file of :func:`read_compact`."""
-    return _left_right(read_compact(files, subject))
+    return _select_left_right(read_compact(files, subject))
 
 
 def read_left_right_moabb(files: Sequence[Path], subject: int) -> Trials:
     """Read the trials of :func:`read_left_right_edf` through MOABB's PhysionetMI."""
-    return _left_right(read_moabb(files, subject))
+    return _select_left_right(read_moabb(files, subject))
 
 
-def _left_right(trials: Trials) -> Trials:
+def _select_left_right(trials: Trials) -> Trials:
     """Select the trials of the left and right fist."""
     return trials.select(classes=CLASSES[:2]).replace(dataset=LEFT_RIGHT_NAME)
 

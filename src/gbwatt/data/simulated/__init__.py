@@ -209,7 +209,7 @@ def _simulate_samples(
     n_times, n_chans = len(times), len(paradigm.ch_names)
     f = paradigms.frequencies(n_times, paradigm.sfreq)
     gain = paradigms.band_pass(f, paradigm.band).astype(np.float32)
-    spectra = _sources(person, signals, times, f, streams)
+    spectra = _source_spectra(person, signals, times, f, streams)
     n_sources = spectra.shape[1]
     spectra = leads[session, :, :n_sources].astype(np.float32) @ spectra
     level = _background_level(person, f, gain) * paradigms.drift(streams[_DRIFT], session, 1, 0.12, 0.08)
@@ -221,7 +221,9 @@ def _simulate_samples(
     return _cut_trials(paradigm, paradigms.in_time(spectra * gain, n_times))
 
 
-def _sources(person: Person, signals: Array, times: Array, f: Array, streams: Sequence[np.random.Generator]) -> Array:
+def _source_spectra(
+    person: Person, signals: Array, times: Array, f: Array, streams: Sequence[np.random.Generator]
+) -> Array:
     """Return spectra (n, n_sources, n_freqs) of areas, alpha sources and eyes, in the order of the leads.
 
     ``signals`` (n, n_areas, n_times) are those of the areas, and ``f`` are the frequencies in Hz.
@@ -298,14 +300,16 @@ def _strongest_electrodes(paradigm: Paradigm, area: Area, weights: Array) -> tup
 # ---- as data sets
 
 
-def _read(_files: Sequence[Path], subject: int, difficulty: float = 0.5, seed: int = 0, *, name: str) -> Trials:
+def _simulate_as_reader(
+    _files: Sequence[Path], subject: int, difficulty: float = 0.5, seed: int = 0, *, name: str
+) -> Trials:
     """Simulate the trials of a subject, in the form of a reader of a data set; there are no files."""
     return simulate(name, subject, difficulty=difficulty, seed=seed)
 
 
 def _make_dataset(paradigm: Paradigm) -> Dataset:
     """Return the data set of a paradigm, with the subjects and the protocol of the real data set."""
-    read = partial(_read, name=paradigm.name)
+    read = partial(_simulate_as_reader, name=paradigm.name)
     source = DatasetSource("simulated", read=read, options=("difficulty", "seed"), revision=paradigm.revision)
     title = f"{paradigm.title}, in the shapes of {paradigm.like.name}"
     like = paradigm.like

@@ -262,7 +262,7 @@ def blinks(rng: np.random.Generator, person: Person, n: int, times: Array) -> Ar
 
 
 def _transient(t: Array, rise: float) -> Array:
-    """Return a wave at times ``t`` that starts at zero and has its maximum, one, at ``rise``."""
+    """Return the shape of a blink at times ``t``: it starts at zero and has its maximum, one, at ``rise``."""
     u = t.clip(0) / rise
     return np.asarray(u**2 * np.exp(2 * (1 - u)))
 
@@ -277,7 +277,7 @@ def hum(rng: np.random.Generator, n: int, times: Array) -> Array:
 
 
 def drift(rng: np.random.Generator, session: Array, n: int, between: float, within: float) -> Array:
-    """Draw factors (len(session), n) around one that jump between sessions and drift slowly within each.
+    """Draw factors of amplitudes (len(session), n), around one, which jump between sessions and drift within each.
 
     ``session`` is the number of the session of each segment.  ``between`` and ``within`` are the standard deviations of
     the logarithm of a jump, and of the drift over a whole session.

@@ -171,7 +171,7 @@ def _count_matrices(x: Tensor) -> int:
     return math.prod(x.shape[:-2])
 
 
-def _sizes(x: Tensor) -> tuple[int, int, int, int]:
+def _size_arguments(x: Tensor) -> tuple[int, int, int, int]:
     """Arguments of kernel functions for matrices (..., k, k): number, k, bytes per element, number of threads."""
     shape = x.shape
     return math.prod(shape[:-2]), shape[-1], x.element_size(), torch.get_num_threads()
@@ -196,7 +196,7 @@ def svd(f: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     f = _check_matrices("f", f)
     u, s, v = torch.empty_like(f), f.new_empty(f.shape[:-1]), torch.empty_like(f)
     failed = torch.empty(f.shape[:-2], dtype=torch.bool)
-    bad = _jacobi.svd(*arrays(f, u, s, v, failed), *_sizes(f))
+    bad = _jacobi.svd(*arrays(f, u, s, v, failed), *_size_arguments(f))
     return u, s, v, failed if bad else None
 
 
@@ -210,14 +210,14 @@ def eigh(x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """
     x = _check_matrices("x", x)
     values, u, failed = x.new_empty(x.shape[:-1]), torch.empty_like(x), torch.empty(x.shape[:-2], dtype=torch.bool)
-    bad = _jacobi.eigen(*arrays(x, u, values, failed), *_sizes(x))
+    bad = _jacobi.eigen(*arrays(x, u, values, failed), *_size_arguments(x))
     return values, u, failed if bad else None
 
 
 def symmetric(x: Tensor) -> bool:
     """Whether all matrices (..., k, k) are finite and exactly symmetric."""
     x = _check_matrices("x", x)
-    return not _jacobi.symmetric(*arrays(x), *_sizes(x))
+    return not _jacobi.symmetric(*arrays(x), *_size_arguments(x))
 
 
 def bimap(x: Tensor, w: Tensor) -> Tensor:
@@ -253,7 +253,7 @@ def compose(u: Tensor, s: Tensor) -> Tensor:
     u = _check_matrices("u", u)
     s = dense("s", s, u.shape[:-1], u.dtype)
     out = torch.empty_like(u)
-    _jacobi.compose(*arrays(u, s, out), *_sizes(u))
+    _jacobi.compose(*arrays(u, s, out), *_size_arguments(u))
     return out
 
 
@@ -262,11 +262,11 @@ POWER, LOGARITHM = 0, 1
 
 
 def derive(u: Tensor, values: Tensor, grad: Tensor, function: int, parameter: float) -> Tensor:
-    """Derivative of a function of symmetric matrices with eigenvectors u (..., k, k) and values (..., k)."""
+    """Derivative of POWER or LOGARITHM in matrices with eigenvectors u and eigenvalues ``values``, from ``grad``."""
     u = _check_matrices("u", u)
     values, grad = dense("values", values, u.shape[:-1], u.dtype), dense("grad", grad, u.shape, u.dtype)
     out = torch.empty_like(u)
-    _jacobi.derive(*arrays(u, values, grad, out), function, parameter, *_sizes(u))
+    _jacobi.derive(*arrays(u, values, grad, out), function, parameter, *_size_arguments(u))
     return out
 
 
@@ -297,7 +297,7 @@ def _call_chart_kernel(job: Any, x: Tensor, c: Tensor, power: float, definite: b
     x = _check_matrices("x", x)
     c = dense("c", c, x.shape[-2:], x.dtype)
     value, u, eigenvalues = torch.empty_like(x), torch.empty_like(x), x.new_empty(x.shape[:-1])
-    failures = job(*arrays(x, c, u, eigenvalues, value), power, definite, *_sizes(x))
+    failures = job(*arrays(x, c, u, eigenvalues, value), power, definite, *_size_arguments(x))
     return None if failures else Deformed(value, u, eigenvalues)
 
 
@@ -329,13 +329,13 @@ def _call_chart_adjoint(
     eigenvalues = dense("eigenvalues", deformed.eigenvalues, shape[:-1], dtype)
     out, slopes = torch.empty_like(a), a.new_empty(shape[:-2])
     sums = a.new_empty(-(-slopes.numel() // BLOCK), *c.shape)
-    job(*arrays(a, c, u, eigenvalues, grad, out, sums, slopes), power, *_sizes(a))
+    job(*arrays(a, c, u, eigenvalues, grad, out, sums, slopes), power, *_size_arguments(a))
     return out, sums.sum(0).tril(), slopes
 
 
 @lru_cache(maxsize=64)
 def _source_indices(shape: tuple[int, ...], batch: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Flat index, in a batch of this shape, of the matrix behind each element of the broadcast ``batch``.
+    """Flat indices that broadcast matrices of a batch ``shape`` to ``batch``, so that the kernel needs no copies.
 
     It is a NumPy array, because a tensor may be bound to inference mode.
     """
@@ -366,7 +366,7 @@ def bures_start(b: Tensor) -> Tensor | None:
     """A factor (..., k, k) of the mean of ``b_j b_jᵀ`` over points (..., m, k, k); None if one is singular."""
     b = _check_points("b", b)
     out = b.new_empty(*b.shape[:-3], *b.shape[-2:])
-    return None if _jacobi.bures_start(*arrays(b, out), b.shape[-3], *_sizes(out)) else out
+    return None if _jacobi.bures_start(*arrays(b, out), b.shape[-3], *_size_arguments(out)) else out
 
 
 def bures_frames(n: Tensor, b: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
@@ -386,7 +386,7 @@ def bures_frames(n: Tensor, b: Tensor, before: Tensor | None = None) -> tuple[Te
     before = None if before is None else dense("before", before, shape, dtype)
     u, v, rotated, aligned = (torch.empty_like(b) for _ in range(4))
     memory = arrays(n, b, before, u, v, rotated, aligned)
-    return None if _jacobi.bures_frames(*memory, shape[-3], *_sizes(b)) else (u, v, rotated, aligned)
+    return None if _jacobi.bures_frames(*memory, shape[-3], *_size_arguments(b)) else (u, v, rotated, aligned)
 
 
 def bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -408,7 +408,12 @@ def bures_step(n: Tensor, b: Tensor, w: Tensor, tolerance: float) -> tuple[Tenso
     new, residual, failed = _allocate_results(n)
     rotated = torch.empty_like(b)
     memory = arrays(n, b, w, new, residual, rotated, failed)
-    return new, residual, rotated, failed if _jacobi.bures_step(*memory, tolerance, b.shape[1], *_sizes(n)) else None
+    return (
+        new,
+        residual,
+        rotated,
+        failed if _jacobi.bures_step(*memory, tolerance, b.shape[1], *_size_arguments(n)) else None,
+    )
 
 
 def bures_iterate_in_frames(
@@ -444,7 +449,7 @@ def bures_iterate_in_frames(
     mean, residual, failed = _allocate_results(n)
     steps = torch.zeros(len(n), dtype=torch.long)
     memory = arrays(n, b, w, u, base, mean, residual, steps, failed)
-    _jacobi.bures_iterate_in_frames(*memory, tolerance, max_steps, q, b.shape[1], *_sizes(n))
+    _jacobi.bures_iterate_in_frames(*memory, tolerance, max_steps, q, b.shape[1], *_size_arguments(n))
     return mean, residual, steps, ~failed
 
 
@@ -463,7 +468,7 @@ def affine_slope(p: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tenso
     p, b, w = _check_problems(p, b, w)
     slope, tau, failed = _allocate_results(p)
     memory = arrays(p, b, w, slope, tau, failed)
-    return slope, tau, failed if _jacobi.affine_slope(*memory, b.shape[1], *_sizes(p)) else None
+    return slope, tau, failed if _jacobi.affine_slope(*memory, b.shape[1], *_size_arguments(p)) else None
 
 
 def bures_adjoint(
@@ -504,7 +509,7 @@ def _call_mean_adjoint(
     grad_b, grad_w = b.new_empty(*w.shape, *n.shape[-2:]), torch.empty_like(w)
     failed = torch.empty(len(n), dtype=torch.bool)
     memory = arrays(n, b, w, grad, grad_b, grad_w, failed)
-    bad = _jacobi.adjoint(*memory, function, tolerance, q, b.shape[1], *_sizes(n))
+    bad = _jacobi.adjoint(*memory, function, tolerance, q, b.shape[1], *_size_arguments(n))
     return grad_b, grad_w, failed if bad else None
 
 

@@ -53,9 +53,10 @@ def supports_filters(x: Tensor, kernel: Tensor, padding: int) -> bool:
 
 @lru_cache(256)
 def block_size(n_in: int, n_out: int, length: int, width: int, batch: int) -> int:
-    """Samples of the blocks, a power of two, for which filters of this length are fastest."""
+    """Length in samples, a power of two, of the blocks in which :func:`correlate` transforms epochs fastest."""
 
     def cost(size: int) -> float:
+        """Relative number of operations with blocks of ``size`` samples."""
         blocks = math.ceil(width / (size - length + 1))
         transforms = batch * math.ceil(
             blocks / 2
@@ -68,14 +69,14 @@ def block_size(n_in: int, n_out: int, length: int, width: int, batch: int) -> in
     return min((1 << power for power in range(least, most + 1)), key=cost)
 
 
-def _sizes(x: Tensor, n_out: int, length: int, padding: int) -> tuple[Any, ...]:
+def _size_arguments(x: Tensor, n_out: int, length: int, padding: int) -> tuple[Any, ...]:
     """Shape, strides, filter sizes and block size, the arguments of kernel functions for epochs."""
     width = x.shape[2] + 2 * padding - length + 1
     size = block_size(x.shape[1], n_out, length, width, x.shape[0])
     return tuple(x.shape), x.stride(), (n_out, length, padding), size
 
 
-def _epochs(name: str, x: Tensor) -> Tensor:
+def _check_epochs(name: str, x: Tensor) -> Tensor:
     """Return ``x`` (batch, n, times), with any strides; raise an error unless the kernel accepts it."""
     if x.ndim != 3 or x.numel() == 0 or x.shape[1] > MAX_CHANNELS:
         raise ShapeError(
@@ -89,18 +90,18 @@ def _epochs(name: str, x: Tensor) -> Tensor:
     return x.resolve_neg()
 
 
-def _strided(x: Tensor) -> tuple[int, int]:
-    """Address of an array, and the number of bytes from there to the end of its storage."""
+def _memory_of_strided(x: Tensor) -> tuple[int, int]:
+    """Address of an array with any strides, and the number of bytes to the end of its storage, for the kernel."""
     return arrays(x)[0][0], x.untyped_storage().nbytes() - int(x.storage_offset()) * x.element_size()
 
 
-def _dense_epochs(name: str, x: Tensor) -> Tensor:
+def _check_contiguous_epochs(name: str, x: Tensor) -> Tensor:
     """Return ``x`` (batch, n, times), contiguous; raise an error unless the kernel accepts it."""
-    return _epochs(name, x).contiguous()
+    return _check_epochs(name, x).contiguous()
 
 
-def _filters_of(x: Tensor, kernel: Tensor, padding: int) -> tuple[int, int, int]:
-    """Number of filters, of their inputs and of their samples; raise an error if they do not fit the epochs."""
+def _check_filters(x: Tensor, kernel: Tensor, padding: int) -> tuple[int, int, int]:
+    """Raise an error unless filters fit the epochs; return the numbers of filters, of their inputs and samples."""
     if kernel.ndim != 3 or not 0 < kernel.shape[0] <= MAX_CHANNELS or kernel.shape[1] - x.shape[1] not in (0, 1):
         n = x.shape[1]
         raise ShapeError(f"'kernel' has shape {tuple(kernel.shape)}, but (n_out, {n} or {n + 1}, length) is required.")
@@ -126,13 +127,13 @@ def correlate(x: Tensor, kernel: Tensor, bias: Tensor | None, padding: int) -> T
     -------
     y : Tensor, shape (batch, n_out, times + 2 padding - length + 1)
     """
-    x = _epochs("x", x)
-    n_out, inputs, length = _filters_of(x, kernel, padding)
+    x = _check_epochs("x", x)
+    n_out, inputs, length = _check_filters(x, kernel, padding)
     kernel = dense("kernel", kernel, kernel.shape, x.dtype)
     bias = None if bias is None else dense("bias", bias, (n_out,), x.dtype)
     out = x.new_empty(x.shape[0], n_out, x.shape[2] + 2 * padding - length + 1)
-    memory = (_strided(x), *arrays(kernel, bias, out))
-    sizes = _sizes(x, n_out, length, padding)
+    memory = (_memory_of_strided(x), *arrays(kernel, bias, out))
+    sizes = _size_arguments(x, n_out, length, padding)
     _filters.correlate(*memory, *sizes, inputs > x.shape[1], x.element_size(), torch.get_num_threads())
     return out
 
@@ -149,19 +150,19 @@ def filter_gradient(
     y, coefficients : Tensors, shape (batch, n_out, width), (n_out, 4), optional
         Results and coefficients of their normalisation, from :func:`normalise_gradient`.
     """
-    x = _epochs("x", x)
-    n_out, inputs, length = _filters_of(x, kernel, padding)
+    x = _check_epochs("x", x)
+    n_out, inputs, length = _check_filters(x, kernel, padding)
     results = (x.shape[0], n_out, x.shape[2] + 2 * padding - length + 1)
     grad = dense("grad", grad, results, x.dtype)
     if y is None or coefficients is None:
         y = coefficients = None
     else:
         y, coefficients = dense("y", y, results, x.dtype), dense("coefficients", coefficients, (n_out, 4), x.dtype)
-    sizes = _sizes(x, n_out, length, padding)
+    sizes = _size_arguments(x, n_out, length, padding)
     pairs = x.shape[0] * math.ceil(grad.shape[2] / (sizes[-1] - length + 1) / 2)
     pieces = max(1, min(8, pairs // 16))  # added in float64, independently of the number of threads
     out = torch.empty(pieces, n_out, inputs, length, dtype=torch.float64)
-    memory = (_strided(x), *arrays(y, grad, coefficients, out))
+    memory = (_memory_of_strided(x), *arrays(y, grad, coefficients, out))
     constant = inputs > x.shape[1]
     _filters.filter_gradient(*memory, *sizes, constant, pieces, x.element_size(), torch.get_num_threads())
     return out.sum(0).to(x.dtype)
@@ -172,17 +173,17 @@ def channel_moments(x: Tensor) -> Tensor:
 
     (batch, n, times) -> (n, n + 1)
     """
-    x = _epochs("x", x)
+    x = _check_epochs("x", x)
     pieces = max(1, min(8, x.shape[0] // 4))
     out = torch.empty(pieces, x.shape[1], x.shape[1] + 1, dtype=torch.float64)
-    memory = (_strided(x), *arrays(out))
+    memory = (_memory_of_strided(x), *arrays(out))
     _filters.channel_moments(*memory, tuple(x.shape), x.stride(), pieces, x.element_size(), torch.get_num_threads())
     return out.sum(0)
 
 
 def normalise(y: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Batch normalisation of (batch, n, times), and its means and variances (n, 2) in float64."""
-    y = _dense_epochs("y", y)
+    y = _check_contiguous_epochs("y", y)
     n = y.shape[1]
     weight, bias = dense("weight", weight, (n,), y.dtype), dense("bias", bias, (n,), y.dtype)
     out, moments = torch.empty_like(y), torch.empty(y.shape[1], 2, dtype=torch.float64)
@@ -197,7 +198,7 @@ def normalise_gradient(y: Tensor, grad: Tensor, weight: Tensor, moments: Tensor,
 
     The coefficients a, b, c, d give the derivative ``a grad + b (y - c) + d``.
     """
-    y = _dense_epochs("y", y)
+    y = _check_contiguous_epochs("y", y)
     n = y.shape[1]
     grad, weight = dense("grad", grad, y.shape, y.dtype), dense("weight", weight, (n,), y.dtype)
     moments = dense("moments", moments, (n, 2), torch.float64)
@@ -212,10 +213,10 @@ def covariances(x: Tensor, windows: int, keep: float, lift: float, embed_mean: b
 
     With ``embed_mean``, windows are not centred and have an additional row of ones: the results are (n + 1, n + 1).
     """
-    x = _windowed(x, windows)
+    x = _check_windows(x, windows)
     n = x.shape[1] + embed_mean
     out = x.new_empty(x.shape[0], windows, n, n)
-    _window_products(x, None, out, windows, keep, lift, embed_mean)
+    _call_covariance_kernel(x, None, out, windows, keep, lift, embed_mean)
     return out
 
 
@@ -223,15 +224,15 @@ def covariance_gradient(x: Tensor, grad: Tensor, keep: float, embed_mean: bool =
     """Derivative of :func:`covariances` in x, from the derivative in its result (items, windows, n, n)."""
     if grad.ndim != 4:
         raise ShapeError(f"'grad' has shape {tuple(grad.shape)}, but (items, windows, n, n) is required.")
-    x = _windowed(x, grad.shape[1])
+    x = _check_windows(x, grad.shape[1])
     n = x.shape[1] + embed_mean
     grad = dense("grad", grad, (x.shape[0], grad.shape[1], n, n), x.dtype)
     out = torch.empty_like(x)
-    _window_products(x, grad, out, grad.shape[1], keep, 0.0, embed_mean)
+    _call_covariance_kernel(x, grad, out, grad.shape[1], keep, 0.0, embed_mean)
     return out
 
 
-def _window_products(
+def _call_covariance_kernel(
     x: Tensor, grad: Tensor | None, out: Tensor, windows: int, keep: float, lift: float, embed_mean: bool
 ) -> None:
     """Call the kernel for covariances of windows, or for their derivative if ``grad`` is given."""
@@ -239,9 +240,9 @@ def _window_products(
     _filters.covariances(*arrays(x, grad, out), *sizes, x.element_size(), torch.get_num_threads())
 
 
-def _windowed(x: Tensor, windows: int) -> Tensor:
+def _check_windows(x: Tensor, windows: int) -> Tensor:
     """Return epochs, contiguous; raise an error unless they have a sample for each window."""
-    x = _dense_epochs("x", x)
+    x = _check_contiguous_epochs("x", x)
     if not 1 <= windows <= x.shape[2]:
         raise ShapeError(f"{windows} windows of {x.shape[2]} samples: each window needs at least one sample.")
     return x
