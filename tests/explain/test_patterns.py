@@ -7,7 +7,7 @@ from torch import nn
 
 from gbwatt.errors import MismatchError, ParameterError
 from gbwatt.explain import feature_patterns, spatial_patterns, temporal_spectra
-from gbwatt.explain.internals import _combined_kernel
+from gbwatt.explain.internals import _normalised_kernel
 from gbwatt.models import GBWAtt, GDLNet
 from gbwatt.nn.features import SpatioTemporalFeatures
 
@@ -136,7 +136,7 @@ def test_filters_and_normalisations_are_one_kernel(options):
     x = torch.randn(2, 5, 40, dtype=torch.float64)
     with torch.no_grad():
         linear = (layer(x) - layer(0 * x)).flatten(1, 2)  # offsets cancel
-    wanted = nn.functional.conv1d(x, torch.from_numpy(_combined_kernel(layer)), padding=3)
+    wanted = nn.functional.conv1d(x, torch.from_numpy(_normalised_kernel(layer)), padding=3)
     torch.testing.assert_close(linear, wanted)
 
 

@@ -57,6 +57,7 @@ def opening(file: Path, library: str, expected: str, remedy: str = "Copy it agai
 
     Libraries raise many kinds of exceptions for damaged files.  ``library`` is the name of the library, ``expected``
     what the file should contain, and ``remedy`` what the user can do.  Errors of this package pass unchanged.
+    A missing file is an error, too.
     """
     require_file(file, folders=True)
     try:

@@ -58,7 +58,7 @@ def unguarded(text: str) -> str:
 
 
 def _type_of(hint: Any) -> type:
-    """Return which of dict, list, float, int and str a type hint of :class:`Row` stands for, besides None."""
+    """Return the type of a column of :class:`Row` from its hint: dict, list, float or int, and str for others."""
     for part in (hint, *get_args(hint)):
         base = get_origin(part) or part
         if base in (dict, list, float, int, str):

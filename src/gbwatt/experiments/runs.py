@@ -195,7 +195,7 @@ def complete_training(model: str, dataset: str, settings: Mapping[str, Any]) -> 
 
 
 def paradigm_of(dataset: str) -> str:
-    """Return the paradigm of a data set; "auto" for a user's recordings.
+    """Return what ``paradigm: dataset`` stands for: the paradigm of a data set; "auto" for a user's recordings.
 
     Examples
     --------

@@ -95,7 +95,7 @@ class Table:
 
 
 def without_empty(table: Table, names: frozenset[str]) -> Table:
-    """Return the table without empty columns; only columns with one of these names are removed."""
+    """Return the table without those of the columns ``names`` that are empty."""
     filled = [any(line[i] not in (None, "") for line in table.lines) for i in range(len(table.header))]
     kept = [i for i, column in enumerate(table.header) if filled[i] or column.name not in names]
     lines = tuple(tuple(line[i] for i in kept) for line in table.lines)

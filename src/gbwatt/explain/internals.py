@@ -433,7 +433,7 @@ def feature_patterns(model: Model, trials: Any) -> Patterns:
     inputs = prepare(model, trials)
     layer = _require_filters(inputs.module)
     response = (
-        _transfer_functions(_combined_kernel(layer), inputs.x.shape[2]) * inputs.scale
+        _transfer_functions(_normalised_kernel(layer), inputs.x.shape[2]) * inputs.scale
     )  # (n, n_chans, n_frequencies)
     spectra = _cross_spectra(inputs.x)
     cross = np.einsum("fcd,odf->ocf", spectra, response.conj())
@@ -512,7 +512,7 @@ def _spatial_filters(layer: SpatioTemporalFeatures) -> Array:
     return np.asarray(scale[:, None] * to_numpy(layer.spatial.weight)[..., 0])
 
 
-def _combined_kernel(layer: SpatioTemporalFeatures) -> Array:
+def _normalised_kernel(layer: SpatioTemporalFeatures) -> Array:
     """Spatial and temporal filters and normalisations as one kernel (outputs, n_chans, length), without offsets."""
     groups, norm = layer.temporal.groups, layer.temporal_norm
     assert norm.running_var is not None  # by construction; for the type checker

@@ -86,7 +86,7 @@ class Chart(ABC):
 
     @property
     def definite(self) -> bool:
-        """Whether matrices that underflow to singular ones are outside its domain, as under a logarithm."""
+        """Whether results that underflow to singular matrices are errors, because they have no image, as under log."""
         return False
 
     @abstractmethod
@@ -157,7 +157,7 @@ class Root(Chart):
 
     @property
     def definite(self) -> bool:
-        """Whether the domain is restricted to definite matrices."""
+        """True if the factor is the Cholesky factor, which singular matrices lack."""
         return self.domain == "definite"
 
     def __call__(self, x: Tensor, name: str = "x") -> Tensor:
@@ -190,7 +190,7 @@ class DeformedRoot(Chart):
 
     @property
     def definite(self) -> bool:
-        """Whether the power is negative."""
+        """True for a negative power, which singular matrices lack."""
         return bool(self.theta < 0)
 
     def __call__(self, x: Tensor, name: str = "x") -> Tensor:

@@ -281,7 +281,10 @@ class SpatioTemporalFeatures(_Filters):
         return (spatial.mT @ weight.reshape(groups, -1, *weight.shape[1:])).flatten(0, 1)
 
     def _spatial_affine(self, x: Tensor) -> Tensor:
-        """Normalised spatial filters (groups * n_spatial, n_chans + 1), with offsets in the last column."""
+        """Normalised spatial filters (groups * n_spatial, n_chans + 1), with offsets in the last column.
+
+        In training, the statistics are those of the batch, and the running ones are updated.
+        """
         weight, bias, norm = self.spatial.weight[..., 0], self.spatial.bias, self.spatial_norm
         assert bias is not None  # by construction; for the type checker
         assert norm.running_mean is not None

@@ -189,7 +189,7 @@ def _best_line_rows(results: Sequence[ExperimentResults]) -> Iterator[tuple[Valu
 
 
 def _claim_blocks(grids: Mapping[str, Results]) -> list[Block]:
-    """Return the claims of the paper that the rows can test with their verdicts, and the comparisons behind them."""
+    """Return the verdicts on the claims of the paper that the rows can test, and the comparisons behind them."""
     table, *more = claims.claims_table(grids).tables
     stacked = table.stacked()
     tested = [line for line in stacked.lines if line[-1] != _UNTESTED]

@@ -142,7 +142,7 @@ Entry = CachedRecording | SkippedRecording
 
 
 def run_lengths(labels: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
-    """Encode labels as runs of (label, count), as in the entries of a manifest.
+    """Encode the labels of windows as runs of (label, count), as in the entries of a manifest.
 
     Examples
     --------

@@ -189,7 +189,7 @@ def _field_text(raw: bytes, start: int, length: int, fill: str = " \0") -> str:
 
 
 def _field_integer(file: Path, raw: bytes, start: int, length: int) -> int:
-    """Return a header field as an integer; raise an error if it is none."""
+    """Return a header field as an integer; raise an error if it is not a whole number."""
     text = _field_text(raw, start, length)
     if not _INTEGER.fullmatch(text):
         raise EDFError(file, "damaged-header", f"{file.stat().st_size} bytes, {text!r} at {start}", "a whole number")
@@ -197,7 +197,7 @@ def _field_integer(file: Path, raw: bytes, start: int, length: int) -> int:
 
 
 def _field_number(raw: bytes, start: int, length: int) -> float:
-    """Return a header field as a number, with a decimal point or comma; NaN if it is none."""
+    """Return a header field as a number, with a decimal point or comma; NaN if it is not a number."""
     text = _field_text(raw, start, length)
     return float(text.replace(",", ".")) if _DECIMAL.fullmatch(text) else math.nan
 

@@ -167,7 +167,7 @@ def draw_person(rng: np.random.Generator, n_classes: int) -> Person:
 MAINS = 50.0  # Hz; all three real data sets were recorded in Europe
 
 
-# ---- noise by its spectrum
+# ---- spectra of noise and rhythms, and the filter of the recordings
 
 
 def frequencies(n_times: int, sfreq: float) -> Array:
@@ -207,7 +207,10 @@ def slope(f: Array, exponent: float) -> Array:
 
 
 def band_pass(f: Array, band: tuple[float, float]) -> Array:
-    """Return the gain at frequencies ``f`` of a Butterworth filter of order 4, applied forwards and backwards."""
+    """Return the gain at frequencies ``f`` of the filter of the simulated recordings.
+
+    It is a Butterworth band-pass filter of order 4, applied forwards and backwards.
+    """
     low, high = band
     return np.asarray(1 / (1 + (low / f.clip(1e-3)) ** 8) / (1 + (f / high) ** 8))
 
