@@ -16,6 +16,7 @@ from gbwatt.experiments.paper import TABLES
 from gbwatt.experiments.runs import paradigm_of
 from gbwatt.models import create
 from gbwatt.models.registry import entry
+from gbwatt.models.signal import Signal
 
 FOLDER = PACKAGED
 SIGNALS = {
@@ -28,7 +29,7 @@ SIGNALS = {
 }
 FILES = sorted(FOLDER.glob("*.yaml"))
 #: Comparisons of decoders, on real recordings only; they are not in the paper.
-DECODERS = {"decoders", "decoders_imagery", "transfer_imagery", "transfer_ssvep"}
+DECODERS = {"ablations", "ablations_imagery", "decoders", "decoders_imagery", "transfer_imagery", "transfer_ssvep"}
 NOT_IN_PAPER = {"regularisation", *DECODERS}
 NOT_SIMULATED = {"clinical", *DECODERS}
 NAMES = {
@@ -124,6 +125,23 @@ def test_sources_are_no_test_subjects_unless_their_test_trials_are_left_out(name
     sources = set(with_sources[0].training.sources)
     tested = set(DATASETS["mamem-ssvep-ii"].subjects if experiment.subjects == "all" else experiment.subjects)
     assert sources == tested or not sources & tested
+
+
+@pytest.mark.parametrize("name", ["ablations", "ablations_imagery"])
+def test_an_ablation_changes_one_setting_of_the_paradigm(name):
+    experiment = read_experiment(FOLDER / f"{name}.yaml")
+    usual, *others = experiment.models
+    assert usual.label == experiment.reference
+    assert not usual.options
+    shared = experiment.training.given()
+    for row in others:
+        assert len(row.options.keys() - {"k"}) + len(row.training.given()) == 1
+        assert {**shared, **row.training.given()} != shared or row.options
+        for dataset in row.datasets or experiment.datasets:
+            signal = Signal(**SIGNALS[dataset])
+            rule = PARADIGMS[paradigm_of(dataset)].settings("", signal, "")
+            assert all(rule.options.get(option) != value for option, value in row.options.items())
+            create("gbwatt", **SIGNALS[dataset], **{**rule.options, **row.options})
 
 
 def _small(experiment: Experiment):

@@ -21,9 +21,6 @@ OF_TASKS: Mapping[str, str] = MappingProxyType({"mi": "mi", "ssvep": "ssvep", "e
 #: Value of :attr:`Settings.initialization` for the weights of a saved model, and the training that follows by default.
 PRETRAINED, FINE_TUNING = "pretrained", Training(2e-4, 32, 20, 1e-2)
 
-#: Increased when the settings of a paradigm change, so that earlier results are not reused.
-REVISION = 1
-
 FOLDS = 3  # of the cross-validation that compares paradigms
 MOST_TRIALS = 300  # that it uses
 MOST_CHANNELS = 32  # principal components of the channels that are kept for oscillations
@@ -93,6 +90,8 @@ class ParadigmSettings:
     initialization : "random" or "classical"
     fine_tuning : Training
         Training that begins with weights from other subjects.
+    revision : int
+        Increased when the settings change, so that earlier results are not reused.
     schedule : "constant" or "cosine"
     """
 
@@ -100,6 +99,7 @@ class ParadigmSettings:
     training: Training
     initialization: str
     fine_tuning: Training
+    revision: int = 1
     schedule: str = "cosine"
 
     def settings(self, name: str, signal: Signal, reason: str) -> Settings:
@@ -116,17 +116,18 @@ def _even(number: float) -> int:
     return 2 * max(1, round(number / 2))
 
 
-def _kernel(signal: Signal, seconds: float) -> int:
-    """Length of temporal filters in samples: even, and at most half of the epoch.
+def _sampling_rate(signal: Signal) -> float:
+    """Sampling rate in Hz; an epoch without one is assumed to last 1 s."""
+    return signal.n_times if signal.sfreq is None else signal.sfreq
 
-    An epoch without a sampling rate is assumed to last 1 s.
-    """
-    length = seconds * (signal.n_times if signal.sfreq is None else signal.sfreq)
-    return _even(min(length, signal.n_times / 2))
+
+def _kernel(signal: Signal, seconds: float) -> int:
+    """Length of temporal filters in samples: even, and at most half of the epoch."""
+    return _even(min(seconds * _sampling_rate(signal), signal.n_times / 2))
 
 
 def _oscillations(signal: Signal) -> dict[str, Any]:
-    """Covariances of up to three windows of whitened channels; few channels are divided into frequency bands."""
+    """Covariances of whitened channels in up to two windows of 1 s or more; few channels are divided into bands."""
     channels = min(signal.n_chans, MOST_CHANNELS)
     bands = max(1, FILTERS // channels)
     n = channels * bands
@@ -134,7 +135,7 @@ def _oscillations(signal: Signal) -> dict[str, Any]:
         "n_spatial": channels,
         "n_temporal": n,
         "kernel": _kernel(signal, 0.5 if bands > 1 else 0.125),
-        "n_segments": max(1, min(3, signal.n_times // (2 * n))),
+        "n_segments": max(1, min(2, int(signal.n_times / _sampling_rate(signal)), signal.n_times // (2 * n))),
         "k": n,
         "shrinkage": 0.1,
         "residual": "learnt",
@@ -172,7 +173,11 @@ def _potentials(signal: Signal) -> dict[str, Any]:
 PARADIGMS: Mapping[str, ParadigmSettings] = MappingProxyType(
     {
         "mi": ParadigmSettings(
-            _oscillations, Training(1e-3, 32, 100, 1e-2), "classical", fine_tuning=Training(1e-3, 32, 60, 1e-2)
+            _oscillations,
+            Training(1e-3, 32, 100, 1e-2),
+            "classical",
+            fine_tuning=Training(1e-3, 32, 120, 1e-2),
+            revision=2,
         ),
         "ssvep": ParadigmSettings(
             _steady_state, Training(1e-3, 64, 120, 1e-1), "random", fine_tuning=Training(2e-4, 64, 20, 1e-2)

@@ -189,9 +189,10 @@ def complete_training(model: str, dataset: str, settings: Mapping[str, Any]) -> 
 
     name = paradigm_of(dataset) if given["paradigm"] == "dataset" else given["paradigm"]
     known = paradigms.PARADIGMS.get(name)
-    training = None if known is None else known.fine_tuning if "sources" in given else known.training
-    usual = {} if training is None else asdict(training)
-    return {**canonicalize(usual), **given, "paradigm": name, "paradigm_revision": paradigms.REVISION}
+    if known is None:  # any of them
+        return {**given, "paradigm": name, "paradigm_revision": max(p.revision for p in paradigms.PARADIGMS.values())}
+    usual = canonicalize(asdict(known.fine_tuning if "sources" in given else known.training))
+    return {**usual, **given, "paradigm": name, "paradigm_revision": known.revision}
 
 
 def paradigm_of(dataset: str) -> str:
