@@ -136,7 +136,7 @@ def list_weights() -> dict[str, Path]:
     Examples
     --------
     >>> sorted(list_weights())
-    ['physionet-left-right']
+    ['physionet-four-classes', 'physionet-left-right']
     """
     return {folder.name: folder for folder in sorted(WEIGHTS.iterdir()) if (folder / "config.json").is_file()}
 
