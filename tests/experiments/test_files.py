@@ -30,7 +30,7 @@ SIGNALS = {
 FILES = sorted(FOLDER.glob("*.yaml"))
 #: Comparisons of decoders, on real recordings only; they are not in the paper.
 DECODERS = {"ablations", "ablations_imagery", "decoders", "decoders_imagery", "transfer_imagery", "transfer_ssvep"}
-NOT_IN_PAPER = {"regularisation", *DECODERS}
+NOT_IN_PAPER = {"recipes", "regularisation", *DECODERS}
 NOT_SIMULATED = {"clinical", *DECODERS}
 NAMES = {
     "clinical",
@@ -41,6 +41,7 @@ NAMES = {
     "modules",
     "noise",
     "noise_both",
+    "recipes",
     "regularisation",
     "theta",
     "time",
