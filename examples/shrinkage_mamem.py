@@ -39,8 +39,8 @@ def main() -> None:
         for rule in (0.3, "samples", "oas", "learnt"):
             decoder = GBWAttClassifier(task="ssvep", shrinkage=rule).fit(trials[split.train])
             rho = shrinkages(decoder, torch.tensor(trials[split.valid].X * decoder.scale_, dtype=torch.float32))
-            accuracy = decoder.score(trials[split.valid])
-            print(f"subject {subject}, {rule}: ρ {rho.mean():.3f} ± {rho.std():.3f}, accuracy {accuracy:.2f}", flush=True)
+            valid = f"accuracy {decoder.score(trials[split.valid]):.2f}"
+            print(f"subject {subject}, {rule}: ρ {rho.mean():.3f} ± {rho.std():.3f}, {valid}", flush=True)
 
 
 if __name__ == "__main__":

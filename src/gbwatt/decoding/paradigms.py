@@ -150,7 +150,7 @@ def _steady_state(signal: Signal) -> dict[str, Any]:
         "kernel": _kernel(signal, 0.5),
         "n_segments": max(1, min(7, signal.n_times // 16)),
         "k": 12,
-        "shrinkage": 0.3,
+        "shrinkage": "samples",
     }
 
 
@@ -180,7 +180,11 @@ PARADIGMS: Mapping[str, ParadigmSettings] = MappingProxyType(
             revision=2,
         ),
         "ssvep": ParadigmSettings(
-            _steady_state, Training(1e-3, 64, 120, 1e-1), "random", fine_tuning=Training(2e-4, 64, 20, 1e-2)
+            _steady_state,
+            Training(1e-3, 64, 120, 1e-1),
+            "random",
+            fine_tuning=Training(2e-4, 64, 20, 1e-2),
+            revision=2,
         ),
         "erp": ParadigmSettings(_potentials, Training(1e-3, 32, 60, 1e-2), "classical", fine_tuning=FINE_TUNING),
     }
