@@ -284,6 +284,16 @@ def test_rows_of_other_experiments_and_data_sets_are_not_its_runs():
     assert match_runs(experiment, own, ["mamem-ssvep-ii"]) == []
 
 
+def test_rows_of_subjects_that_the_experiment_leaves_out_are_not_its_runs():
+    """Development subjects of another experiment have the same runs otherwise."""
+    experiment = experiment_from_dict(TWO_LINES)
+    rows = [Row(one.run.key, "done", one.run.to_dict()) for one in experiment.labelled_runs()]
+    (some, *others) = sorted({one.run.subject for one in experiment.labelled_runs()})
+    assert others
+    fewer = match_runs(experiment_from_dict({**TWO_LINES, "subjects": [some]}), rows)
+    assert {one.run.subject for one in fewer} == {some}
+
+
 def test_runs_with_weights_of_other_subjects_have_the_recordings_of_all_in_their_key():
     """Rows that were read from a file match them, although lists have become tuples and back."""
     training = {"paradigm": "ssvep", "sources": [1, 2], "pretraining_epochs": 3}

@@ -377,7 +377,7 @@ def match_runs(experiment: Experiment, rows: Iterable[Row], datasets: Sequence[s
     data: dict[tuple[int, _RunIndex], str] = {}  # by line: the fingerprint includes weights and other subjects
     for run in (Run.from_dict(row.run) for row in rows):
         matches = [number for number, line in enumerate(table_lines) if _is_run_of(run, line)]
-        if matches and _is_requested_dataset(run.dataset, experiment, datasets):
+        if matches and _is_requested(run, experiment, datasets):
             index = _index_in_line(run)
             indices[index] = None
             data.update({(number, index): run.data for number in matches})
@@ -409,8 +409,14 @@ def _index_in_line(run: Run) -> _RunIndex:
     return (*values, data.partition("+")[0] if executor is None else executor.base_fingerprint(data))
 
 
-def _is_requested_dataset(name: str, experiment: Experiment, datasets: Sequence[str] | None) -> bool:
-    """Return whether a data set is one of ``datasets`` or, without these, of the experiment or a counterpart of one."""
+def _is_requested(run: Run, experiment: Experiment, datasets: Sequence[str] | None) -> bool:
+    """Return whether a run has a subject of the experiment, and a data set that is requested.
+
+    Requested are ``datasets`` or, without these, the data sets of the experiment and their simulated counterparts.
+    """
+    if not isinstance(experiment.subjects, str) and run.subject not in experiment.subjects:
+        return False
+    name = run.dataset
     return name in datasets if datasets is not None else original(name) in map(original, experiment.datasets)
 
 
