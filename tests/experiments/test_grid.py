@@ -87,6 +87,27 @@ def test_an_experiment_without_a_model_for_a_set_says_so():
         labelled_runs(experiment(datasets=["bcic-iv-2a", "mamem-ssvep-ii"], models=rows), datasets=["bcic-iv-2a"])
 
 
+LIMITED = [
+    {"label": "MAtt", "model": "matt"},
+    {"label": "SPDNet", "model": "spdnet", "seeds": 2},
+    {"label": "Tangent space", "model": "tangent-space"},
+]
+
+
+def test_a_model_has_at_most_its_own_number_of_seeds_and_a_classical_pipeline_has_one():
+    found = labelled_runs(experiment(models=LIMITED, subjects=[1]), seeds=[4, 5, 6])
+    seeds = {label: [one.run.seed for one in found if one.label == label] for label in ("MAtt", "SPDNet")}
+    assert seeds == {"MAtt": [4, 5, 6], "SPDNet": [4, 5]}
+    assert [one.run.seed for one in found if one.label == "Tangent space"] == [4]
+
+
+def test_rows_of_further_seeds_do_not_make_runs_of_a_limited_model_missing():
+    limited = experiment_from_dict(experiment(models=LIMITED, subjects=[1]))
+    runs = limited.labelled_runs(seeds=3)
+    rows = [Row(run.key, "done", run.to_dict()) for _, _, run in runs]
+    assert sorted(match_runs(limited, rows), key=str) == sorted(runs, key=str)
+
+
 def test_arguments_replace_what_the_file_says():
     found = labelled_runs(experiment(), datasets=["bcic-iv-2a"], subjects=[3], seeds=[5, 6])
     assert {(labelled.run.dataset, labelled.run.subject, labelled.run.seed) for labelled in found} == {

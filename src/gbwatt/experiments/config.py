@@ -536,6 +536,9 @@ class ModelRow(_StrictModel):
         Training settings that differ from those of the experiment.
     datasets : tuple of str, optional
         Data sets that the model is run on; default: all of the experiment.
+    seeds : int, optional
+        Largest number of seeds, the first ones of the experiment; default: all.  Classical pipelines, whose results do
+        not depend on the seed, always have one.
     """
 
     label: Text
@@ -543,6 +546,7 @@ class ModelRow(_StrictModel):
     options: Options = {}
     training: Training = Training()
     datasets: Names | None = None
+    seeds: Count | None = None
 
 
 class Vary(_StrictModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ from gbwatt.experiments.statistics import Scores
 from gbwatt.experiments.yaml_io import ConfigurationError, Problem
 
 if TYPE_CHECKING:
-    from gbwatt.experiments.config import Experiment
+    from gbwatt.experiments.config import Experiment, ModelRow
 
 
 Subjects = Sequence[int] | Literal["all"]
@@ -251,9 +252,10 @@ def expand(
     if not without_seed:
         raise ParameterError(f"experiment {experiment.name!r} has no model for these data sets.")
     return [
-        LabelledRun(label, setting, Run(seed=seed, **arguments))
-        for seed in seeds
-        for label, setting, arguments in without_seed
+        LabelledRun(line.label, line.setting, Run(seed=seed, **arguments))
+        for number, seed in enumerate(seeds)
+        for line, arguments in without_seed
+        if number < line.n_seeds
     ]
 
 
@@ -277,6 +279,7 @@ class Line(NamedTuple):
     setting: str
     arguments: dict[str, Any]  # of a run; "training" has only the settings of the experiment
     datasets: frozenset[str] | None  # real data sets that it is for; None: all
+    n_seeds: float  # largest number of seeds; infinity: all of the experiment
 
     def on(self, dataset: str) -> dict[str, Any]:
         """Return the arguments that all runs of the line on a data set have, with all training settings."""
@@ -297,13 +300,22 @@ def lines(experiment: Experiment) -> Iterator[Line]:
             # with a paradigm, options that are not given follow from the training data
             recorded = canonicalize(options) if "paradigm" in training else canonical_options(row.model, options)
             model = {"model": row.model, "options": recorded, "training": training}
-            yield Line(row.label, setting, {**model, **changes}, datasets)
+            yield Line(row.label, setting, {**model, **changes}, datasets, _count_seeds(row))
+
+
+def _count_seeds(row: ModelRow) -> float:
+    """Return the largest number of seeds of a model: 1 for classical pipelines, infinity if it is not limited."""
+    from gbwatt.models.registry import entry  # imports torch
+
+    if entry(row.model).classical:
+        return 1
+    return math.inf if row.seeds is None else row.seeds
 
 
 def _expand_lines(
     experiment: Experiment, source: Recordings, root: str | Path | None
-) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield label, setting and all run arguments except the seed, for each line, subject and split of a data set."""
+) -> Iterator[tuple[Line, dict[str, Any]]]:
+    """Yield line and all run arguments except the seed, for each line, subject and split of a data set."""
     parts = [
         {"dataset": source.dataset, "subject": subject, "split": split, "data": data}
         for subject, data in ((number, _fingerprint_of(source.dataset, number, root)) for number in source.subjects)
@@ -311,7 +323,7 @@ def _expand_lines(
     ]
     for line in lines(experiment):
         if line.is_for(source.requested):
-            yield from ((line.label, line.setting, _run_arguments(line, part, root)) for part in parts)
+            yield from ((line, _run_arguments(line, part, root)) for part in parts)
 
 
 def _fingerprint_of(name: str, subject: int, root: str | Path | None) -> str:
@@ -355,13 +367,15 @@ def canonical_options(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 #: Fields that distinguish the runs of one line of a table.
 _FIELDS_IN_LINE = ("dataset", "subject", "split", "seed", "data")
+_SEED = _FIELDS_IN_LINE.index("seed")
 _RunIndex = tuple[Any, ...]  # values of these fields
 
 
 def match_runs(experiment: Experiment, rows: Iterable[Row], datasets: Sequence[str] | None = None) -> list[LabelledRun]:
     """Return the runs of an experiment that rows belong to, derived from the rows.
 
-    Each line of the table gets the subjects, splits and seeds that any line has.  Runs without a row are missing.
+    Each line of the table gets the subjects, splits and seeds that any line has, up to its own number of seeds.  Runs
+    without a row are missing.
 
     Parameters
     ----------
@@ -381,14 +395,22 @@ def match_runs(experiment: Experiment, rows: Iterable[Row], datasets: Sequence[s
             index = _index_in_line(run)
             indices[index] = None
             data.update({(number, index): run.data for number in matches})
+    by_dataset: dict[str, list[_RunIndex]] = defaultdict(list)
+    for index in indices:
+        by_dataset[index[0]].append(index)
     return [
         LabelledRun(line.label, line.setting, _make_run(line, index, data.get((number, index)) or index[-1]))
-        for name in dict.fromkeys(index[0] for index in indices)
+        for name, group in by_dataset.items()
         for number, line in enumerate(table_lines)
         if line.is_for(name)
-        for index in indices
-        if index[0] == name
+        for index in _with_first_seeds(group, line.n_seeds)
     ]
+
+
+def _with_first_seeds(indices: Sequence[_RunIndex], n_seeds: float) -> Iterator[_RunIndex]:
+    """Yield the indices whose seed is one of the smallest ``n_seeds`` seeds."""
+    seeds = sorted({index[_SEED] for index in indices})
+    return (index for index in indices if seeds.index(index[_SEED]) < n_seeds)
 
 
 def _make_run(line: Line, index: _RunIndex, data: str) -> Run:
