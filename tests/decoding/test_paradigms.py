@@ -82,19 +82,35 @@ def losses(initial, trained=None, seed=0):
     return compare
 
 
+def pipeline_with_loss(mean):
+    """A filter-bank pipeline whose trials all have this loss."""
+    return lambda train, test: np.full(len(test), mean)
+
+
+def no_pipeline(train, test):
+    """A filter-bank pipeline that must not be fitted."""
+    raise AssertionError
+
+
 def test_event_related_potentials_are_recognised_by_the_initial_weights():
     y = np.arange(60) % 2
-    chosen = choose_settings("auto", losses({"mi": 0.7, "erp": 0.4}), SIGNALS[0], y)
+    chosen = choose_settings("auto", losses({"mi": 0.7, "erp": 0.4}), pipeline_with_loss(0.6), SIGNALS[0], y)
     assert chosen.paradigm == "erp"
     assert chosen.options == PARADIGMS["erp"].settings("erp", SIGNALS[0], "").options
-    for text in ("log loss 0.409", "0.708 (mi)", "3-fold", "initial weights"):
+    for text in ("log loss 0.409", "0.708 (mi)", "0.600 (filter bank)", "3-fold", "initial weights"):
         assert text in chosen.reason
+
+
+def test_responses_that_a_filter_bank_explains_better_are_not_event_related_potentials():
+    y = np.arange(60) % 2
+    compare = losses({"mi": 0.7, "erp": 0.4}, {"mi": 0.7, "ssvep": 0.3})
+    assert choose_settings("auto", compare, pipeline_with_loss(0.35), SIGNALS[0], y).paradigm == "ssvep"
 
 
 def test_the_trained_paradigm_with_the_lowest_loss_is_chosen_and_the_reason_has_all_losses():
     y = np.arange(60) % 2
     compare = losses({"mi": 0.4, "erp": 0.7}, {"mi": 0.7, "ssvep": 0.5})
-    chosen = choose_settings("auto", compare, SIGNALS[0], y)
+    chosen = choose_settings("auto", compare, no_pipeline, SIGNALS[0], y)
     assert chosen.paradigm == "ssvep"
     for text in ("log loss 0.482", "0.693 (mi)", "after training"):
         assert text in chosen.reason
@@ -108,12 +124,12 @@ def test_a_difference_within_its_standard_error_chooses_oscillations():
         scatter = np.resize([1.0, -1.0], len(test)) * (settings.paradigm == "erp")
         return 0.6 - 0.01 * (settings.paradigm == "erp") + scatter
 
-    assert choose_settings("auto", compare, SIGNALS[0], y).paradigm == "mi"
+    assert choose_settings("auto", compare, no_pipeline, SIGNALS[0], y).paradigm == "mi"
 
 
 def test_a_class_with_a_single_trial_is_no_obstacle():
     y = np.array([0, 0, 0, 0, 1])
-    chosen = choose_settings("auto", losses({}), SIGNALS[0], y)
+    chosen = choose_settings("auto", losses({}), no_pipeline, SIGNALS[0], y)
     assert chosen.paradigm == "mi"
     assert "single trial" in chosen.reason
 
@@ -126,7 +142,7 @@ def test_the_comparison_uses_a_limited_number_of_trials_of_every_class():
         seen.update(train.tolist(), test.tolist())
         return np.zeros(len(test))
 
-    choose_settings("auto", compare, SIGNALS[0], y)
+    choose_settings("auto", compare, no_pipeline, SIGNALS[0], y)
     labels = y[sorted(seen)]
     assert len(seen) == MOST_TRIALS
     assert (labels == 1).sum() == MOST_TRIALS // 5

@@ -237,3 +237,10 @@ def test_pipelines_are_those_of_pyriemann():
     expected = pipeline.fit(train.X.astype(float), train.y).predict_proba(test.X.astype(float))
     ours = EEGDecoder("xdawn", validation=None).fit(train).predict_proba(test)
     assert np.corrcoef(ours[:, 1], expected[:, 1])[0, 1] > 0.95  # the covariance of all epochs is estimated otherwise
+
+
+def test_a_filter_bank_names_its_lowest_band_if_the_sampling_rate_is_too_low():
+    with pytest.raises(
+        ParameterError, match=r"sfreq=10 is too low for the lowest band of the filter bank, \(4.0, 8.0\)"
+    ):
+        create("fb-tangent-space", n_chans=2, n_outputs=2, n_times=20, sfreq=10)

@@ -25,7 +25,15 @@ from gbwatt.decoding.checkpoints import Checkpoint, describe_data
 from gbwatt.decoding.fingerprints import UNKNOWN, UNSEEN, TrialFingerprints
 from gbwatt.decoding.initialization import initialize_classically
 from gbwatt.decoding.inputs import Array, Examples, Labels, Sets
-from gbwatt.decoding.paradigms import FINE_TUNING, OF_TASKS, PARADIGMS, PRETRAINED, Settings, choose_settings
+from gbwatt.decoding.paradigms import (
+    FINE_TUNING,
+    OF_TASKS,
+    PARADIGMS,
+    PRETRAINED,
+    Settings,
+    choose_settings,
+    sampling_rate,
+)
 from gbwatt.decoding.sharding import SingleProcess, hash_numbers
 from gbwatt.decoding.signal_metadata import Recorded, Samples
 from gbwatt.decoding.training import (
@@ -39,6 +47,7 @@ from gbwatt.decoding.training import (
 )
 from gbwatt.decoding.transfer import initialize_from, list_weights, model_options
 from gbwatt.errors import ParameterError
+from gbwatt.models.classical import BANDS
 from gbwatt.models.ensemble import Ensemble
 from gbwatt.models.presets import find_task
 from gbwatt.models.registry import create, entry, to_record
@@ -385,7 +394,18 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             losses: Array = nn.functional.cross_entropy(logits, train.y[test], reduction="none").numpy()
             return losses
 
-        return self._with_own_arguments(choose_settings(paradigm, compare, signal, train.y.numpy()))
+        def filter_bank(rows: Array, test: Array) -> Array:
+            """Log losses of the trials ``test`` for the filter-bank pipeline fitted to the trials ``rows``."""
+            rate, x = sampling_rate(signal), train.x.double()
+            name = "fb-tangent-space" if rate / 2 > BANDS[0][1] else "tangent-space"  # if no band fits
+            pipeline: Any = create(name, **vars(replace(signal, sfreq=rate)))
+            pipeline.fit(x[rows], train.y[rows], weights)
+            with torch.no_grad():
+                logits = pipeline(x[test])
+            losses: Array = nn.functional.cross_entropy(logits, train.y[test], reduction="none").numpy()
+            return losses
+
+        return self._with_own_arguments(choose_settings(paradigm, compare, filter_bank, signal, train.y.numpy()))
 
     def _train_once(
         self, signal: Signal, settings: Settings, train: Examples, weights: Tensor | None, x: Tensor

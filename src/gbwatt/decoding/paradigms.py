@@ -116,14 +116,14 @@ def _even(number: float) -> int:
     return 2 * max(1, round(number / 2))
 
 
-def _sampling_rate(signal: Signal) -> float:
+def sampling_rate(signal: Signal) -> float:
     """Sampling rate in Hz; an epoch without one is assumed to last 1 s."""
     return signal.n_times if signal.sfreq is None else signal.sfreq
 
 
 def _kernel(signal: Signal, seconds: float) -> int:
     """Length of temporal filters in samples: even, and at most half of the epoch."""
-    return _even(min(seconds * _sampling_rate(signal), signal.n_times / 2))
+    return _even(min(seconds * sampling_rate(signal), signal.n_times / 2))
 
 
 def _oscillations(signal: Signal) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _oscillations(signal: Signal) -> dict[str, Any]:
         "n_spatial": channels,
         "n_temporal": n,
         "kernel": _kernel(signal, 0.5 if bands > 1 else 0.125),
-        "n_segments": max(1, min(2, int(signal.n_times / _sampling_rate(signal)), signal.n_times // (2 * n))),
+        "n_segments": max(1, min(2, int(signal.n_times / sampling_rate(signal)), signal.n_times // (2 * n))),
         "k": n,
         "shrinkage": 0.1,
         "residual": "learnt",
@@ -204,20 +204,31 @@ class Compare(Protocol):
         """
 
 
-def choose_settings(name: str, compare: Compare, signal: Signal, y: Array) -> Settings:
+class Pipeline(Protocol):
+    """Fits a classical pipeline to some of the training trials, and tests it on others."""
+
+    def __call__(self, train: Array, test: Array, /) -> Array:
+        """Log losses (n_test,) of the trials with indices ``test``, for the pipeline fitted to the trials ``train``."""
+
+
+def choose_settings(name: str, compare: Compare, filter_bank: Pipeline, signal: Signal, y: Array) -> Settings:
     """Settings for a paradigm; "auto" chooses the paradigm by cross-validation of the training trials.
 
     "auto" proceeds in two steps.  First it compares the paradigms whose initial weights are a classical pipeline, "mi"
-    and "erp", without training, which takes little time.  If "erp" is better, it is chosen.  Otherwise "mi" and "ssvep"
-    are compared after training.  In both steps, "mi" is kept unless the log loss of the other paradigm is lower by more
-    than the standard error of the difference.  About :data:`MOST_TRIALS` trials at most are used, in :data:`FOLDS`
-    folds of consecutive trials.
+    and "erp", without training, which takes little time.  If "erp" is better than "mi" and than a filter bank, it is
+    chosen.  The filter bank is needed because the initial weights of "mi" do not separate the frequencies of
+    steady-state responses, which may be phase-locked to the stimulus like event-related potentials.  Otherwise "mi" and
+    "ssvep" are compared after training.  In both steps, "mi" is kept unless the log loss of the other paradigm is lower
+    by more than the standard error of the difference.  About :data:`MOST_TRIALS` trials at most are used, in
+    :data:`FOLDS` folds of consecutive trials.
 
     Parameters
     ----------
     name : "mi", "ssvep", "erp" or "auto"
     compare : Compare
         Log losses of a network on trials that it was not trained on.
+    filter_bank : Pipeline
+        Log losses of a filter-bank pipeline on trials that it was not fitted to.
     signal : Signal
         Shape of the epochs, number of classes and sampling rate.
     y : array (n,)
@@ -246,8 +257,10 @@ def choose_settings(name: str, compare: Compare, signal: Signal, y: Array) -> Se
     classical = [key for key, settings in candidates.items() if settings.initialization == "classical"]
     losses, stage = losses_of(classical, False), "of the initial weights"
     best = _clearly_lowest(losses)
-    if best == "mi":
-        losses, stage = losses_of(["mi", *(key for key in candidates if key not in losses)], True), "after training"
+    if best == "erp":
+        losses["filter bank"] = np.concatenate([filter_bank(*part) for part in parts])
+    if best == "mi" or losses["filter bank"].mean() <= losses[best].mean():
+        losses, stage = losses_of(["mi", *(key for key in candidates if key not in classical)], True), "after training"
         best = _clearly_lowest(losses)
     others = " and ".join(f"{loss.mean():.3f} ({key})" for key, loss in losses.items() if key != best)
     result = f"log loss {losses[best].mean():.3f} {stage} in {folds}-fold cross-validation of the training trials"

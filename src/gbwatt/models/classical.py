@@ -605,7 +605,10 @@ def class_frequencies(class_names: Sequence[str]) -> tuple[float, ...]:
 def _bands_below_nyquist(signal: Signal) -> tuple[tuple[float, float], ...]:
     """The bands of FBCSP that the sampling rate allows."""
     rate = _require_rate("a filter bank", signal)
-    return tuple(band for band in BANDS if band[1] < rate / 2)
+    bands = tuple(band for band in BANDS if band[1] < rate / 2)
+    if not bands:
+        raise ParameterError(f"sfreq={rate:g} is too low for the lowest band of the filter bank, {BANDS[0]} Hz.")
+    return bands
 
 
 def _register_classical(name: str, summary: str, model: type[ClassicalModel], **defaults: Any) -> None:
