@@ -12,6 +12,7 @@ from gbwatt.data.preprocessing import (
     BandPass,
     Convert,
     Crop,
+    ExponentialStandardise,
     Noise,
     Notch,
     Pick,
@@ -200,3 +201,56 @@ def test_numbers_of_numpy_become_plain_ones():
     assert steps == Preprocessing(
         BandPass(4, 38, 3), Notch(50), Pick(NAMES), Standardise((0,) * 4, (1,) * 4), Noise(1, 2)
     )
+
+
+def test_steps_can_be_written_as_text():
+    text = (
+        "highpass=1,lowpass=40,notch=50;100,resample=125,reference=A1;A2,channels=C3;Cz,crop=-0.2:0.8,standardise=0.01,"
+        "unit=uV"
+    )
+    assert Preprocessing.parse(text) == Preprocessing(
+        BandPass(1, None),
+        BandPass(None, 40),
+        Notch((50.0, 100.0)),
+        Resample(125),
+        Reference(("A1", "A2")),
+        Pick(("C3", "Cz")),
+        Crop(-0.2, 0.8),
+        ExponentialStandardise(0.01),
+        Convert("µV"),
+    )
+    assert Preprocessing.parse("reference=average") == Preprocessing(Reference())
+
+
+@pytest.mark.parametrize(
+    "text, messages",
+    [
+        ("", ["preprocess is empty"]),
+        ("bandpas=8-30", ["Did you mean 'bandpass'"]),
+        ("bandpass=8", ["'8' has no '-' between two numbers"]),
+        ("bandpass=30-8", ["low=30.0 must be below high=8.0"]),
+        ("resample=fast", ["'fast' is not a number"]),
+        ("channels=;", ["at least one channel is needed"]),
+        ("resample", ["an assignment is needed"]),
+        ("crop=4:1,notch=x", ["tmin=4.0 must be before tmax=1.0", "'x' is not a number"]),
+    ],
+)
+def test_errors_in_a_text_of_steps_are_reported_together(text, messages):
+    with pytest.raises(ParameterError) as caught:
+        Preprocessing.parse(text)
+    assert all(message in str(caught.value) for message in messages)
+
+
+def test_steps_for_recordings_end_before_the_first_one_for_trials():
+    chain = Preprocessing.parse("bandpass=8-30,crop=0.5:4,resample=125")
+    first, second = chain.divide()
+    assert first + second == chain
+    assert first == Preprocessing(BandPass(8, 30))
+    assert Preprocessing.parse("resample=125").divide()[1] == Preprocessing()
+
+
+def test_channels_are_found_without_the_dots_of_padded_names():
+    frame = Frame(("C3..", "Cz."), 100.0)
+    x, after = Preprocessing(Pick(("cz", "C3"))).transform(np.array([[1.0], [2.0]]), frame)
+    assert x.tolist() == [[2.0], [1.0]]
+    assert after.ch_names == ("cz", "C3")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gbwatt.data import load, write_npz
 from gbwatt.models import entry
 from tests.golden import doors
 from tests.golden.program import run
@@ -83,7 +84,14 @@ def of_training() -> dict[str, Any]:
         "evaluate": run("evaluate", "model", "--dataset", "simulated-ssvep", "--json").document,
         "evaluate --all": run("evaluate", "model", "--dataset", "simulated-ssvep", "--all", "--json").document,
         "explain": run("explain", "model", "-o", "pictures", "--json").document,
+        "predict": run("predict", "model", _written_trials(), "--json").document,
     }
+
+
+def _written_trials() -> Path:
+    """A file with some trials of the data set that the model is trained on."""
+    write_npz(load("simulated-ssvep", 1)[:3], "trials.npz")
+    return Path("trials.npz")
 
 
 def of_benchmark() -> dict[str, Any]:

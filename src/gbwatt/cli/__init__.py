@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import gbwatt
-from gbwatt.cli import benchmark, clinical, data, models, report, results, train
+from gbwatt.cli import benchmark, clinical, data, models, predict, report, results, train
 from gbwatt.experiments.table_formats import visible_lines
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app = typer.Typer(
 app.command()(train.train)
 app.command()(clinical.finetune)
 app.command()(models.evaluate)
+app.command()(predict.predict)
 app.command()(models.explain)
 app.command()(benchmark.benchmark)
 app.command()(results.tables)

@@ -144,6 +144,12 @@ def _is_html(file: Path) -> bool:
         return content.read(len(start)).lower() in (start, b"")
 
 
+def _is_table(file: Path) -> bool:
+    """Return whether a file begins like predictions in CSV or JSON or is empty, so that ``--force`` may replace it."""
+    with file.open("rb") as content:
+        return content.read(10).startswith((b"recording,", b"{")) or not file.stat().st_size
+
+
 class _OutputKind(NamedTuple):
     """A kind of output: file or folder, and a function that tells whether ``--force`` may replace what exists."""
 
@@ -155,6 +161,7 @@ _OUTPUT_KINDS = {
     "model": _OutputKind(True, holds_model),
     "explanation": _OutputKind(True, lambda _: True),  # files of other names are kept
     "report": _OutputKind(False, _is_html),
+    "table": _OutputKind(False, _is_table),
 }
 
 
@@ -165,8 +172,8 @@ def require_free(path: Path, *, kind: str, force: bool) -> None:
     ----------
     path : path
         File or folder to write.  An empty folder is free.
-    kind : "model", "explanation" or "report"
-        The first two are folders, a report is a file.
+    kind : "model", "explanation", "report" or "table"
+        The first two are folders, the others are files.
     force : bool
         Allow replacing an output of the same kind, and nothing else.
 

@@ -1,6 +1,7 @@
 """EEG data: readers, simulated recordings, preprocessing, and protocols."""
 
 from gbwatt.data.datasets import Dataset, data_root
+from gbwatt.data.formats.npz import write_npz
 from gbwatt.data.loading import DATASETS, find_dataset, list_datasets, load
 from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.data.splits import (
@@ -39,4 +40,5 @@ __all__ = [
     "find_dataset",
     "list_datasets",
     "load",
+    "write_npz",
 ]

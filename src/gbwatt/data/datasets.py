@@ -50,6 +50,9 @@ class DatasetSource:
         Increased whenever ``read`` returns something else for the same files, so that earlier results are not reused.
     folder : str
         Subfolder of the data folder, if it is not that of the data set.
+    preprocesses : bool
+        Whether ``read`` has an argument ``preprocessing`` and applies the steps itself, so that filters are applied to
+        continuous recordings before trials are cut.
     """
 
     name: str
@@ -60,6 +63,7 @@ class DatasetSource:
     options: tuple[str, ...] = ()
     revision: int = 1
     folder: str = ""
+    preprocesses: bool = False
 
 
 Source = DatasetSource  # former name

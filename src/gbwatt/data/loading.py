@@ -22,6 +22,7 @@ from gbwatt.data.formats.moabb import open_dataset, read_moabb
 from gbwatt.data.formats.npz import read_npz
 from gbwatt.data.formats.recordings import read_file
 from gbwatt.data.preprocessing import Preprocessing
+from gbwatt.data.preprocessing.parsing import EXAMPLE
 from gbwatt.data.sets import bci2b, bcic2a, ern, mamem, p300, physionet
 from gbwatt.data.splits import InOrder
 from gbwatt.data.trials import Trials, concatenate
@@ -100,7 +101,7 @@ def load(
     *,
     root: str | Path | None = None,
     source: str | None = None,
-    preprocessing: Preprocessing | Literal["preset"] | None = "preset",
+    preprocessing: Preprocessing | str | Sequence[Mapping[str, Any]] | None = "preset",
     **options: Any,
 ) -> Trials:
     """Load the trials of one or several subjects.
@@ -116,8 +117,10 @@ def load(
         The data folder.  Default: the value of the environment variable GBWATT_DATA, or ``~/gbwatt_data``.
     source : str, optional
         File source (``"gdf"``, ``"processed"``, ``"moabb"``, …).  Default: the first whose files exist.
-    preprocessing : Preprocessing, "preset" or None
-        Steps to apply: those of the paper (``"preset"``), others, or none.
+    preprocessing : Preprocessing, "preset", str, list of dict or None
+        Steps to apply: those of the paper (``"preset"``), others, or none.  Other texts are parsed by
+        :meth:`Preprocessing.parse`, and lists by :meth:`Preprocessing.from_records`.  Filters are applied to continuous
+        recordings before trials are cut from them.  Steps that the trials of a file record already are not repeated.
     **options
         Further arguments of the reader: ``difficulty`` and ``seed`` for simulated recordings; ``classes``, ``tmin``,
         ``tmax``, ``session``, ``run`` and ``channels`` for files that MNE-Python reads; ``band`` and ``resample`` for
@@ -149,20 +152,28 @@ def load(
         chosen, files = find_source(dataset, number, root, source, index)
         _check_options(dataset, chosen, options)
         steps = _choose_preprocessing(preprocessing, chosen)
+        if chosen.preprocesses:
+            options = {**options, "preprocessing": steps}
         trials = chosen.read(files, number, **options)
         check_trials(f"{dataset.name}, subject {number}" if dataset.subjects else dataset.name, trials)
-        parts.append(steps(trials))
+        parts.append(trials if steps.are_last_of(trials) else steps(trials))
     return parts[0] if len(parts) == 1 else concatenate(parts)
 
 
-def _choose_preprocessing(preprocessing: Preprocessing | str | None, source: DatasetSource) -> Preprocessing:
+def _choose_preprocessing(preprocessing: Any, source: DatasetSource) -> Preprocessing:
     """Return the steps that the argument ``preprocessing`` of :func:`load` stands for."""
-    if isinstance(preprocessing, str):
-        check_one_of("preprocessing", preprocessing, ("preset",))
+    if preprocessing == "preset":
         return source.preprocessing
+    if isinstance(preprocessing, str):
+        if "=" not in preprocessing:
+            check_one_of("preprocessing", preprocessing, ("preset",))
+        return Preprocessing.parse(preprocessing)
+    if isinstance(preprocessing, list | tuple) and all(isinstance(record, Mapping) for record in preprocessing):
+        return Preprocessing.from_records(preprocessing)
     if not isinstance(preprocessing, Preprocessing | None):
         raise MismatchError(
-            f"preprocessing is a {type(preprocessing).__name__}; Preprocessing(step, ...), 'preset' or None is needed."
+            f"preprocessing is a {type(preprocessing).__name__}; Preprocessing(step, ...), 'preset', a text such as "
+            f"{EXAMPLE!r} or None is needed."
         )
     return preprocessing or Preprocessing()
 
@@ -240,7 +251,8 @@ def _recording_source(file: Path) -> tuple[DatasetSource, tuple[int, ...]]:
         """Read the file and assign its trials to the subject."""
         return read_file(file, subject=subject, **options)
 
-    return DatasetSource("mne", read, options=("classes", "tmin", "tmax", "session", "run", "channels")), ()
+    options = ("classes", "tmin", "tmax", "session", "run", "channels")
+    return DatasetSource("mne", read, options=options, preprocesses=True), ()
 
 
 def _moabb_dataset(name: str) -> Dataset:

@@ -10,6 +10,7 @@ from gbwatt.decoding.evaluation import (
     load_decoder,
     train_and_evaluate,
 )
+from gbwatt.decoding.prediction import Predictions, predict_recordings
 from gbwatt.decoding.training_record import TrainingRecord
 from gbwatt.decoding.transfer import EuclideanAlignment, list_weights
 from gbwatt.errors import CheckpointError, NonFiniteLossError, UnknownLabelError
@@ -23,11 +24,13 @@ __all__ = [
     "EvaluationSet",
     "GBWAttClassifier",
     "NonFiniteLossError",
+    "Predictions",
     "TrainingRecord",
     "TrainingResult",
     "UnknownLabelError",
     "evaluate",
     "list_weights",
     "load_decoder",
+    "predict_recordings",
     "train_and_evaluate",
 ]

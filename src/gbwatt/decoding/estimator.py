@@ -34,6 +34,7 @@ from gbwatt.decoding.paradigms import (
     choose_settings,
     sampling_rate,
 )
+from gbwatt.decoding.prediction import is_recording, predict_recordings
 from gbwatt.decoding.sharding import SingleProcess, hash_numbers
 from gbwatt.decoding.signal_metadata import Recorded, Samples
 from gbwatt.decoding.training import (
@@ -562,8 +563,13 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         logits = self._logits(X).numpy()
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
-    def predict_proba(self, X: Any) -> Array:
-        """Probabilities (n, n_classes), in the order of ``classes_``."""
+    def predict_proba(self, X: Any, *, hop: float | None = None) -> Array:
+        """Probabilities (n, n_classes), in the order of ``classes_``; arguments as for :meth:`predict`."""
+        check_is_fitted(self, "net_")
+        if is_recording(X):
+            return predict_recordings(self, X, hop=hop).probabilities
+        if hop is not None:
+            raise ParameterError(f"hop={hop!r} is for continuous recordings, not for epochs; leave it out.")
         return self._logits(X).softmax(-1).numpy()
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -607,9 +613,23 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels: Array = self.classes_[Labels.of(X, y, len(X)).places(self.classes_, self._names, name)]
         return labels
 
-    def predict(self, X: Any) -> Array:
-        """Predicted labels (n,)."""
-        numbers = self._logits(X).argmax(-1).numpy()
+    def predict(self, X: Any, *, hop: float | None = None) -> Array:
+        """Predicted labels (n,).
+
+        Parameters
+        ----------
+        X : array, Trials, mne.Epochs, mne.io.Raw or path
+            Epochs, or a continuous recording or file; see :func:`~gbwatt.decoding.predict_recordings`, which also
+            returns the times of the windows.
+        hop : float, optional
+            Classify sliding windows of a continuous recording, which begin every ``hop`` seconds.  By default, the
+            windows around its annotations are classified.
+
+        Returns
+        -------
+        array (n,)
+        """
+        numbers = self.predict_proba(X, hop=hop).argmax(-1)
         labels: Array = self.classes_[numbers]
         return labels
 

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from scipy.fft import next_fast_len
 
 from gbwatt.data.formats.interchange import RECORDED, recorded_state, steps_of
+from gbwatt.data.preprocessing import Preprocessing, Step
 from gbwatt.data.trials import UNITS, Trials
-from gbwatt.errors import MismatchError
+from gbwatt.errors import MismatchError, ParameterError
 
 #: High-pass edges up to the first and low-pass edges from the second (Hz) are amplifier settings, not preprocessing.
 HARDWARE_HIGHPASS, HARDWARE_LOWPASS = 0.2, 70.0
@@ -59,6 +60,8 @@ class Recorded:
         Edges of the filters in Hz, from the ``info`` of MNE or from the steps.
     custom_ref_applied, projections : int or None
         Whether the reference was changed, and the number of active projections, as in the ``info`` of MNE.
+    tmin : float or None
+        Time of the first sample in seconds after the event.
     """
 
     ch_names: tuple[str, ...]
@@ -70,6 +73,7 @@ class Recorded:
     lowpass: float | None = None
     custom_ref_applied: int | None = None
     projections: int | None = None
+    tmin: float | None = None
 
     @classmethod
     def of(cls, X: Any, y: Any = None) -> Recorded | None:
@@ -79,11 +83,12 @@ class Recorded:
         """
         if isinstance(X, Trials):
             names = X.class_names if y is None else None
-            return cls(X.ch_names, X.sfreq, X.unit, X.steps, names, **_filters_and_reference(X.steps))
+            state = _filters_and_reference(X.steps)
+            return cls(X.ch_names, X.sfreq, X.unit, X.steps, names, **state, tmin=X.tmin)
         if hasattr(X, "get_data"):
             steps = steps_of(X)
             state = recorded_state(X.info) if steps is None else _filters_and_reference(steps)
-            return cls(tuple(X.ch_names), float(X.info["sfreq"]), "V", steps, **state)
+            return cls(tuple(X.ch_names), float(X.info["sfreq"]), "V", steps, **state, tmin=float(X.times[0]))
         return None
 
     @classmethod
@@ -100,7 +105,28 @@ class Recorded:
             steps,
             None if names is None else tuple(names),
             **{name: _to_number(name, values.get(name)) for name in _FILTERS_AND_REFERENCE},
+            tmin=_to_number("tmin", values.get("tmin")),
         )
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """Steps that were applied to the recordings, and that other recordings need, too.
+
+        Added noise, and what was done before the recordings were read, are not among them.
+
+        Raises
+        ------
+        ParameterError
+            If the steps are unknown because the epochs were changed in MNE.
+        """
+        known = {kind.name for kind in Step.__subclasses__()} - {"noise"}
+        steps = [step for step in self.steps or () if step["step"] in known]
+        if any(step["step"] == "mne" for step in self.steps or ()):
+            raise ParameterError(
+                "The training data were changed in MNE after they were cut, so their preprocessing cannot be repeated; "
+                "prepare the epochs in the same way, and pass them."
+            )
+        return Preprocessing.from_records(steps)
 
     def require(self, other: Recorded | None, name: str) -> None:
         """Raise an error if other epochs differ in their metadata; unknown values are not compared."""
@@ -264,7 +290,7 @@ def _to_number(name: str, value: Any) -> Any:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name}={value!r} is not a number")
-    return float(value) if name.endswith("pass") else int(value)
+    return int(value) if name in _REFERENCE else float(value)
 
 
 def _filter_argument(value: float | None, default: float) -> str:

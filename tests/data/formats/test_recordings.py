@@ -19,7 +19,9 @@ from gbwatt.cli import app
 from gbwatt.data import Trials, _reading, load
 from gbwatt.data.formats.edf import read_header as edf_header
 from gbwatt.data.formats.recordings import read_file
-from gbwatt.errors import DataError, MissingFileError, ParameterError
+from gbwatt.data.preprocessing import Preprocessing
+from gbwatt.data.trials import Frame
+from gbwatt.errors import DataError, DataWarning, MissingFileError, ParameterError
 from tests.data.formats.test_interchange import assert_same, full
 from tests.recordings import folder
 
@@ -573,3 +575,63 @@ def test_compressed_files_cannot_fill_the_memory(tmp_path, monkeypatch):
             stream.write(bytes(1 << 20))
     with pytest.raises(DataError, match=r"content of 67\.1 MB in a file of"):
         read_file(tmp_path / "m_raw.fif.gz", tmin=0, tmax=1)
+
+
+# ---- preprocessing of continuous recordings
+
+STEPS = Preprocessing.parse("lowpass=20,resample=50")
+
+
+def noisy(sfreq: float = SFREQ, seconds: int = 14) -> mne.io.RawArray:
+    """A recording of noise with the events of :func:`recording`."""
+    x = np.random.default_rng(0).standard_normal((2, round(seconds * sfreq))) * 1e-5
+    raw = mne.io.RawArray(x, mne.create_info(["C3", "C4"], sfreq, "eeg"), verbose="ERROR")
+    return raw.set_annotations(recording().annotations)
+
+
+def test_recordings_are_filtered_before_trials_are_cut(tmp_path):
+    noisy().save(tmp_path / "noise_raw.fif", fmt="double", verbose="ERROR")
+    file = tmp_path / "noise_raw.fif"
+    whole, _ = STEPS.transform(noisy().get_data() * 1e6, Frame(("C3", "C4"), SFREQ))
+    trials = read_file(file, tmin=-0.5, tmax=1.5, preprocessing=STEPS)
+    for trial, onset in zip(trials.X, ONSETS, strict=True):
+        start = round((onset - 0.5) * 50)
+        np.testing.assert_allclose(trial, whole[:, start : start + 100], rtol=1e-6, atol=1e-6)
+    assert [step["step"] for step in trials.steps] == ["recorded", "band_pass", "resample"]
+    assert (trials.sfreq, trials.tmin) == (50.0, -0.5)
+
+
+def test_steps_after_a_crop_are_applied_to_trials(tmp_path):
+    noisy().save(tmp_path / "noise_raw.fif", fmt="double", verbose="ERROR")
+    file = tmp_path / "noise_raw.fif"
+    both = read_file(file, tmin=0, tmax=2, preprocessing=STEPS + Preprocessing.parse("crop=0.5:1.5,standardise=0.1"))
+    cut = read_file(file, tmin=0, tmax=2, preprocessing=STEPS)
+    expected = Preprocessing.parse("crop=0.5:1.5,standardise=0.1")(cut)
+    np.testing.assert_array_equal(both.X, expected.X)
+    assert both.steps == expected.steps
+
+
+def test_preprocessing_keeps_bad_segments_triggers_and_the_start_of_cropped_recordings(tmp_path):
+    raw = recording(stim=True)
+    raw.annotations.append(4.9, 0.2, "BAD")
+    raw.set_meas_date(0).crop(0.5).save(tmp_path / "mine_raw.fif", fmt="double", verbose="ERROR")
+    kwargs = {"tmin": 0.0, "tmax": 1.0, "channels": ["C3"]}
+    steps = Preprocessing.parse("channels=C3")
+    with pytest.warns(DataWarning, match="1 overlap a BAD"):
+        plain = read_file(tmp_path / "mine_raw.fif", **kwargs)
+    with pytest.warns(DataWarning, match="1 overlap a BAD"):
+        prepared = read_file(tmp_path / "mine_raw.fif", **kwargs, preprocessing=steps)
+    np.testing.assert_allclose(prepared.X, plain.X, rtol=1e-6)
+    assert prepared.labels.tolist() == plain.labels.tolist()
+
+
+def test_epochs_are_preprocessed_as_they_are(epo):
+    trials = read_file(epo)
+    np.testing.assert_array_equal(read_file(epo, preprocessing=STEPS).X, STEPS(trials).X)
+
+
+def test_filters_of_the_header_and_of_the_steps_are_both_recorded(tmp_path):
+    noisy().filter(1, None, verbose="ERROR").save(tmp_path / "noise_raw.fif", fmt="double", verbose="ERROR")
+    first, *others = read_file(tmp_path / "noise_raw.fif", tmin=0, tmax=1, preprocessing=STEPS).steps
+    assert (first["step"], first["highpass"], first["lowpass"]) == ("recorded", 1.0, SFREQ / 2)
+    assert len(others) == 2

@@ -299,7 +299,7 @@ def _check_recorder_rate(file: Path, comment: str, interval: float) -> None:
         rate = value if is_rate or not value else 1e6 / value
         if rate and not math.isclose(rate, 1e6 / interval, rel_tol=1e-3):
             rates = f"SamplingInterval says {1e6 / interval:g} Hz, the recorder's comment says {rate:g} Hz"
-            warn_about(file, f"{rates}; was it resampled? It is read at {1e6 / interval:g} Hz.", stacklevel=5)
+            warn_about(file, f"{rates}; was it resampled? It is read at {1e6 / interval:g} Hz.", stacklevel=6)
             return
 
 
@@ -349,9 +349,9 @@ def _expect_marker_file(file: Path, name: str, n_samples: int) -> None:
             raise DataError(markers, f"a marker at sample {match.group(4)}", f"1 to {n_samples}", "Copy it again.")
         numbers.append(int(match.group(1)))
     if not text.endswith("\n"):
-        warn_about(markers, "the last line is incomplete; is the file truncated?", stacklevel=5)
+        warn_about(markers, "the last line is incomplete; is the file truncated?", stacklevel=6)
     if numbers != list(range(1, len(numbers) + 1)):
-        warn_about(markers, "markers are not numbered from 1 without gaps; is one missing?", stacklevel=5)
+        warn_about(markers, "markers are not numbered from 1 without gaps; is one missing?", stacklevel=6)
 
 
 # ---- FIF

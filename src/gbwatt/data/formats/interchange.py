@@ -16,7 +16,7 @@ from gbwatt._validation import check_one_of
 from gbwatt.data import trials
 from gbwatt.data.montage import montage_name
 from gbwatt.data.preprocessing.steps import Convert, Pick, Step
-from gbwatt.data.trials import UNITS, Trials, Truth
+from gbwatt.data.trials import UNITS, Frame, Trials, Truth
 from gbwatt.errors import InputError, MismatchError, ParameterError, ShapeError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def to_mne(trials: Trials) -> mne.EpochsArray:
     n, n_chans, n_times = trials.shape
     epochs = mne.EpochsArray(
         trials.X.astype(np.float64) * UNITS.get(trials.unit, 1.0),
-        _make_info(trials),
+        make_info(trials.frame),
         np.column_stack([np.arange(n) * n_times, np.zeros(n, dtype=int), trials.y + 1]),
         tmin=_round_to_sample(trials.tmin, trials.sfreq),  # with half samples MNE writes files that it cannot read
         event_id={name: code for code, name in enumerate(trials.class_names, start=1)},
@@ -102,8 +102,8 @@ def from_mne(
     kept = epochs.copy().drop_bad(verbose="ERROR")
     if not len(kept):
         raise ParameterError(f"all {len(epochs.drop_log)} epochs were rejected; none is left.")
-    picks = _channel_picks(kept, channels)
-    unit, scale = _unit_and_scale(kept, picks)
+    picks = channel_picks(kept, channels)
+    unit, scale = unit_and_scale(kept, picks)
     names = {code: name for name, code in sorted(kept.event_id.items(), key=lambda item: item[1])}
     record = _stored_record(kept.info["description"])
     state = {**_signal_properties(kept, picks), "unit": unit}
@@ -121,17 +121,23 @@ def from_mne(
     )
 
 
-def _make_info(trials: Trials) -> mne.Info:
-    """Return MNE's ``info`` for trials, with positions if the 10-05 montage has all electrodes."""
+def make_info(frame: Frame, state: Mapping[str, Any] | None = None) -> mne.Info:
+    """Return MNE's ``info`` for samples, with positions if the 10-05 montage has all electrodes.
+
+    ``state`` is a result of :func:`recorded_state`, whose filters and reference are entered.
+    """
     import mne
 
-    info = mne.create_info(list(trials.ch_names), trials.sfreq, "eeg", verbose="ERROR")
+    info = mne.create_info(list(frame.ch_names), frame.sfreq, "eeg", verbose="ERROR")
     montage = mne.channels.make_standard_montage(montage_name())
-    if set(trials.ch_names) <= set(montage.ch_names):
+    if set(frame.ch_names) <= set(montage.ch_names):
         info.set_montage(montage, verbose="ERROR")
-    if trials.unit not in UNITS:
+    if frame.unit not in UNITS:
         for channel in info["chs"]:
             channel["unit"] = _fiff_unit_none()
+    with info._unlock():
+        known = {name: value for name, value in (state or {}).items() if value is not None}
+        info.update({name: value for name, value in known.items() if name != "projections"})
     return info
 
 
@@ -155,24 +161,24 @@ def _read_metadata(metadata: pd.DataFrame | None) -> dict[str, Array]:
     return {} if metadata is None else {name: metadata[name].to_numpy() for name in _ORIGIN_FIELDS if name in metadata}
 
 
-def _channel_picks(epochs: mne.BaseEpochs, channels: Sequence[str] | None) -> list[int]:
+def channel_picks(signals: mne.BaseEpochs | mne.io.BaseRaw, channels: Sequence[str] | None) -> list[int]:
     """Return the indices of the requested channels, by default of all EEG channels that are not marked as bad."""
     import mne
 
     if channels is None:
-        picks = mne.pick_types(epochs.info, eeg=True).tolist()  # excludes those marked as bad
+        picks = mne.pick_types(signals.info, eeg=True).tolist()  # excludes those marked as bad
         if not picks:
-            types = ", ".join(sorted(set(epochs.get_channel_types())))
+            types = ", ".join(sorted(set(signals.get_channel_types())))
             raise ParameterError(f"the epochs have no good EEG channel, only {types}; select channels=[...].")
         return list(picks)
     for name in channels:
-        check_one_of("channels", name, tuple(epochs.ch_names))
-    return [epochs.ch_names.index(name) for name in channels]
+        check_one_of("channels", name, tuple(signals.ch_names))
+    return [signals.ch_names.index(name) for name in channels]
 
 
-def _unit_and_scale(epochs: mne.BaseEpochs, picks: Sequence[int]) -> tuple[str, float]:
+def unit_and_scale(signals: mne.BaseEpochs | mne.io.BaseRaw, picks: Sequence[int]) -> tuple[str, float]:
     """Return the unit of the trials, "µV" or "a.u.", and the factor from the samples of MNE to this unit."""
-    without = [int(epochs.info["chs"][pick]["unit"]) == _fiff_unit_none() for pick in picks]
+    without = [int(signals.info["chs"][pick]["unit"]) == _fiff_unit_none() for pick in picks]
     if any(without) and not all(without):
         raise MismatchError("some channels are in volts and some have no unit; select channels=[...].")
     return ("a.u.", 1.0) if any(without) else ("µV", 1e6)

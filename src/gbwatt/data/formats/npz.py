@@ -58,7 +58,11 @@ def write_npz(trials: Trials, file: str | Path) -> None:
     write_atomically(file, content.getvalue())
 
 
-def read_npz(file: str | Path) -> Trials:
+#: Name of the class of all trials in a file that is read without labels.
+UNLABELLED = "unlabelled"
+
+
+def read_npz(file: str | Path, *, labelled: bool = True) -> Trials:
     """Read trials from a file of :func:`write_npz` or of ``numpy.savez``.
 
     Parameters
@@ -68,6 +72,8 @@ def read_npz(file: str | Path) -> Trials:
         ``ch_names``, ``class_names``, ``tmin``, ``unit`` (default: "µV"), ``subject``, ``session``, ``run`` and
         ``group``.  ``y`` contains class names, or indices into ``class_names``; without ``class_names``, whole numbers
         become the names.
+    labelled : bool
+        Whether ``y`` is required.  If it is not, and the file has none, all trials have the class "unlabelled".
 
     Returns
     -------
@@ -89,7 +95,7 @@ def read_npz(file: str | Path) -> Trials:
     ('left', 'right')
     """
     file = Path(file).expanduser()
-    content = _read_trial_arrays(file)
+    content = _read_trial_arrays(file, labelled)
     expect_shape(file, "X", content["X"], (None, None, None))
     ch_names = _channel_names(file, content)
     try:
@@ -101,11 +107,11 @@ def read_npz(file: str | Path) -> Trials:
         raise DataError(file, f"arrays that cannot be converted to trials: {error_text(error)}", _FORM) from error
 
 
-def _read_trial_arrays(file: Path) -> dict[str, Array]:
+def _read_trial_arrays(file: Path, labelled: bool) -> dict[str, Array]:
     """Read the arrays that :func:`read_npz` uses; raise an error if the file is damaged or lacks one of them."""
     with _open_checked_archive(file, _KNOWN, _FORM) as archive:
         _expect_no_misspelling(file, archive.files)
-        _expect_required_arrays(file, archive.files)
+        _expect_required_arrays(file, archive.files, labelled)
         return {name: archive[name] for name in archive.files if name in _KNOWN}
 
 
@@ -205,9 +211,13 @@ def _expect_no_misspelling(file: Path, names: list[str]) -> None:
             raise DataError(file, f"an array {name!r}", f"{close[0]!r}, if that is meant", "Rename it.")
 
 
-def _expect_required_arrays(file: Path, names: list[str]) -> None:
-    """Raise an error if an array is missing: X, y or sfreq, or any array in a file of :func:`write_npz`."""
-    needed = _ARRAYS if "record" in names else ("X", "y", "sfreq")  # files of write_npz have all
+def _expect_required_arrays(file: Path, names: list[str], labelled: bool) -> None:
+    """Raise an error if an array is missing: X, y or sfreq, or any array in a file of :func:`write_npz`.
+
+    Without ``labelled``, y may be missing.
+    """
+    needed: Sequence[str] = _ARRAYS if "record" in names else ("X", "y", "sfreq")  # files of write_npz have all
+    needed = needed if labelled else tuple(name for name in needed if name != "y")
     missing = [name for name in needed if name not in names]
     if missing:
         remedy = "Add the missing arrays: np.savez(file, X=X, y=y, sfreq=250.0)."
@@ -235,6 +245,8 @@ def _class_fields(content: Mapping[str, Array]) -> dict[str, Any]:
 
     ``y`` in the file contains class names, indices into ``class_names``, or other whole numbers, which become names.
     """
+    if "y" not in content:
+        return {"class_names": (UNLABELLED,), "y": np.zeros(len(content["X"]), dtype=int)}
     y = content["y"].ravel() if content["y"].shape[1:] == (1,) else content["y"]
     names = tuple(content["class_names"].astype(str).tolist()) if "class_names" in content else None
     if y.dtype.kind == "f":  # as in MATLAB

@@ -20,9 +20,10 @@ from gbwatt._validation import check_number
 from gbwatt.data._reading import MNEDataWarning, error_text, expect_plausible_size, opening, size_text, warn_about
 from gbwatt.data.formats import edf, headers
 from gbwatt.data.formats.headers import Channel, check_signals, expect_tags, read_brainvision
-from gbwatt.data.formats.interchange import from_mne
+from gbwatt.data.formats.interchange import channel_picks, from_mne, make_info, recorded_state, unit_and_scale
 from gbwatt.data.formats.matlab import expect_structure, unknown_layout
-from gbwatt.data.trials import Trials
+from gbwatt.data.preprocessing import Preprocessing
+from gbwatt.data.trials import UNITS, Frame, Trials
 from gbwatt.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def read_file(
     session: str = "1",
     run: str = "1",
     channels: Sequence[str] | None = None,
+    preprocessing: Preprocessing | None = None,
 ) -> Trials:
     """Read trials from epochs (``-epo.fif``, EEGLAB ``.set``) or a continuous recording in any format that MNE reads.
 
@@ -67,6 +69,9 @@ def read_file(
         Values for all trials, unless the epochs have them as metadata.
     channels : sequence of str, optional
         Channels in this order.  Default: all EEG channels that are not marked as bad.
+    preprocessing : Preprocessing, optional
+        Steps to apply.  Those that a continuous recording allows are applied to it before trials are cut, see
+        :meth:`Preprocessing.divide`.
 
     Returns
     -------
@@ -79,7 +84,25 @@ def read_file(
     DataError
         If the file is damaged, or lacks requested events, channels or samples.
     """
-    file = Path(file).expanduser()
+    file, origin = Path(file).expanduser(), {"subject": subject, "session": session, "run": run}
+    signals = open_signals(file, channels)
+    steps = preprocessing or Preprocessing()
+    if is_epochs(signals):
+        epochs = _crop_epochs(file, signals, classes, tmin, tmax)
+        trials = steps(_to_trials(file, epochs, channels, **origin))
+    else:
+        for_recording, for_trials = steps.divide()
+        recording = prepare_recording(signals, channels, for_recording)
+        epochs = _cut_recording(file, recording, classes, tmin, tmax)
+        trials = _to_trials(file, epochs, None if for_recording.steps else channels, **origin)
+        records = (*trials.steps, *for_recording.records())
+        trials = for_trials(replace(trials, group=_overlap_groups(epochs), steps=records))
+    counts = {name: int(np.sum(trials.y == code)) for code, name in enumerate(trials.class_names)}
+    return _with_classes(trials, _events_by_class(file, classes, counts))
+
+
+def open_signals(file: Path, channels: Sequence[str] | None = None) -> Any:
+    """Return the epochs or the continuous recording in a file as an object of MNE, after checks of its content."""
     if file.suffix.lower() == ".mat":
         raise unknown_layout(file)
     header = inspect(file)
@@ -87,13 +110,58 @@ def read_file(
     _expect_channels(file, signals, channels)
     with opening(file, "MNE", "channels of a known kind"):
         check_signals(file, signals, header, channels)
-    cut = _crop_epochs if _is_epochs(signals) else _cut_recording
-    epochs = cut(file, signals, classes, tmin, tmax)
-    trials = _to_trials(file, epochs, channels, subject=subject, session=session, run=run)
-    if not _is_epochs(signals):
-        trials = replace(trials, group=_overlap_groups(epochs))
-    counts = {name: int(np.sum(trials.y == code)) for code, name in enumerate(trials.class_names)}
-    return _with_classes(trials, _events_by_class(file, classes, counts))
+    return signals
+
+
+# ---- preprocessing of continuous recordings
+
+
+def prepare_recording(
+    raw: mne.io.BaseRaw, channels: Sequence[str] | None, preprocessing: Preprocessing
+) -> mne.io.BaseRaw:
+    """Apply steps to a continuous recording; without steps, return it unchanged.
+
+    Parameters
+    ----------
+    raw : mne.io.BaseRaw
+    channels : sequence of str, optional
+        Channels to keep, in this order.  Default: all EEG channels that are not marked as bad.
+    preprocessing : Preprocessing
+        Steps that continuous recordings allow.
+
+    Returns
+    -------
+    mne.io.RawArray
+        The processed channels.  Its annotations are those of ``raw``, or the events of its trigger channel.  The
+        filters and the reference in its ``info`` are those of ``raw``, since the steps are recorded separately.
+    """
+    import mne
+
+    if not preprocessing.steps:
+        return raw
+    picks = channel_picks(raw, channels)
+    unit, scale = unit_and_scale(raw, picks)
+    frame = Frame(tuple(raw.ch_names[pick] for pick in picks), float(raw.info["sfreq"]), unit=unit)
+    x, after = preprocessing.transform(raw.get_data(picks=picks) * scale, frame)
+    prepared = mne.io.RawArray(
+        x.astype(np.float64) * UNITS.get(after.unit, 1.0), make_info(after, recorded_state(raw.info)), verbose="ERROR"
+    )
+    return prepared.set_annotations(_relative_annotations(raw), verbose="ERROR")
+
+
+def _relative_annotations(raw: mne.io.BaseRaw) -> mne.Annotations:
+    """Return the annotations of a recording with times from its first sample; without events, those of its triggers."""
+    import mne
+
+    known = raw.annotations
+    offset = 0.0 if known.orig_time is None else raw.first_time
+    onset, duration = known.onset - offset, known.duration
+    described = known.description.tolist()
+    if all(map(_is_boundary, described)):
+        samples, names = find_events(raw)
+        onset = np.concatenate([onset, (samples - raw.first_samp) / raw.info["sfreq"]])
+        duration, described = np.concatenate([duration, np.zeros(len(names))]), [*described, *names]
+    return mne.Annotations(onset, duration, described)
 
 
 # ---- headers
@@ -108,7 +176,7 @@ def inspect(file: Path) -> tuple[Channel, ...]:
     if suffix in (".edf", ".bdf"):
         header = edf.read_header(file)
         edf.expect_continuous(file, header)
-        edf.check_file(file, header, stacklevel=4)
+        edf.check_file(file, header, stacklevel=5)
         rates = [channel.rate for channel in header.channels]
         n_bytes = round(len(rates) * max(rates, default=0) * header.seconds * 8)  # MNE interpolates to the highest
         expect_plausible_size(file, n_bytes, "samples at its highest rate")
@@ -192,10 +260,10 @@ def _damage_as_error(file: Path) -> Iterator[None]:
             continue  # MNE warns about recordings by RuntimeWarnings
         if any(sign in str(warning.message).lower() for sign in _SIGNS_OF_DAMAGE):
             raise DataError(file, f"{size_text(file)}: {warning.message}", "a complete recording", "Copy it again.")
-        warn_about(file.name, str(warning.message), stacklevel=5, category=MNEDataWarning)
+        warn_about(file.name, str(warning.message), stacklevel=6, category=MNEDataWarning)
 
 
-def _is_epochs(signals: Any) -> bool:
+def is_epochs(signals: Any) -> bool:
     """Whether an object of MNE contains epochs, not a continuous recording."""
     import mne
 
@@ -261,8 +329,12 @@ def _event_list(counts: Mapping[str, int]) -> str:
     return printable("the events " + (", ".join(shown) or "none"))
 
 
-def _find_events(raw: mne.io.BaseRaw) -> tuple[Array, list[str]]:
-    """Return sample numbers and names of the annotations, or of the events in the trigger channel if there are none."""
+def find_events(raw: mne.io.BaseRaw) -> tuple[Array, list[str]]:
+    """Return sample numbers and names of the annotations, or of the events in the trigger channel if there are none.
+
+    Sample numbers count from the start of the acquisition, as in MNE: the first sample of ``raw`` is
+    ``raw.first_samp``.
+    """
     import mne
 
     names = sorted(name for name in set(raw.annotations.description.tolist()) if not _is_boundary(name))
@@ -291,7 +363,7 @@ def _cut_recording(
 ) -> mne.Epochs:
     """Cut a continuous recording at the events of the classes, from ``tmin`` to ``tmax`` seconds after them."""
     _mark_bad_comments(raw)
-    samples, names = _find_events(raw)
+    samples, names = find_events(raw)
     counts = dict(sorted(Counter(names).items()))
     if tmin is None or tmax is None:
         found, remedy = f"a recording with {_event_list(counts)}", f"For example: {_example_call(counts, window=True)}"

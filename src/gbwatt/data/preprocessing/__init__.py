@@ -9,6 +9,7 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from gbwatt._validation import check_one_of
+from gbwatt.data.preprocessing.parsing import parse_steps
 from gbwatt.data.preprocessing.steps import (
     BandPass,
     Convert,
@@ -23,7 +24,7 @@ from gbwatt.data.preprocessing.steps import (
     Step,
     samples,
 )
-from gbwatt.data.trials import Frame, Trials
+from gbwatt.data.trials import Frame, Trials, freeze
 from gbwatt.errors import InputError, MismatchError, ParameterError
 
 __all__ = [
@@ -100,6 +101,52 @@ class Preprocessing:
                 trials = Preprocessing(fitted_steps[-1])(trials)
         return type(self)(*fitted_steps)
 
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Create the steps from a text, as on the command line.
+
+        Parameters
+        ----------
+        text : str
+            Assignments separated by commas, in the order of their application: ``bandpass=8-30``, ``highpass=1``,
+            ``lowpass=40``, ``notch=50;100``, ``resample=125``, ``reference=average`` or ``reference=A1;A2``,
+            ``channels=C3;Cz;C4``, ``crop=0.5:4``, ``standardise=0.001`` (exponential, with this decay) and ``unit=µV``.
+
+        Returns
+        -------
+        Preprocessing
+
+        Raises
+        ------
+        ParameterError
+            If a step is unknown or has a wrong value; the message lists all problems.
+
+        Examples
+        --------
+        >>> Preprocessing.parse("bandpass=8-30,resample=125") == Preprocessing(BandPass(8, 30), Resample(125))
+        True
+        """
+        return cls(*parse_steps(text))
+
+    def divide(self) -> tuple[Self, Self]:
+        """Divide the steps into those for a whole recording, and the remaining ones for trials cut from it.
+
+        Filters are applied to the recording, so that trials have no transients at their ends.  The remaining steps
+        begin with the first one that applies to trials only, such as :class:`Crop`.
+
+        Returns
+        -------
+        for_recording, for_trials : Preprocessing
+
+        Examples
+        --------
+        >>> for_recording, for_trials = Preprocessing.parse("bandpass=8-30,crop=0.5:4,resample=125").divide()
+        >>> print(for_recording)
+        band-pass 8-30 Hz (Butterworth 4, zero-phase)
+        """
+        first = next((place for place, step in enumerate(self.steps) if not step.continuous), len(self.steps))
+        return type(self)(*self.steps[:first]), type(self)(*self.steps[first:])
+
     @property
     def fitted(self) -> bool:
         """Whether all steps that learn from training data are fitted."""
@@ -134,6 +181,11 @@ class Preprocessing:
         for step in self.steps:
             x, frame = step.transform(x, frame)
         return x, frame
+
+    def are_last_of(self, trials: Trials) -> bool:
+        """Return whether the history of trials ends with these steps, so that they need not be applied again."""
+        records = [freeze(record) for record in self.records()]
+        return not records or [freeze(step) for step in trials.steps[-len(records) :]] == records
 
     def __add__(self, other: Preprocessing | Step) -> Self:
         more = other.steps if isinstance(other, Preprocessing) else (other,)

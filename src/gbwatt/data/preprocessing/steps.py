@@ -18,6 +18,7 @@ import scipy  # its parts are imported when they are first used: scipy.signal ta
 from numpy.typing import NDArray
 
 from gbwatt._validation import check_at_least, check_number, check_positive
+from gbwatt.data.montage import electrode_name
 from gbwatt.data.trials import UNITS, Frame, Trials, unit_name
 from gbwatt.errors import MismatchError, NotFiniteError, ParameterError, ShapeError
 
@@ -33,6 +34,8 @@ class Step(ABC):
     """
 
     name: ClassVar[str]
+    #: Whether the step may be applied to a whole recording, before trials are cut from it.
+    continuous: ClassVar[bool] = True
 
     def transform(self, x: Any, frame: Frame) -> tuple[Array, Frame]:
         """Return new samples in float32, and their metadata: channels, sampling rate, start and unit."""
@@ -127,7 +130,7 @@ class Reference(Step):
 
 @dataclass(frozen=True)
 class Pick(Step):
-    """Select channels; upper and lower case are not distinguished.
+    """Select channels; upper and lower case are not distinguished, and trailing dots, as in "C3..", are ignored.
 
     Parameters
     ----------
@@ -166,6 +169,7 @@ class Crop(Step):
     tmin: float
     tmax: float
     name: ClassVar[str] = "crop"
+    continuous: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name in ("tmin", "tmax"):
@@ -206,6 +210,7 @@ class Convert(Step):
 
     unit: str
     name: ClassVar[str] = "convert"
+    continuous: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         self._set_fields(unit=unit_name(self.unit))
@@ -238,6 +243,7 @@ class Standardise(Step):
     mean: tuple[float, ...] | None = None
     scale: tuple[float, ...] | None = None
     name: ClassVar[str] = "standardise"
+    continuous: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.mean is None and self.scale is None:
@@ -299,6 +305,7 @@ class Noise(Step):
     variance: float
     seed: int = 0
     name: ClassVar[str] = "noise"
+    continuous: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_at_least("seed", self.seed, 0)
@@ -349,15 +356,25 @@ def _to_channel_names(channels: Any) -> tuple[str, ...]:
 
 
 def _channel_indices(channels: Sequence[str], frame: Frame) -> list[int]:
-    """Return the indices of ``channels`` in samples; an exact name has precedence over one that differs in case."""
-    index_of = {name.casefold(): index for index, name in enumerate(frame.ch_names)}
+    """Return the indices of ``channels`` in samples.
+
+    Upper and lower case are not distinguished, and trailing dots, as in "C3..", are ignored; an exact name has
+    precedence.
+    """
+    index_of = {_comparable(name): index for index, name in enumerate(frame.ch_names)}
     index_of |= {name: index for index, name in enumerate(frame.ch_names)}
-    missing = [name for name in channels if name not in index_of and name.casefold() not in index_of]
+    indices = [index_of.get(name, index_of.get(_comparable(name))) for name in channels]
+    missing = [name for name, index in zip(channels, indices, strict=True) if index is None]
     if missing:
         raise ParameterError(
             f"channels: {', '.join(missing)} not found among the {len(frame.ch_names)}: {', '.join(frame.ch_names)}."
         )
-    return [index_of[name] if name in index_of else index_of[name.casefold()] for name in channels]
+    return [index for index in indices if index is not None]
+
+
+def _comparable(name: str) -> str:
+    """Return the name of a channel for comparisons, in lower case and without trailing dots."""
+    return electrode_name(name).casefold()
 
 
 def _list_channels(names: Sequence[str]) -> str:

@@ -1,0 +1,380 @@
+"""Predictions for unlabelled epochs and continuous recordings."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbwatt._validation import check_number, check_one_of
+from gbwatt.data.formats.interchange import RECORDED, from_mne, recorded_state, unit_and_scale
+from gbwatt.data.formats.npz import UNLABELLED, read_npz
+from gbwatt.data.formats.recordings import find_events, is_epochs, open_signals, prepare_recording
+from gbwatt.data.preprocessing import Crop, Pick, Preprocessing
+from gbwatt.data.trials import Frame, Trials
+from gbwatt.decoding.signal_metadata import Recorded
+from gbwatt.errors import DataWarning, InputError, MissingFileError, ParameterError
+
+if TYPE_CHECKING:
+    import mne
+
+    from gbwatt.decoding.estimator import EEGDecoder
+
+Array = NDArray[Any]
+
+#: Number of windows that are classified at a time.
+BATCH = 256
+
+
+# -------------------------------------------------------------------------------------------------------------- results
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Predicted classes of epochs, or of windows of continuous recordings.
+
+    Attributes
+    ----------
+    class_names : tuple of str
+        Names of the classes, in the order of the columns of ``probabilities``.
+    labels : array (n,)
+        Predicted labels, as :meth:`EEGDecoder.predict` returns them.
+    probabilities : array (n, n_classes)
+    recording : array of str (n,)
+        File of each window; empty for objects in memory.
+    time : array (n,)
+        Seconds from the start of the recording to the event, or to the first sample of a sliding window.  NaN for
+        epochs whose time is unknown.
+    event : array of str (n,)
+        Name of the event that the window belongs to; empty for sliding windows and unlabelled epochs.
+    bad : array of str (n,)
+        Name of a BAD annotation that overlaps the window; empty without one.
+    """
+
+    class_names: tuple[str, ...]
+    labels: Array
+    probabilities: Array
+    recording: Array
+    time: Array
+    event: Array
+    bad: Array
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def names(self) -> Array:
+        """Names of the predicted classes (n,)."""
+        names: Array = np.array(self.class_names)[self.probabilities.argmax(1)]
+        return names
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a dict for each window: recording, time, event, bad, label, and the probability of each class."""
+        for number, name in enumerate(self.names.tolist()):
+            time = float(self.time[number])
+            yield {
+                "recording": str(self.recording[number]),
+                "time": None if math.isnan(time) else time,
+                "event": str(self.event[number]),
+                "bad": str(self.bad[number]),
+                "label": name,
+                **dict(zip(_columns(self.class_names), self.probabilities[number].tolist(), strict=True)),
+            }
+
+    def to_csv(self) -> str:
+        """Return all rows as the text of a CSV file; times and probabilities have six decimals."""
+        content = io.StringIO()
+        header = ["recording", "time", "event", "bad", "label", *_columns(self.class_names)]
+        writer = csv.DictWriter(content, header, lineterminator="\n")
+        writer.writeheader()
+        for row in self.rows():
+            writer.writerow({name: f"{x:.6f}" if isinstance(x, float) else x for name, x in row.items()})
+        return content.getvalue()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return class names and rows as values that JSON keeps."""
+        return {"class_names": list(self.class_names), "predictions": list(self.rows())}
+
+
+def _columns(class_names: Sequence[str]) -> list[str]:
+    """Return the names of the columns of probabilities."""
+    return [f"p_{name}" for name in class_names]
+
+
+# -------------------------------------------------------------------------------------------------------------- windows
+
+
+class _Windows(NamedTuple):
+    """Epochs, or windows of a continuous recording, that a model can classify.
+
+    Windows of a recording are copied when they are needed, since those that overlap would take too much memory.
+    """
+
+    samples: Array  # (n, n_chans, n_times), or those of the whole recording (n_chans, n_samples)
+    starts: Array | None  # first sample of each window in the recording; None for epochs
+    n_times: int
+    frame: Frame
+    later: Preprocessing  # steps that are left to be applied to each window
+    steps: tuple[Any, ...]  # history of the windows after these steps
+    time: Array
+    event: Array
+    bad: Array
+
+    def trials(self, rows: slice) -> Trials:
+        """Return some of the windows as trials without labels."""
+        if self.starts is None:
+            x = self.samples[rows]
+        else:
+            x = np.stack([self.samples[:, start : start + self.n_times] for start in self.starts[rows].tolist()])
+        x, frame = self.later.transform(x, self.frame)
+        y = np.zeros(len(x), dtype=int)
+        return Trials(X=x, y=y, class_names=(UNLABELLED,), **vars(frame), steps=self.steps)
+
+
+def predict_recordings(
+    model: EEGDecoder | str | Path,
+    recordings: Any,
+    *,
+    hop: float | None = None,
+    events: Sequence[str] | None = None,
+    tmin: float | None = None,
+) -> Predictions:
+    """Predict the classes of unlabelled epochs, or of windows of continuous recordings.
+
+    Recordings are prepared by the steps that the model was trained with.  Channels are matched by name.
+
+    Parameters
+    ----------
+    model : EEGDecoder or path
+        A fitted classifier, or the folder of a saved one.
+    recordings : path, mne.io.Raw, mne.Epochs, Trials, or a list of these
+        Files are recordings or epochs in a format that MNE reads, or ``.npz`` files, whose ``y`` may be missing.
+    hop : float, optional
+        Classify sliding windows of continuous recordings, which begin every ``hop`` seconds.
+    events : sequence of str, optional
+        Classify the windows around these annotations.  Default: around all annotations, except for boundaries (BAD,
+        EDGE, boundary, New Segment).
+    tmin : float, optional
+        Start of the window in seconds after the event; default: as in training.
+
+    Returns
+    -------
+    Predictions
+
+    Raises
+    ------
+    MismatchError
+        If a recording differs from the training data in channels, sampling rate, filters, reference or preprocessing.
+    ParameterError
+        If it is unknown which windows to classify, or how the training data were prepared.
+
+    Examples
+    --------
+    >>> from gbwatt import GBWAttClassifier
+    >>> from gbwatt.data import load
+    >>> trials = load("simulated-mi").select(classes=["left hand", "right hand"])
+    >>> decoder = GBWAttClassifier(task="mi", max_epochs=2).fit(trials[:60])
+    >>> predictions = predict_recordings(decoder, trials[60:70])
+    >>> len(predictions), predictions.class_names
+    (10, ('left hand', 'right hand'))
+    """
+    from gbwatt.decoding.evaluation import load_decoder  # which imports the estimator, and that this module
+
+    decoder = load_decoder(model) if isinstance(model, str | Path) else model
+    if hop is not None and events is not None:
+        raise ParameterError("hop and events exclude each other; give one of them.")
+    given = recordings if isinstance(recordings, list | tuple) else [recordings]
+    if not given:
+        raise ParameterError("recordings is empty; at least one is needed.")
+    parts = [_predict_windows(decoder, item, _windows_of(decoder, item, hop, events, tmin)) for item in given]
+    fields = ("labels", "probabilities", "recording", "time", "event", "bad")
+    return Predictions(decoder.class_names_, *(np.concatenate([getattr(p, name) for p in parts]) for name in fields))
+
+
+def is_recording(X: Any) -> bool:
+    """Return whether ``X`` is a file or a continuous recording of MNE, and not epochs."""
+    return isinstance(X, str | Path) or hasattr(X, "first_samp")
+
+
+def _predict_windows(decoder: EEGDecoder, recording: Any, windows: _Windows) -> Predictions:
+    """Classify the windows of a recording, some at a time."""
+    batches = []
+    for start in range(0, len(windows.time), BATCH):
+        with warnings.catch_warnings():
+            if start:  # the first windows have been compared with the training data
+                warnings.simplefilter("ignore")
+            batches.append(decoder.predict_proba(windows.trials(slice(start, start + BATCH))))
+    probabilities = np.concatenate(batches)
+    name = str(recording) if isinstance(recording, str | Path) else ""
+    return Predictions(
+        decoder.class_names_,
+        decoder.classes_[probabilities.argmax(1)],
+        probabilities,
+        np.full(len(windows.time), name),
+        windows.time,
+        windows.event,
+        windows.bad,
+    )
+
+
+def _windows_of(
+    decoder: EEGDecoder, recording: Any, hop: float | None, events: Sequence[str] | None, tmin: float | None
+) -> _Windows:
+    """Return the windows of a file or an object that :func:`predict_recordings` accepts."""
+    signals = _open(recording) if isinstance(recording, str | Path) else recording
+    if isinstance(signals, Trials):
+        return _windows_of_trials(signals, decoder.recorded_, np.full(len(signals), np.nan))
+    if is_recording(signals):
+        if decoder.recorded_ is None:
+            raise ParameterError(
+                "The model was trained on arrays, so the channels of its training data are unknown; cut the recording "
+                "and pass arrays, or train on Trials, mne.Epochs or files."
+            )
+        n_times = decoder.signal_.n_times
+        if hop is not None:
+            return _sliding_windows(signals, decoder.recorded_, n_times, hop)
+        return _event_windows(signals, decoder.recorded_, n_times, events, tmin)
+    if is_epochs(signals):
+        kept = signals.copy().drop_bad(verbose="ERROR")
+        return _windows_of_trials(from_mne(kept), decoder.recorded_, kept.events[:, 0] / kept.info["sfreq"])
+    raise ParameterError(
+        f"recordings has a {type(signals).__name__}; a path, mne.io.Raw, mne.Epochs or Trials is needed.  For arrays "
+        "use decoder.predict."
+    )
+
+
+def _open(file: str | Path) -> Any:
+    """Return the content of a file: Trials of an ``.npz`` file, or an object of MNE."""
+    path = Path(file).expanduser()
+    if not path.exists():
+        raise MissingFileError(f"{path} does not exist.")
+    return read_npz(path, labelled=False) if path.suffix == ".npz" else open_signals(path)
+
+
+def _windows_of_trials(trials: Trials, trained: Recorded | None, time: Array) -> _Windows:
+    """Return trials as windows, prepared like the training data unless they already are."""
+    prepared = trials if trained is None else _prepare_trials(trials, trained)
+    none = np.full(len(trials), "")
+    return _Windows(
+        prepared.X,
+        starts=None,
+        n_times=prepared.shape[2],
+        frame=prepared.frame,
+        later=Preprocessing(),
+        steps=prepared.steps,
+        time=time,
+        event=none if trials.class_names == (UNLABELLED,) else trials.labels,
+        bad=none,
+    )
+
+
+def _prepare_trials(trials: Trials, trained: Recorded) -> Trials:
+    """Apply the steps of the training data to trials, unless their history has the same steps."""
+    if trained.prepared_like(Recorded.of(trials)):
+        return trials
+    steps = trained.preprocessing
+    try:
+        return steps(trials)
+    except InputError as error:
+        raise ParameterError(
+            f"The epochs cannot be prepared like the training data: {error}\nIf they already are, save them with "
+            "gbwatt.data.write_npz, which keeps their history, or pass the array to decoder.predict."
+        ) from error
+
+
+# ------------------------------------------------------------------------------------------------ continuous recordings
+
+
+def _sliding_windows(raw: mne.io.BaseRaw, trained: Recorded, n_times: int, hop: float) -> _Windows:
+    """Return windows of a recording that begin every ``hop`` seconds."""
+    prepared = _prepare(raw, trained)
+    sfreq, n_samples = float(prepared.info["sfreq"]), prepared.n_times
+    check_number("hop", hop)
+    if not hop * sfreq >= 1:
+        raise ParameterError(f"hop={hop:g} s must be at least one sample, {1 / sfreq:g} s.")
+    if n_samples < n_times:
+        raise ParameterError(
+            f"the recording has {n_samples / sfreq:g} s, but the windows of the model have {n_times / sfreq:g} s; "
+            "pass a longer recording."
+        )
+    n = math.floor((n_samples - n_times) / (hop * sfreq)) + 1
+    starts = np.round(np.arange(n) * hop * sfreq).astype(np.int64)
+    return _windows_at(prepared, trained, n_times, starts, starts / sfreq, np.full(n, ""))
+
+
+def _event_windows(
+    raw: mne.io.BaseRaw, trained: Recorded, n_times: int, events: Sequence[str] | None, tmin: float | None
+) -> _Windows:
+    """Return windows of a recording around its annotations, or around those named in ``events``."""
+    tmin = trained.tmin if tmin is None else tmin
+    if tmin is None:
+        raise ParameterError("tmin: the model does not record where its windows begin; give tmin in seconds.")
+    prepared = _prepare(raw, trained)
+    sfreq = float(prepared.info["sfreq"])
+    samples, names = find_events(prepared)
+    if not names:
+        raise ParameterError("The recording has no events; classify sliding windows: hop=0.5, or --hop 0.5.")
+    for name in events or ():
+        check_one_of("events", name, tuple(dict.fromkeys(names)))
+    onsets = samples - prepared.first_samp
+    starts = onsets + round(tmin * sfreq)
+    inside = (starts >= 0) & (starts + n_times <= prepared.n_times)
+    wanted = np.isin(names, list(events or names))
+    if left_out := int((wanted & ~inside).sum()):
+        _warn_of_incomplete_windows(left_out, int(wanted.sum()))
+    rows = np.flatnonzero(wanted & inside)
+    return _windows_at(prepared, trained, n_times, starts[rows], onsets[rows] / sfreq, np.array(names)[rows])
+
+
+def _warn_of_incomplete_windows(left_out: int, n: int) -> None:
+    """Warn about windows that leave the recording; raise an error if all do."""
+    if left_out == n:
+        raise ParameterError(f"all {n} windows leave the recording; check tmin, or pass a longer recording.")
+    warnings.warn(f"{left_out} of {n} windows leave the recording and are left out.", DataWarning, stacklevel=5)
+
+
+def _prepare(raw: mne.io.BaseRaw, trained: Recorded) -> mne.io.BaseRaw:
+    """Apply the steps of the training data to a continuous recording, and select the channels of the model."""
+    for_recording, _ = trained.preprocessing.divide()
+    selects = any(isinstance(step, Pick) for step in for_recording.steps)
+    select = Preprocessing() if selects else Preprocessing(Pick(trained.ch_names))
+    return prepare_recording(raw, None, select + for_recording)
+
+
+def _windows_at(
+    prepared: mne.io.BaseRaw, trained: Recorded, n_times: int, starts: Array, time: Array, event: Array
+) -> _Windows:
+    """Return the windows of a prepared recording that begin at the samples ``starts``."""
+    unit, scale = unit_and_scale(prepared, range(len(prepared.ch_names)))
+    chain = trained.preprocessing
+    recorded = {"step": RECORDED, **recorded_state(prepared.info)}
+    return _Windows(
+        (prepared.get_data() * scale).astype(np.float32),
+        starts=starts,
+        n_times=n_times,
+        frame=Frame(tuple(prepared.ch_names), float(prepared.info["sfreq"]), trained.tmin or 0.0, unit),
+        later=Preprocessing(*(step for step in chain.divide()[1].steps if not isinstance(step, Crop))),
+        steps=(recorded, *chain.records()),
+        time=time,
+        event=event,
+        bad=_bad_segments(prepared, starts, n_times),
+    )
+
+
+def _bad_segments(prepared: mne.io.BaseRaw, starts: Array, n_times: int) -> Array:
+    """Return for each window the name of the first BAD annotation that overlaps it; empty without one."""
+    names = np.full(len(starts), "", dtype=object)
+    sfreq = float(prepared.info["sfreq"])
+    for mark in reversed(list(prepared.annotations)):
+        if mark["description"].upper().startswith("BAD"):
+            first, end = mark["onset"] * sfreq, (mark["onset"] + mark["duration"]) * sfreq
+            names[(starts < end) & (starts + n_times > first)] = mark["description"]
+    return names

@@ -1,0 +1,199 @@
+"""Predictions for unlabelled epochs and continuous recordings."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import mne
+import numpy as np
+import pytest
+
+from gbwatt.data import load, write_npz
+from gbwatt.decoding import EEGDecoder, predict_recordings
+from gbwatt.errors import DataWarning, MismatchError, MissingFileError, ParameterError
+
+SFREQ, CHANNELS = 200.0, ("C3", "Cz", "C4", "Pz")
+READING = {
+    "classes": {"left": "T1", "right": "T2"},
+    "tmin": 0.0,
+    "tmax": 2.0,
+    "preprocessing": "bandpass=8-30,resample=100,crop=0.5:1.5",
+}
+
+
+def recording(seed: int = 0, n: int = 12, sfreq: float = SFREQ) -> mne.io.RawArray:
+    """A recording with events every 3 s, whose classes differ in the power of a rhythm in C3 and C4."""
+    rng = np.random.default_rng(seed)
+    times = np.arange(round((3 * n + 3) * sfreq)) / sfreq
+    x = rng.standard_normal((len(CHANNELS), len(times)))
+    for number in range(n):
+        window = (times >= 3 * number + 2) & (times < 3 * number + 4)
+        x[2 if number % 2 else 0, window] += 4 * np.sin(2 * np.pi * 12 * times[window])
+    raw = mne.io.RawArray(1e-5 * x, mne.create_info(list(CHANNELS), sfreq, "eeg"), verbose="ERROR")
+    onsets = 3.0 * np.arange(n) + 2
+    return raw.set_annotations(mne.Annotations(onsets, 0, ["T2" if k % 2 else "T1" for k in range(n)]))
+
+
+def saved(raw, folder, name: str = "mine_raw.fif"):
+    raw.save(folder / name, overwrite=True, verbose="ERROR")
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory):
+    file = saved(recording(), tmp_path_factory.mktemp("train"))
+    return EEGDecoder("tangent-space").fit(load(file, **READING))
+
+
+def test_windows_around_events_get_the_probabilities_of_the_same_trials(decoder, tmp_path):
+    file = saved(recording(1), tmp_path)
+    predictions = predict_recordings(decoder, file)
+    expected = decoder.predict_proba(load(file, **READING))
+    np.testing.assert_allclose(predictions.probabilities, expected, atol=1e-6)
+    assert predictions.event.tolist() == ["T1", "T2"] * 6
+    np.testing.assert_allclose(predictions.time, 3.0 * np.arange(12) + 2, atol=1 / SFREQ)
+    assert (predictions.names == np.where(predictions.event == "T1", "left", "right")).all()
+
+
+def test_sliding_windows_that_begin_at_events_get_the_same_probabilities(decoder):
+    raw = recording(2)
+    around = predict_recordings(decoder, raw)
+    sliding = predict_recordings(decoder, raw, hop=0.5)
+    starts = np.round(around.time + 0.5, 6)  # trials begin 0.5 s after the event
+    rows = np.searchsorted(sliding.time, starts)
+    np.testing.assert_allclose(sliding.time[rows], starts)
+    np.testing.assert_allclose(sliding.probabilities[rows], around.probabilities, atol=1e-6)
+    assert len(sliding) == (39 - 1) / 0.5 + 1
+
+
+def test_batches_of_windows_give_the_same_probabilities(decoder, monkeypatch):
+    whole = predict_recordings(decoder, recording(), hop=0.25)
+    monkeypatch.setattr("gbwatt.decoding.prediction.BATCH", 7)
+    np.testing.assert_allclose(
+        predict_recordings(decoder, recording(), hop=0.25).probabilities, whole.probabilities, rtol=1e-6
+    )
+
+
+def test_channels_are_matched_by_name(decoder):
+    raw = recording(3)
+    before = predict_recordings(decoder, raw).probabilities
+    more = raw.copy().add_channels([raw.copy().pick(["Pz"]).rename_channels({"Pz": "Oz"})], force_update_info=True)
+    more.reorder_channels(["Oz", "Pz", "C4", "Cz", "C3"]).rename_channels({"C3": "c3.."})
+    np.testing.assert_array_equal(predict_recordings(decoder, more).probabilities, before)
+
+
+def test_events_are_selected_by_name(decoder):
+    predictions = predict_recordings(decoder, recording(), events=["T2"])
+    assert set(predictions.event) == {"T2"}
+    assert len(predictions) == 6
+
+
+def test_windows_in_bad_segments_are_marked(decoder):
+    raw = recording()
+    raw.annotations.append(5.7, 0.1, "BAD_jump")
+    bad = predict_recordings(decoder, raw).bad
+    assert bad.tolist() == ["", "BAD_jump", *[""] * 10]
+
+
+def test_windows_that_leave_the_recording_are_left_out_with_a_warning(decoder):
+    raw = recording()
+    raw.annotations.append(38.5, 0, "T1")
+    with pytest.warns(DataWarning, match="1 of 13 windows leave the recording"):
+        assert len(predict_recordings(decoder, raw)) == 12
+
+
+def test_estimators_accept_files_and_recordings(decoder, tmp_path):
+    file = saved(recording(4), tmp_path)
+    labels = predict_recordings(decoder, file).labels
+    assert decoder.predict(file).tolist() == decoder.predict(recording(4)).tolist() == labels.tolist()
+    assert decoder.predict_proba(file, hop=1.0).shape == (39 - 1 + 1, 2)
+
+
+def test_epochs_trials_and_npz_files_with_and_without_labels_are_predicted_alike(decoder, tmp_path):
+    trials = load(saved(recording(5), tmp_path), **READING)
+    write_npz(trials, tmp_path / "labelled.npz")
+    raw = load(saved(recording(5), tmp_path), **{**READING, "preprocessing": None})
+    np.savez(tmp_path / "raw.npz", X=raw.X, sfreq=SFREQ, ch_names=CHANNELS)
+    expected = decoder.predict_proba(trials)
+    for item in (trials, tmp_path / "labelled.npz", trials.to_mne()):
+        np.testing.assert_allclose(predict_recordings(decoder, item).probabilities, expected, atol=1e-6)
+    unlabelled = predict_recordings(decoder, tmp_path / "raw.npz")  # filtered after cutting
+    assert set(unlabelled.event) == {""}
+    assert np.isnan(unlabelled.time).all()
+    assert (unlabelled.labels == expected.argmax(1)).mean() > 0.9
+
+
+def test_several_recordings_are_joined_in_order(decoder, tmp_path):
+    files = [saved(recording(seed), tmp_path, f"{seed}_raw.fif") for seed in (6, 7)]
+    both = predict_recordings(decoder, files)
+    assert both.recording.tolist() == [str(files[0])] * 12 + [str(files[1])] * 12
+    np.testing.assert_array_equal(both.probabilities[12:], predict_recordings(decoder, files[1]).probabilities)
+
+
+def test_saved_models_predict_as_before(decoder, tmp_path):
+    decoder.save_pretrained(tmp_path / "model")
+    before = predict_recordings(decoder, recording(8))
+    after = predict_recordings(tmp_path / "model", recording(8))
+    np.testing.assert_array_equal(after.probabilities, before.probabilities)
+
+
+def test_csv_and_json_have_a_row_for_each_window(decoder):
+    predictions = predict_recordings(decoder, recording(9))
+    rows = list(csv.DictReader(io.StringIO(predictions.to_csv())))
+    assert list(rows[0]) == ["recording", "time", "event", "bad", "label", "p_left", "p_right"]
+    windows = json.loads(json.dumps(predictions.to_dict()))["predictions"]
+    assert [row["label"] for row in rows] == [window["label"] for window in windows] == predictions.names.tolist()
+    assert float(rows[3]["p_left"]) == pytest.approx(predictions.probabilities[3, 0], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"hop": 1e-4}, "hop=0.0001 s must be at least one sample, 0.01 s"),
+        ({"hop": 1.0, "events": ["T1"]}, "hop and events exclude each other"),
+        ({"events": ["T3"]}, "events='T3' is not known; it is one of 'T1', 'T2'"),
+        ({"tmin": -60.0}, "all 12 windows leave the recording"),
+    ],
+)
+def test_wrong_arguments_are_errors(decoder, arguments, message):
+    with pytest.raises(ParameterError, match=message):
+        predict_recordings(decoder, recording(), **arguments)
+
+
+def test_recordings_without_events_ask_for_sliding_windows(decoder):
+    with pytest.raises(ParameterError, match="no events; classify sliding windows: hop"):
+        predict_recordings(decoder, recording().set_annotations(None))
+
+
+def test_recordings_that_do_not_fit_the_model_are_errors(decoder):
+    with pytest.raises(ParameterError, match="channels: Pz not found among the 3"):
+        predict_recordings(decoder, recording().drop_channels(["Pz"]))
+    with pytest.raises(MismatchError, match="highpass=12 Hz"):
+        predict_recordings(decoder, recording().filter(12, None, verbose="ERROR"))
+    with pytest.raises(ParameterError, match=r"the recording has 0.5 s, but the windows of the model have 1 s"):
+        predict_recordings(decoder, recording().crop(0, 0.49), hop=0.1)
+
+
+def test_what_is_no_recording_is_an_error(decoder, tmp_path):
+    with pytest.raises(ParameterError, match="recordings has a int"):
+        predict_recordings(decoder, [3])
+    with pytest.raises(ParameterError, match="recordings is empty"):
+        predict_recordings(decoder, [])
+    with pytest.raises(MissingFileError, match=r"no.edf does not exist"):
+        predict_recordings(decoder, tmp_path / "no.edf")
+    with pytest.raises(ParameterError, match=r"hop=1.0 is for continuous recordings"):
+        decoder.predict(np.zeros((2, 4, 100)), hop=1.0)
+
+
+def test_prepared_epochs_without_history_say_what_to_do(decoder, tmp_path):
+    np.savez(tmp_path / "short.npz", X=np.ones((2, 4, 100)), sfreq=100.0, ch_names=CHANNELS)
+    with pytest.raises(ParameterError, match=r"cannot be prepared like the training data: .*\n.*write_npz"):
+        predict_recordings(decoder, tmp_path / "short.npz")
+
+
+def test_models_of_arrays_need_arrays():
+    X, y = np.random.default_rng(0).standard_normal((20, 4, 100)), [0, 1] * 10
+    with pytest.raises(ParameterError, match=r"trained on arrays, so the channels .* are unknown"):
+        predict_recordings(EEGDecoder("tangent-space").fit(X, y), recording())
