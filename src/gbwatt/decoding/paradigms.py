@@ -134,7 +134,7 @@ def _oscillations(signal: Signal) -> dict[str, Any]:
     return {
         "n_spatial": channels,
         "n_temporal": n,
-        "kernel": _kernel(signal, 0.5 if bands > 1 else 0.125),
+        "kernel": _kernel(signal, 0.5 if bands > 1 else 0.2),
         "n_segments": max(1, min(2, int(signal.n_times / sampling_rate(signal)), signal.n_times // (2 * n))),
         "k": n,
         "shrinkage": 0.1,
@@ -177,7 +177,7 @@ PARADIGMS: Mapping[str, ParadigmSettings] = MappingProxyType(
             Training(1e-3, 32, 100, 1e-2),
             "classical",
             fine_tuning=Training(1e-3, 32, 120, 1e-2),
-            revision=2,
+            revision=3,
         ),
         "ssvep": ParadigmSettings(
             _steady_state,
