@@ -147,7 +147,7 @@ def test_threads_are_set(run_json, recordings, monkeypatch):
     [
         (["--dataset", "simulated-mii"], "Did you mean 'simulated-mi'"),
         (["--subject", "99"], "it has 1-11"),
-        (["--split", "1"], "a subject of simulated-ssvep has only split 0"),
+        (["--split", "1"], "split=1 does not exist: there is only split 0"),
         (["--model", "gbwat"], "Did you mean 'gbwatt'"),
         (["--recipe", "bets"], "Did you mean 'best'"),
         (["--model", "spdnet", "--recipe", "best"], "spdnet has no recipes"),
@@ -379,3 +379,68 @@ def test_a_class_with_one_trial_is_trained_on_with_a_warning(run_json, recording
         found = run_json("train", "--dataset", tmp_path / "rare.npz", *FEW, "-o", tmp_path / "m")
     assert 3 in json.loads((tmp_path / "m" / "training.json").read_text())["seen"]["train"]
     assert found["test"]["class_names"] == ["left", "right", "rest"]
+
+
+# ---- several recordings
+
+
+CONTINUOUS = ("--read", "tmin=0", "--read", "tmax=0.8", "--model", "tangent-space", "--preprocess", "bandpass=4-40")
+
+
+@pytest.fixture
+def several(tmp_path):
+    return [write_recording(tmp_path / f"{name}_raw.fif") for name in "abc"]
+
+
+def test_an_option_takes_several_files(run_json, several):
+    found = run_json("train", "--dataset", *several, *CONTINUOUS, "-o", "m")
+    assert found["dataset"] == " + ".join(f"{number}={file}" for number, file in enumerate(several, start=1))
+    assert found["subject"] == "1-3"
+    assert found["tested_on"] == "subjects 1-3, last trials"
+    again = run_json("evaluate", "m")
+    assert again["accuracy"] == found["test"]["accuracy"]
+    assert [step["step"] for step in EEGDecoder.from_pretrained("m").recorded_.steps] == ["recorded", "band_pass"]
+
+
+def test_files_are_trained_on_and_others_tested(run_json, several):
+    found = run_json("train", "--train", *several[:2], "--test", several[2], *CONTINUOUS, "-o", "m")
+    assert (found["subject"], found["tested_on"]) == ("1-3", "subject 3")
+    assert found["protocol"] == {"protocol": "BySubject", "train": [1, 2], "test": [3], "valid": 0.125}
+    repeated = run_json(
+        "train", "--train", several[0], "--train", several[1], "--test", several[2], *CONTINUOUS, "-o", "n"
+    )
+    assert repeated["test"] == found["test"]
+
+
+def test_subjects_are_trained_on_and_others_tested(run_json, recordings):
+    found = run_json(
+        "train", "--dataset", recordings, "--train", "1", "--test", "2", "--model", "tangent-space", "-o", "m"
+    )
+    assert (found["subject"], found["tested_on"], found["trials"]["test"]) == ("1-2", "subject 2", 40)
+
+
+def test_protocols_and_subjects_are_options(run_json, tmp_path):
+    recordings = write_recordings(tmp_path / "four.npz", subjects=4)
+    found = run_json(
+        *("train", "--dataset", recordings, "--subjects", "1-3", "--protocol", "leave-one-subject-out"),
+        *("--split", 1, "--model", "tangent-space", "-o", "m"),
+    )
+    assert found["tested_on"] == "subject 2"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--train", "1"], "--train and --test belong together"),
+        (["--train", "1", "--test", "2", "--subject", "1"], "leave out --subject and --protocol"),
+        (["--train", "1", "--test", "1"], "subject 1 is in both train and test"),
+        (["--train", "a.edf", "--test", "b.edf", "--dataset", "c.edf"], "which replace --dataset"),
+        (["--train", "a.edf", "--test", "a.edf"], "a.edf is given twice"),
+        (["--dataset", "1=a.edf", "b.edf"], "have the number of their subject; give all or none"),
+        (["--subjects", "1-x"], "give numbers and ranges"),
+        (["--protocol", "leave-one-out"], "protocol='leave-one-out' is not known"),
+        (["--preprocess", "bandpas=8-30"], "Did you mean 'bandpass'"),
+    ],
+)
+def test_contradictions_between_recordings_are_explained(refused, options, message):
+    assert message in refused("train", *options)

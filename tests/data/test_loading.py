@@ -7,8 +7,10 @@ import pytest
 import scipy.io
 
 from gbwatt.clinical.corpora import cache
-from gbwatt.data import DATASETS, MissingFileError, concatenate, data_root, find_dataset, list_datasets, load
+from gbwatt.data import DATASETS, MissingFileError, Trials, concatenate, data_root, find_dataset, list_datasets, load
 from gbwatt.data.datasets import index_files
+from gbwatt.data.formats.npz import write_npz
+from gbwatt.data.loading import fingerprint
 from gbwatt.data.preprocessing import Crop, Preprocessing, Standardise
 from gbwatt.data.sets import bci2b, p300
 from gbwatt.data.splits import BySession
@@ -241,3 +243,81 @@ def test_a_recording_is_cut_as_the_options_say(tmp_path):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(MissingFileError, match=r"mine\.fif does not exist"):
         load(tmp_path / "mine.fif")
+
+
+# ---- several files
+
+
+def collected(folder, subjects=(1, 1), sessions=None) -> list[str]:
+    """Files of trials, each with its number as the value of all samples."""
+    for place, subject in enumerate(subjects):
+        n = 4 if sessions is None else len(sessions)
+        trials = Trials(
+            X=np.full((n, 2, 10), float(place)),
+            y=[0, 1] * (n // 2),
+            class_names=("left", "right"),
+            ch_names=("C3", "C4"),
+            sfreq=100,
+            subject=subject,
+            session="1" if sessions is None else sessions,
+        )
+        write_npz(trials, folder / f"{place}.npz")
+    return [str(folder / f"{place}.npz") for place in range(len(subjects))]
+
+
+def test_several_files_are_several_subjects(tmp_path):
+    files = collected(tmp_path)
+    trials = load(files)
+    assert trials.subject.tolist() == [1] * 4 + [2] * 4
+    assert trials.X[:, 0, 0].tolist() == [0.0] * 4 + [1.0] * 4
+    assert load(files, 2).X[0, 0, 0] == 1.0
+    assert load(find_dataset(files).name).subject.tolist() == trials.subject.tolist()
+
+
+def test_files_of_a_subject_are_its_sessions(tmp_path):
+    files = collected(tmp_path, (1, 1, 1))
+    trials = load({7: files[:2], 9: files[2]})
+    assert trials.subject.tolist() == [7] * 8 + [9] * 4
+    assert trials.session.tolist() == ["1"] * 4 + ["2"] * 4 + ["1"] * 4
+    assert load([f"7={files[0]}", f"7={files[1]}", f"9={files[2]}"]).session.tolist() == trials.session.tolist()
+    with_sessions = collected(tmp_path, (1, 1), ["T", "T", "E", "E"])
+    assert load({1: with_sessions}).session.tolist() == ["1.T", "1.T", "1.E", "1.E", "2.T", "2.T", "2.E", "2.E"]
+
+
+def test_files_keep_their_own_subjects_if_these_differ(tmp_path):
+    files = collected(tmp_path, (3, 5))
+    assert load(files).subject.tolist() == [3] * 4 + [5] * 4
+    assert find_dataset(files).name == " + ".join(files)
+
+
+def test_each_file_of_a_collection_has_an_effect_on_the_fingerprint(tmp_path):
+    files = collected(tmp_path, (1, 1, 1))
+    name = find_dataset({1: files[:2], 2: files[2]}).name
+    before = [fingerprint(name, subject) for subject in (1, 2)]
+    trials = load(files[1])
+    write_npz(trials.replace(X=trials.X + 1), files[1])
+    after = [fingerprint(name, subject) for subject in (1, 2)]
+    assert after[0] != before[0]
+    assert after[1] == before[1]
+
+
+def test_files_that_do_not_go_together_are_errors(tmp_path):
+    files = collected(tmp_path)
+    with pytest.raises(ParameterError, match="is given twice"):
+        load([files[0], files[0]])
+    with pytest.raises(ParameterError, match=r"only some of .* have the number of their subject"):
+        load([f"1={files[0]}", files[1]])
+    with pytest.raises(MissingFileError, match=r"none.npz does not exist"):
+        load([files[0], tmp_path / "none.npz"])
+    several = collected(tmp_path, ([1, 1, 2, 2], [2, 2, 3, 3]))
+    with pytest.raises(ParameterError, match=r"has the subjects 1-2, which are also in another file"):
+        load(several)
+
+
+def test_steps_that_a_file_records_are_not_repeated(tmp_path):
+    (file,) = collected(tmp_path, (1,))
+    chain = "reference=average"
+    write_npz(load(file, preprocessing=chain), tmp_path / "filtered.npz")
+    again = load(tmp_path / "filtered.npz", preprocessing=chain)
+    np.testing.assert_array_equal(again.X, load(file, preprocessing=chain).X)
+    assert len(again.steps) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,14 +11,18 @@ from hypothesis import strategies as st
 
 from gbwatt.clinical.corpora import cache
 from gbwatt.data.splits import (
+    PROTOCOLS,
     BySession,
+    BySubject,
     HeldOutSession,
     InOrder,
     LeaveOneRoundOut,
+    LeaveOneSessionOut,
     LeaveOneSubjectOut,
     Split,
     Splitter,
     add_noise,
+    find_protocol,
 )
 from gbwatt.data.trials import Trials, concatenate
 from gbwatt.errors import ParameterError, RareClassWarning, ShapeError
@@ -56,6 +62,8 @@ CASES = {
     HeldOutSession: (HeldOutSession(), bcic_like),
     LeaveOneRoundOut: (LeaveOneRoundOut(ROUNDS), physionet_like),
     LeaveOneSubjectOut: (LeaveOneSubjectOut(), lambda: concatenate([mamem_like(s) for s in (1, 2, 3, 5)])),
+    LeaveOneSessionOut: (LeaveOneSessionOut(), mamem_like),
+    BySubject: (BySubject((1, 3), (2, 5)), lambda: concatenate([mamem_like(s) for s in (1, 2, 3, 5)])),
     InOrder: (InOrder(), mamem_like),
 }
 
@@ -311,3 +319,42 @@ def test_a_class_with_one_trial_stays_in_the_training_with_a_warning():
     assert set(trials.y[split.test]) == set(trials.y[split.valid]) == {0, 1}
     with pytest.raises(ParameterError, match="'a', 'b' has a single trial"):
         InOrder().splits(trials[np.array([1, 2])])
+
+
+# ---- several subjects, and protocols by name
+
+
+def test_pooled_splits_unite_those_of_the_subjects():
+    trials = concatenate([mamem_like(s) for s in (1, 2)])
+    (pooled,) = BySession().pooled(trials)
+    each = BySession().splits(trials)
+    for part in ("train", "valid", "test"):
+        rows = np.concatenate([getattr(one, part) for one in each])
+        np.testing.assert_array_equal(getattr(pooled, part), np.sort(rows))
+    assert pooled.name == "subjects 1-2, session 5"
+    assert [one.name for one in LeaveOneSubjectOut(0).pooled(trials)] == ["subject 1", "subject 2"]
+
+
+def test_subjects_with_different_numbers_of_sessions_are_not_pooled():
+    short = mamem_like(2)
+    trials = concatenate([mamem_like(1), short[short.session != "5"]])
+    with pytest.raises(ParameterError, match=r"different numbers of splits: 5 \(subject 1\), 4 \(subject 2\)"):
+        LeaveOneSessionOut().pooled(trials)
+
+
+def test_each_session_is_tested_once():
+    trials = mamem_like()
+    tested = [set(trials.session[split.test].tolist()) for split in LeaveOneSessionOut().splits(trials)]
+    assert tested == [{"1"}, {"2"}, {"3"}, {"4"}, {"5"}]
+    with pytest.raises(ParameterError, match="subject 1 has one session, '1'"):
+        LeaveOneSessionOut().splits(make([0, 1] * 8))
+
+
+@pytest.mark.parametrize("protocol", [case[0] for case in CASES.values()], ids=lambda one: type(one).__name__)
+def test_protocols_are_restored_from_their_description(protocol):
+    assert find_protocol(json.loads(json.dumps(protocol.describe()))) == protocol
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_protocols_have_names(name):
+    assert find_protocol(name) == PROTOCOLS[name]()

@@ -9,7 +9,7 @@ import pytest
 
 from gbwatt.data import Trials, load
 from gbwatt.data.formats.npz import write_npz
-from gbwatt.data.splits import InOrder
+from gbwatt.data.splits import BySubject, InOrder
 from gbwatt.decoding import (
     Callback,
     EEGDecoder,
@@ -256,12 +256,98 @@ RECORD = TrainingRecord(
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ((None, None, None, {}), ("simulated-mi", 3, 2, {"tmax": 3})),
-        (("simulated-mi", 4, None, {}), ("simulated-mi", 4, 2, {"tmax": 3})),
-        (("simulated-mi", 3, 0, {"tmax": 2}), ("simulated-mi", 3, 0, {"tmax": 2})),
-        (("simulated-ssvep", None, None, {}), ("simulated-ssvep", None, 0, {})),
+        ((None, None, None, {}), ("simulated-mi", 3, 2, {"tmax": 3}, None)),
+        (("simulated-mi", 4, None, {}), ("simulated-mi", 4, 2, {"tmax": 3}, None)),
+        (("simulated-mi", 3, 0, {"tmax": 2}), ("simulated-mi", 3, 0, {"tmax": 2}, None)),
+        (("simulated-ssvep", None, None, {}), ("simulated-ssvep", None, 0, {}, None)),
     ],
 )
 def test_what_is_not_given_is_as_in_training(given, expected):
-    dataset, *others = _complete_selection(RECORD, *given)
+    dataset, *others = _complete_selection(EEGDecoder(), RECORD, *given)
     assert (dataset.name, *others) == expected
+
+
+def test_protocol_and_subjects_are_as_in_training():
+    record = replace(RECORD, subject="1-2, 4", protocol=BySubject((1, 2), (4,)).describe())
+    chosen = _complete_selection(EEGDecoder(), record, None, None, None, None)
+    assert (chosen.subject, chosen.protocol) == ([1, 2, 4], BySubject((1, 2), (4,)))
+    assert _complete_selection(EEGDecoder(), record, None, 3, None, None).protocol is None
+
+
+# ---- several subjects and files
+
+
+def files_of(folder, n: int = 3, **steps) -> list[str]:
+    """Files of several subjects, with a class that differs in the power of a channel."""
+    for number in range(n):
+        x = np.random.default_rng(number).standard_normal((24, 3, 100))
+        x[1::2, 0] *= 3
+        trials = Trials(X=x, y=[0, 1] * 12, class_names=("rest", "move"), ch_names=CHANNELS, sfreq=100, **steps)
+        write_npz(trials, folder / f"{number}.npz")
+    return [str(folder / f"{number}.npz") for number in range(n)]
+
+
+def test_models_are_trained_on_some_files_and_tested_on_others(tmp_path):
+    files = files_of(tmp_path)
+    result = train_and_evaluate(
+        files, "tangent-space", protocol=BySubject((1, 2), (3,)), folder=tmp_path / "model", task="mi"
+    )
+    assert (result.record.subject, result.record.tested_on) == ("1-3", "subject 3")
+    assert result.record.trials == {"train": 40, "valid": 8, "test": 24}
+    assert result.evaluation.accuracy > 0.9
+    again = evaluate(tmp_path / "model")
+    assert again.to_dict() == result.evaluation.to_dict()
+    assert dict(again.uses) == {"unseen": again.uses["unseen"]}
+    assert set(evaluate(tmp_path / "model", files[0], part="all").uses) == {"training", "validation"}
+
+
+def test_several_subjects_are_trained_and_tested_together(tmp_path):
+    result = train_and_evaluate("simulated-ssvep", "tangent-space", subject=[1, 2], folder=tmp_path / "model")
+    assert (result.record.subject, result.record.tested_on) == ("1-2", "subjects 1-2, session 5")
+    assert result.record.trials == {"train": 600, "valid": 200, "test": 200}
+    assert evaluate(tmp_path / "model").n == 200
+    assert set(evaluate(tmp_path / "model", subject=3).uses) <= {"unseen", "unrecognised"}
+    one = evaluate(tmp_path / "model", subject=2, part="all").uses
+    assert {name: accuracy.n for name, accuracy in one.items()} == {
+        "training": 300,
+        "validation": 100,
+        "unrecognised": 100,
+    }
+
+
+@pytest.mark.parametrize(
+    ("protocol", "split", "tested"),
+    [("leave-one-subject-out", 2, "subject 3"), ("leave-one-session-out", 0, "subjects 1-3, session 1")],
+)
+def test_protocols_are_selected_by_name(protocol, split, tested):
+    result = train_and_evaluate("simulated-ssvep", "tangent-space", subject=[1, 2, 3], protocol=protocol, split=split)
+    assert result.record.tested_on == tested
+
+
+def test_other_files_are_prepared_like_those_of_training(tmp_path):
+    files = files_of(tmp_path)
+    chain = "bandpass=4-40,resample=50"
+    train_and_evaluate(
+        files[0], "tangent-space", reading={"preprocessing": chain}, folder=tmp_path / "model", task="mi"
+    )
+    prepared = load(files[1], preprocessing=chain)
+    result = evaluate(tmp_path / "model", files[1], part="all")
+    assert result.to_dict() == evaluate(tmp_path / "model", prepared).to_dict()
+    with pytest.raises(
+        ParameterError,
+        match=r"has highpass=8 Hz, .* highpass=4 Hz .* Without --preprocess, files are prepared by the steps",
+    ):
+        evaluate(tmp_path / "model", files[1], part="all", reading={"preprocessing": "bandpass=8-30,resample=50"})
+
+
+def test_wrong_protocols_are_errors(tmp_path):
+    files = files_of(tmp_path, 2)
+    with pytest.raises(ParameterError, match=r"Did you mean 'leave-one-subject-out'"):
+        train_and_evaluate(files, protocol="leave-one-subjet-out")
+    with pytest.raises(ParameterError, match="subject 7 has no trials; there are 1-2"):
+        train_and_evaluate(files, protocol=BySubject((1,), (7,)))
+    with pytest.raises(ParameterError, match="subject 1 is in both train and test"):
+        BySubject((1, 2), (1,))
+    trials = load(files[0])
+    with pytest.raises(ParameterError, match="subject, protocol, root and reading are for data sets"):
+        train_and_evaluate(trials, split=InOrder().splits(trials)[0], protocol="in-order")

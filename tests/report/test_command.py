@@ -110,7 +110,7 @@ def test_options_for_recordings_without_a_data_set_mean_that_of_training(here, m
 def test_the_subject_of_a_report_of_a_model_has_an_effect(here):
     EEGDecoder("spdnet", task="ssvep", max_epochs=1).fit(load("simulated-ssvep", 1)).save_pretrained("mine")
     with pytest.raises(ParameterError, match=r"give --dataset"):  # unknown recordings of training: not ignored
-        write("mine", experiments=None, subject=2)
+        write("mine", experiments=None, subject="2")
     assert not Path("report.html").exists()
     with pytest.raises(ParameterError, match="--experiments experiments is for results"):
         write("mine")

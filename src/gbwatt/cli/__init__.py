@@ -17,6 +17,7 @@ from rich.markup import escape
 
 import gbwatt
 from gbwatt.cli import benchmark, clinical, data, models, predict, report, results, train
+from gbwatt.cli.options import SeveralValues
 from gbwatt.experiments.table_formats import visible_lines
 
 app = typer.Typer(
@@ -26,7 +27,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(train.train)
+app.command(cls=SeveralValues)(train.train)
 app.command()(clinical.finetune)
 app.command()(models.evaluate)
 app.command()(predict.predict)

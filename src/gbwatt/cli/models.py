@@ -14,6 +14,7 @@ from gbwatt._validation import check_one_of
 from gbwatt.cli.options import (
     AsJson,
     ModelFolder,
+    Preprocess,
     Reading,
     Root,
     SourceName,
@@ -26,8 +27,11 @@ from gbwatt.cli.options import (
     print_json,
     print_scores,
     reading,
+    recordings,
     require_free,
     require_writable,
+    subject_text,
+    subjects,
     use_threads,
 )
 from gbwatt.errors import InputError
@@ -108,6 +112,7 @@ def evaluate(
     root: Root = None,
     source: SourceName = None,
     read: Reading = None,
+    preprocess: Preprocess = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -120,7 +125,13 @@ def evaluate(
     use_threads(threads)
     part = "all" if everything else "test"
     chosen = EvaluationSet.open(
-        folder, dataset, subject=subject, split=split, part=part, reading=reading(source, read), root=root
+        folder,
+        recordings(dataset),
+        subject=subjects(subject),
+        split=split,
+        part=part,
+        reading=reading(source, read, preprocess),
+        root=root,
     )
     document = document_of(folder, chosen, chosen.evaluate(), part)
     if as_json:
@@ -143,12 +154,14 @@ def document_of(folder: Path, chosen: EvaluationSet, result: Evaluation, part: s
     part : "test" or "all"
         Trials that were requested.
     """
+    from gbwatt.decoding.evaluation import name_subjects  # imports torch
+
     return {
         "model": chosen.decoder.model,
         "folder": str(folder),
         "training": _training_summary(chosen.record),
         "dataset": chosen.dataset,
-        "subject": int(chosen.trials.subject[0]),
+        "subject": name_subjects(chosen.trials),
         "simulated": bool(chosen.trials.truths),
         "part": part,
         "scored": chosen.selection,
@@ -172,7 +185,7 @@ def _print_document(console: Console, document: dict[str, Any]) -> None:
         f"Model: {document['model']}, {_describe_origin(document['training'])}.", highlight=False, markup=False
     )
     console.print(
-        f"Scored: {document['scored']} of {document['dataset']}, subject {document['subject']} ({kind}).",
+        f"Scored: {document['scored']} of {document['dataset']}, {subject_text(document['subject'])} ({kind}).",
         highlight=False,
         markup=False,
     )
@@ -188,7 +201,7 @@ def _describe_origin(training: dict[str, Any] | None) -> str:
         return f"of unknown origin: its folder has no {FILE}"
     split = "" if training["split"] is None else f", split {training['split']}"
     stopped = f", interrupted after epoch {training['epochs']}" if training["status"] == "interrupted" else ""
-    return f"trained on {training['dataset']}, subject {training['subject']}{split}{stopped}"
+    return f"trained on {training['dataset']}, {subject_text(training['subject'])}{split}{stopped}"
 
 
 def _print_uses(console: Console, uses: dict[str, dict[str, Any]]) -> None:
@@ -229,6 +242,7 @@ def explain(
     root: Root = None,
     source: SourceName = None,
     read: Reading = None,
+    preprocess: Preprocess = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the figures.")] = Path("explanation"),
     force: Annotated[bool, typer.Option("--force", help="Replace existing figures.")] = False,
     threads: Threads = None,
@@ -243,7 +257,14 @@ def explain(
 
     check_one_of("method", method, tuple(METHODS))
     use_threads(threads)
-    tested = EvaluationSet.open(folder, dataset, subject=subject, split=split, reading=reading(source, read), root=root)
+    tested = EvaluationSet.open(
+        folder,
+        recordings(dataset),
+        subject=subjects(subject),
+        split=split,
+        reading=reading(source, read, preprocess),
+        root=root,
+    )
     explanation = Explanation(tested.decoder, tested.trials, method)
     findings = [*filter(None, [tested.warning]), *explanation.findings()]
     figures = list(explanation_figures(explanation))

@@ -8,16 +8,19 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperCommand
 
 from gbwatt import _io
 from gbwatt._validation import check_at_least
+from gbwatt.data.preprocessing import Preprocessing
+from gbwatt.data.preprocessing.parsing import EXAMPLE
 from gbwatt.errors import ModelFileError, ParameterError
 
 _MAX_IN_RANGE = 10_000  # largest number of integers in a range such as 5-7
@@ -41,8 +44,20 @@ Root = Annotated[
     typer.Option(callback=_require_folder, help="Folder of recordings; default: $GBWATT_DATA, else ~/gbwatt_data."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print a single JSON document to stdout.")]
-DatasetName = Annotated[str, typer.Option(help=f"{_DATASET_HELP}.")]
-Subject = Annotated[int | None, typer.Option(help="Number of the subject; default: the first.")]
+DatasetNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dataset",
+        help=f"{_DATASET_HELP}; or several files, of the subjects 1, 2, … in this order, or with numbers: 1=a.edf "
+        "1=b.edf 2=c.edf. Default: simulated-ssvep.",
+    ),
+]
+Subjects = Annotated[
+    str | None,
+    typer.Option(
+        "--subject", "--subjects", help="Subjects, e.g. 3 or 1-9, or all; default: the first, or all of several files."
+    ),
+]
 SourceName = Annotated[
     str | None, typer.Option("--source", help="File source (gdf, processed, moabb, …); default: the first available.")
 ]
@@ -51,10 +66,21 @@ Reading = Annotated[
     typer.Option("--read", help="Option of the file reader, e.g. tmin=0.5 or tmax=4; repeatable."),
 ]
 TestedDataset = Annotated[
-    str | None, typer.Option("--dataset", help=f"{_DATASET_HELP}; default: the one used for training.")
+    list[str] | None,
+    typer.Option(
+        "--dataset", help=f"{_DATASET_HELP}; repeatable for several files; default: the one used for training."
+    ),
 ]
 TestedSubject = Annotated[
-    int | None, typer.Option("--subject", help="Number of the subject; default: the one used for training.")
+    str | None,
+    typer.Option("--subject", "--subjects", help="Subjects, e.g. 3 or 1-9, or all; default: those used for training."),
+]
+Preprocess = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Preprocessing steps, e.g. '{EXAMPLE}'. Recordings are filtered before trials are cut. Default: the "
+        "steps of the data set, or of the model."
+    ),
 ]
 TestedSplit = Annotated[
     int | None, typer.Option("--split", help="Number of the split; default: the one used for training.", min=0)
@@ -117,9 +143,62 @@ def seed_numbers(text: str) -> list[int]:
     return numbers("seeds", text.rstrip(","))
 
 
-def reading(source: str | None, options: list[str] | None) -> dict[str, Any]:
-    """Return the arguments of :func:`gbwatt.data.load` from the options ``--source`` and ``--read``."""
-    return {**({} if source is None else {"source": source}), **key_values(options, "read")}
+def reading(source: str | None, options: list[str] | None, preprocess: str | None = None) -> dict[str, Any]:
+    """Return the arguments of :func:`gbwatt.data.load` from ``--source``, ``--read`` and ``--preprocess``."""
+    if preprocess is not None:
+        Preprocessing.parse(preprocess)  # raises an error before any data are read
+    given = {"source": source, "preprocessing": preprocess}
+    return {**{name: value for name, value in given.items() if value is not None}, **key_values(options, "read")}
+
+
+def subjects(text: str | None) -> int | list[int] | Literal["all"] | None:
+    """Parse the option ``--subjects``.
+
+    Examples
+    --------
+    >>> subjects("3"), subjects("1-3,7"), subjects("all")
+    (3, [1, 2, 3, 7], 'all')
+    """
+    if text is None or text == "all":
+        return text  # type: ignore[return-value]
+    parsed = numbers("subjects", text)
+    return parsed[0] if len(parsed) == 1 else parsed
+
+
+def subject_text(subject: int | str) -> str:
+    """Return the number of a subject, or several numbers, as text.
+
+    Examples
+    --------
+    >>> subject_text(3), subject_text("1-3, 7")
+    ('subject 3', 'subjects 1-3, 7')
+    """
+    return f"subject{'s' * (not str(subject).isdecimal())} {subject}"
+
+
+def recordings(names: list[str] | None) -> str | list[str] | None:
+    """Return the value of ``--dataset``: a name, several files, or None."""
+    return names[0] if names is not None and len(names) == 1 else names or None
+
+
+class SeveralValues(TyperCommand):
+    """A command whose repeatable options may be followed by several values: ``--dataset a.edf b.edf``.
+
+    For commands without arguments, whose words belong to options.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Repeat the name of the option before each of its values, as click expects."""
+        repeatable = {name for one in self.params if getattr(one, "multiple", False) for name in one.opts}
+        words: list[str] = []
+        option = None
+        for word in args:
+            if word.startswith("-"):
+                option = word if word in repeatable else None
+            elif option is not None and words[-1] != option:
+                words.append(option)
+            words.append(word)
+        return super().parse_args(ctx, words)
 
 
 # --------------------------------------------------------------------------------------------------------------- output

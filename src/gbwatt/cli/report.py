@@ -11,6 +11,7 @@ import typer
 
 import gbwatt
 from gbwatt.cli.options import (
+    Preprocess,
     Reading,
     Root,
     SourceName,
@@ -18,8 +19,10 @@ from gbwatt.cli.options import (
     TestedSubject,
     Threads,
     reading,
+    recordings,
     require_free,
     require_writable,
+    subjects,
     use_threads,
 )
 from gbwatt.errors import ParameterError
@@ -42,10 +45,10 @@ def report(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing report.")] = False,
     dataset: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             help="Data set on which a model is explained; default: the one used for training. A model is explained "
-            "only if this option, --subject, --split, --root, --source or --read is given."
+            "only if this option, --subject, --split, --root, --source, --read or --preprocess is given."
         ),
     ] = None,
     subject: TestedSubject = None,
@@ -53,6 +56,7 @@ def report(
     root: Root = None,
     form: SourceName = None,
     read: Reading = None,
+    preprocess: Preprocess = None,
     threads: Threads = None,
 ) -> None:
     """Write a report of results or of a model: one HTML file that works offline."""
@@ -62,16 +66,17 @@ def report(
         raise ParameterError(
             f"source={str(source)!r} does not exist; a store, a CSV file of results or the folder of a model is needed."
         )
-    recordings = {"dataset": dataset, "subject": subject, "split": split, "root": root, "source": form, "read": read}
-    recordings = {name: value for name, value in recordings.items() if value not in (None, [])}
+    given = {"dataset": recordings(dataset), "subject": subject, "split": split, "root": root, "source": form}
+    given |= {"read": read, "preprocess": preprocess}
+    given = {name: value for name, value in given.items() if value not in (None, [])}
     use_threads(threads)
     if _is_model(source):
         _require_config(source)
         if experiments is not None:
             raise ParameterError(f"--experiments {experiments} is for results, but {source} is a model; leave it out.")
-        page = _page_of_model(source, recordings, reading(form, read))
+        page = _page_of_model(source, given, reading(form, read, preprocess))
     else:
-        for name, value in recordings.items():
+        for name, value in given.items():
             raise ParameterError(f"--{name} {value} is for a model, but {source} has results; leave it out.")
         page = _page_of_results(source, experiments)
     now = datetime.now(UTC).isoformat(sep=" ", timespec="minutes").removesuffix("+00:00")
@@ -108,14 +113,14 @@ def _require_config(folder: Path) -> None:
         )
 
 
-def _page_of_model(folder: Path, recordings: dict[str, Any], how: dict[str, Any]) -> Page:
+def _page_of_model(folder: Path, given: dict[str, Any], how: dict[str, Any]) -> Page:
     """Make the report of a model; with options for recordings, also its explanation.
 
     Parameters
     ----------
     folder : path
         Folder of the model.
-    recordings : dict
+    given : dict
         Options for recordings that were given; if it is empty, the model is not explained.
     how : dict
         Arguments of :func:`gbwatt.data.load`.
@@ -125,24 +130,25 @@ def _page_of_model(folder: Path, recordings: dict[str, Any], how: dict[str, Any]
 
     saved = TrainingRecord.read(folder)
     record = None if saved is None else saved.to_dict()
-    if not recordings:
+    if not given:
         return report_of_model(folder, record)
     from gbwatt.explain import Explanation
     from gbwatt.report.model_report import explanation_section
 
-    tested = _open_trials(folder, recordings, how)
+    tested = _open_trials(folder, given, how)
     explanation = Explanation(tested.decoder, tested.trials)
     page = report_of_model(folder, record, module=explanation.inputs.module)
     section = explanation_section(explanation, tested.description, tested.warning)
     return page.with_sections([section], before="Configuration")
 
 
-def _open_trials(folder: Path, recordings: dict[str, Any], how: dict[str, Any]) -> EvaluationSet:
+def _open_trials(folder: Path, given: dict[str, Any], how: dict[str, Any]) -> EvaluationSet:
     """Open the model and the trials to explain it on."""
     from gbwatt.decoding import EvaluationSet
 
-    dataset, subject, split, root = (recordings.get(name) for name in ("dataset", "subject", "split", "root"))
-    return EvaluationSet.open(folder, dataset, subject=subject, split=split, reading=how, root=root)
+    dataset, split, root = (given.get(name) for name in ("dataset", "split", "root"))
+    numbers = subjects(given.get("subject"))
+    return EvaluationSet.open(folder, dataset, subject=numbers, split=split, reading=how, root=root)
 
 
 # ---- results

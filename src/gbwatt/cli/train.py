@@ -2,49 +2,72 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 from rich.console import Console
 
+from gbwatt._text import number_ranges
 from gbwatt.cli.options import (
     INTERRUPTED,
     AsJson,
-    DatasetName,
+    DatasetNames,
+    Preprocess,
     Reading,
     Root,
     Seed,
     SourceName,
     SplitNumber,
-    Subject,
+    Subjects,
     Threads,
     kernel_note,
     key_values,
     kind_of_recordings,
+    numbers,
     percent,
     print_json,
     print_scores,
     reading,
+    recordings,
     require_free,
     require_writable,
+    subjects,
     use_threads,
 )
-from gbwatt.data import find_dataset
+from gbwatt.data import BySubject, Dataset, Splitter, find_dataset
+from gbwatt.data.loading import SEPARATOR, split_number
 from gbwatt.errors import ParameterError
 
 if TYPE_CHECKING:
     from gbwatt.decoding import TrainingRecord, TrainingResult
     from gbwatt.decoding.evaluation import TrainingSetup
 
-#: Where models are saved by default.
-FOLDER = Path("gbwatt-models")
+#: Where models are saved, and the data set, by default.
+FOLDER, DEFAULT = Path("gbwatt-models"), "simulated-ssvep"
+#: Numbers and ranges of subjects.
+_NUMBERS = re.compile(r"[0-9][0-9, -]*")
 
 
 def train(
-    dataset: DatasetName = "simulated-ssvep",
-    subject: Subject = None,
+    dataset: DatasetNames = None,
+    subject: Subjects = None,
+    train_on: Annotated[
+        list[str] | None,
+        typer.Option("--train", help="Train on these subjects, e.g. 1-8, or files; test on those of --test."),
+    ] = None,
+    test_on: Annotated[
+        list[str] | None, typer.Option("--test", help="Test on these subjects, or files; with --train.")
+    ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            help="How trials are split: in-order, leave-one-session-out or leave-one-subject-out; --split selects the "
+            "session or subject to test on. Default: the protocol of the data set."
+        ),
+    ] = None,
     model: Annotated[str, typer.Option(help="Name of a model; see `gbwatt models`.")] = "gbwatt",
     recipe: Annotated[
         str | None,
@@ -82,6 +105,7 @@ def train(
     root: Root = None,
     source: SourceName = None,
     read: Reading = None,
+    preprocess: Preprocess = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for the model; default: a new one in gbwatt-models.")
     ] = None,
@@ -93,7 +117,7 @@ def train(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model on one subject, test it once on held-out trials, and save it.
+    """Train a model on one or several subjects, test it once on held-out trials, and save it.
 
     Without arguments, GBWAtt is trained on simulated recordings, which need no files.
     """
@@ -101,11 +125,11 @@ def train(
     from gbwatt.decoding.callbacks import EpochDisplay
     from gbwatt.models.registry import entry
 
-    data_set, _ = find_dataset(dataset), entry(model)  # raise errors for unknown names
+    chosen = choose_recordings(dataset, subject, train_on, test_on, protocol)
+    entry(model)  # raises an error for unknown names
     if lr is not None and not lr > 0:
         raise ParameterError(f"lr={lr} must be above 0.")
-    first = data_set.subjects[0] if data_set.subjects else 1
-    folder = output or FOLDER / default_name(data_set.name, subject or first, model, seed, split)
+    folder = output or FOLDER / default_name(chosen, model, seed, split)
     require_free(folder, kind="model", force=force)
     use_threads(threads)
     console = Console(quiet=as_json, soft_wrap=True)
@@ -117,10 +141,11 @@ def train(
         require_writable(folder)
 
     result = train_and_evaluate(
-        dataset,
+        chosen.dataset.name,
         model,
-        subject=subject,
+        subject=chosen.subject,
         split=split,
+        protocol=chosen.protocol,
         task=task,
         recipe=recipe,
         options=key_values(option),
@@ -135,7 +160,7 @@ def train(
         on_start=announce,
         folder=folder,
         root=root,
-        reading=reading(source, read),
+        reading=reading(source, read, preprocess),
     )
     if as_json:
         print_json(document_of(result))
@@ -145,16 +170,63 @@ def train(
     _print_result(console, result, [] if root is None else ["--root", str(root)])
 
 
-def default_name(dataset: str, subject: int, model: str, seed: int, split: int) -> str:
+class Choice(NamedTuple):
+    """Recordings to train and test on: a data set, its subjects, and how they are split."""
+
+    dataset: Dataset
+    subject: int | list[int] | Literal["all"] | None = None
+    protocol: str | Splitter | None = None
+
+
+def choose_recordings(
+    dataset: list[str] | None,
+    subject: str | None,
+    train_on: list[str] | None,
+    test_on: list[str] | None,
+    protocol: str | None,
+) -> Choice:
+    """Return the recordings that the options of ``gbwatt train`` select.
+
+    ``--train`` and ``--test`` have numbers of subjects of the data set, or files, which replace it.
+    """
+    if train_on is None and test_on is None:
+        return Choice(find_dataset(recordings(dataset) or DEFAULT), subjects(subject), protocol)
+    if train_on is None or test_on is None:
+        raise ParameterError("--train and --test belong together; give both.")
+    if subject is not None or protocol is not None:
+        raise ParameterError("--train and --test select and split the subjects; leave out --subject and --protocol.")
+    if all(_NUMBERS.fullmatch(text) for text in (*train_on, *test_on)):
+        parts = [tuple(numbers(name, ",".join(given))) for name, given in (("train", train_on), ("test", test_on))]
+        data_set = find_dataset(recordings(dataset) or DEFAULT)
+        return Choice(data_set, sorted({*parts[0], *parts[1]}), BySubject(parts[0], parts[1]))
+    if dataset is not None:
+        raise ParameterError("--train and --test have files, which replace --dataset; leave it out, or give numbers.")
+    names = [*train_on, *test_on]
+    if all(split_number(name)[0] is None for name in names):
+        names = [f"{number}={name}" for number, name in enumerate(names, start=1)]
+    data_set = find_dataset(names)
+    numbered = [split_number(name)[0] or 0 for name in names]
+    first, second = dict.fromkeys(numbered[: len(train_on)]), dict.fromkeys(numbered[len(train_on) :])
+    return Choice(data_set, None, BySubject(tuple(first), tuple(second)))
+
+
+def default_name(choice: Choice, model: str, seed: int, split: int) -> str:
     """Return the default name of the folder of a model.
 
     Examples
     --------
-    >>> default_name("recordings/mine.npz", 1, "matt", 0, 0)
-    'mine-s1-matt-seed0'
+    >>> default_name(Choice(find_dataset("simulated-mi"), [1, 2, 3]), "matt", 0, 0)
+    'simulated-mi-s1-3-matt-seed0'
     """
-    name = Path(dataset.replace(":", "-")).stem
-    return f"{name}-s{subject}-{model}-seed{seed}" + (f"-split{split}" if split else "")
+    dataset, subject = choice.dataset, choice.subject
+    first = dataset.subjects[0] if dataset.subjects else 1
+    if subject is None and not dataset.all_by_default:
+        subject = first
+    if subject is None or isinstance(subject, str):
+        subject = list(dataset.subjects) or first
+    shown = str(subject) if isinstance(subject, int) else number_ranges(subject).replace(", ", "_")
+    name = Path(dataset.name.partition(SEPARATOR)[0].partition("=")[2] or dataset.name.replace(":", "-")).stem
+    return f"{name}-s{shown}-{model}-seed{seed}" + (f"-split{split}" if split else "")
 
 
 def describe_data(setup: TrainingSetup) -> str:

@@ -6,9 +6,11 @@ from gbwatt.data.loading import DATASETS, find_dataset, list_datasets, load
 from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.data.splits import (
     BySession,
+    BySubject,
     HeldOutSession,
     InOrder,
     LeaveOneRoundOut,
+    LeaveOneSessionOut,
     LeaveOneSubjectOut,
     Split,
     Splitter,
@@ -20,6 +22,7 @@ from gbwatt.errors import DataError, DataWarning, MissingFileError
 __all__ = [
     "DATASETS",
     "BySession",
+    "BySubject",
     "DataError",
     "DataWarning",
     "Dataset",
@@ -27,6 +30,7 @@ __all__ = [
     "HeldOutSession",
     "InOrder",
     "LeaveOneRoundOut",
+    "LeaveOneSessionOut",
     "LeaveOneSubjectOut",
     "MissingFileError",
     "Preprocessing",

@@ -97,6 +97,8 @@ class Dataset:
         Further subjects, whose labels are in a file that must be obtained separately.
     only_there : bool
         Search ``folder`` itself only, without subfolders.  For file names that are not specific to the data set.
+    all_by_default : bool
+        Load all subjects if none is requested, instead of the first one.
 
     Examples
     --------
@@ -118,6 +120,7 @@ class Dataset:
     held_back: tuple[int, ...] = ()
     only_there: bool = False
     paradigm: str | None = None
+    all_by_default: bool = False
 
     def source(self, name: str) -> DatasetSource:
         """Return a source by its name.

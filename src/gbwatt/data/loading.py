@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -54,14 +56,20 @@ def list_datasets() -> list[str]:
     return list(DATASETS)
 
 
-def find_dataset(name: str | Path) -> Dataset:
+#: Data sets and files, as arguments: a name, a path, several files, or the files of each subject.
+Recordings = str | Path | Sequence[str | Path] | Mapping[int, str | Path | Sequence[str | Path]]
+
+
+def find_dataset(name: Recordings) -> Dataset:
     """Find a data set by name.
 
     Parameters
     ----------
-    name : str or path
+    name : str, path, list of paths or dict
         A name of :func:`list_datasets`, or the part of one before a hyphen if only one name begins with it;
-        ``"moabb:NAME"`` for a data set of MOABB; or the path of a file.
+        ``"moabb:NAME"`` for a data set of MOABB; the path of a file; several files, which are recordings of the
+        subjects 1, 2, … in this order; or the files of each subject, which are its sessions, ``{1: ["a.edf",
+        "b.edf"], 2: "c.edf"}``.  Several files can also be given as a text, ``"1=a.edf + 1=b.edf + 2=c.edf"``.
 
     Returns
     -------
@@ -81,9 +89,17 @@ def find_dataset(name: str | Path) -> Dataset:
     >>> find_dataset("mamem-ssvep-ii").protocol
     BySession(train=('1', '2', '3'), valid=('4',), test=('5',))
     """
+    if isinstance(name, Mapping):
+        name = [f"{number}={file}" for number, files in name.items() for file in _as_list(files)]
+    if isinstance(name, Sequence) and not isinstance(name, str):
+        if len(name) == 1:
+            return find_dataset(name[0])
+        return file_collection([str(file) for file in name])
     text = str(name)
     if text in DATASETS:
         return DATASETS[text]
+    if SEPARATOR in text and not Path(text).exists():
+        return file_collection(text.split(SEPARATOR))
     if text.startswith(_MOABB_PREFIX):
         return _moabb_dataset(text.removeprefix(_MOABB_PREFIX))
     if isinstance(name, Path) or Path(text).suffix or Path(text).exists():
@@ -96,7 +112,7 @@ def find_dataset(name: str | Path) -> Dataset:
 
 
 def load(
-    name: str | Path,
+    name: Recordings,
     subject: int | Iterable[int] | Literal["all"] | None = None,
     *,
     root: str | Path | None = None,
@@ -108,11 +124,13 @@ def load(
 
     Parameters
     ----------
-    name : str or path
+    name : str, path, list of paths or dict
         A name of :func:`list_datasets`; ``"moabb:NAME"`` for a data set of MOABB, which MOABB downloads if necessary;
-        or a file: ``.npz``, or epochs or a continuous recording in a format that MNE-Python reads.
+        a file: ``.npz``, or epochs or a continuous recording in a format that MNE-Python reads; or several files, see
+        :func:`find_dataset`.
     subject : int, iterable of int, "all" or None
-        Subjects to load; None for the first.  For a file of a single recording, the number to assign to it.
+        Subjects to load; None for the first, or for all of several files.  For a file of a single recording, the number
+        to assign to it.
     root : path, optional
         The data folder.  Default: the value of the environment variable GBWATT_DATA, or ``~/gbwatt_data``.
     source : str, optional
@@ -151,13 +169,20 @@ def load(
     for number in _requested_subjects(dataset, subject):
         chosen, files = find_source(dataset, number, root, source, index)
         _check_options(dataset, chosen, options)
-        steps = _choose_preprocessing(preprocessing, chosen)
-        if chosen.preprocesses:
-            options = {**options, "preprocessing": steps}
-        trials = chosen.read(files, number, **options)
+        trials = _read_prepared(chosen, files, number, _choose_preprocessing(preprocessing, chosen), options)
         check_trials(f"{dataset.name}, subject {number}" if dataset.subjects else dataset.name, trials)
-        parts.append(trials if steps.are_last_of(trials) else steps(trials))
+        parts.append(trials)
     return parts[0] if len(parts) == 1 else concatenate(parts)
+
+
+def _read_prepared(
+    source: DatasetSource, files: Sequence[Path], subject: int, steps: Preprocessing, options: Mapping[str, Any]
+) -> Trials:
+    """Return the trials of a subject after preprocessing steps, unless their history ends with these steps."""
+    if source.preprocesses:
+        return source.read(files, subject, preprocessing=steps, **options)
+    trials = source.read(files, subject, **options)
+    return trials if steps.are_last_of(trials) else steps(trials)
 
 
 def _choose_preprocessing(preprocessing: Any, source: DatasetSource) -> Preprocessing:
@@ -183,8 +208,9 @@ def _requested_subjects(dataset: Dataset, subject: Any) -> list[int]:
 
     Raises an error for subjects that are not in the data set or are given twice.
     """
-    if subject is None:
+    if subject is None and not dataset.all_by_default:
         return [dataset.subjects[0] if dataset.subjects else 1]
+    subject = "all" if subject is None else subject
     if isinstance(subject, str):
         check_one_of("subject", subject, ("all",))
         return list(dataset.subjects) or [1]
@@ -255,6 +281,116 @@ def _recording_source(file: Path) -> tuple[DatasetSource, tuple[int, ...]]:
     return DatasetSource("mne", read, options=options, preprocesses=True), ()
 
 
+#: Between the files of a collection, in its name.
+SEPARATOR = " + "
+#: A file of a collection with the number of its subject.
+_NUMBERED_FILE = re.compile(r"(\d{1,9})=(.+)", re.DOTALL)
+
+
+def file_collection(names: Sequence[str]) -> Dataset:
+    """Return a data set that consists of several files.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Files, each optionally with the number of its subject, ``"2=b.edf"``.  Without numbers, files are recordings of
+        the subjects 1, 2, …; ``.npz`` files keep the numbers that they store, if all of them differ.  Files of the same
+        subject are its sessions, in this order.
+
+    Raises
+    ------
+    ParameterError
+        If a file is given twice, or only some files have numbers.
+    """
+    given, paths = zip(*map(split_number, names), strict=True)
+    files = [Path(path).expanduser() for path in paths]
+    repeated = [file for file, n in Counter(file.resolve() for file in files).items() if n > 1]
+    if repeated:
+        raise ParameterError(f"{repeated[0]} is given twice; a trial must not be in two sets.")
+    if None in given and any(number is not None for number in given):
+        raise ParameterError(f"only some of {', '.join(names)} have the number of their subject; give all or none.")
+    datasets = [_file_dataset(file) for file in files]
+    stored = [number for dataset in datasets for number in dataset.subjects]
+    if None in given and all(dataset.subjects for dataset in datasets) and len(set(stored)) == len(stored):
+        members = [_Member(n, dataset, n) for dataset in datasets for n in dataset.subjects]
+        shown = [dataset.name for dataset in datasets]
+    else:
+        numbers = [place if n is None else n for place, n in enumerate(given, start=1)]
+        members = [_Member(n, dataset, _only_subject(dataset)) for n, dataset in zip(numbers, datasets, strict=True)]
+        shown = [f"{member.subject}={member.dataset.name}" for member in members]
+    return Dataset(
+        name=SEPARATOR.join(shown),
+        title=f"{len(files)} files of recordings",
+        subjects=tuple(dict.fromkeys(member.subject for member in members)),
+        sources=(_collection_source(members),),
+        protocol=InOrder(),
+        task=None,
+        pipeline="tangent-space",
+        all_by_default=True,
+    )
+
+
+def split_number(name: str) -> tuple[int | None, str]:
+    """Return the number of the subject and the path of a file of a collection.
+
+    Examples
+    --------
+    >>> split_number("2=b.edf"), split_number("b.edf")
+    ((2, 'b.edf'), (None, 'b.edf'))
+    """
+    match = _NUMBERED_FILE.fullmatch(name)
+    return (int(match[1]), match[2]) if match else (None, name)
+
+
+class _Member(NamedTuple):
+    """Trials of one subject in one file of a collection."""
+
+    subject: int  # number in the collection
+    dataset: Dataset  # the file
+    own_number: int | None  # number of the subject in the file; None if the file has none
+
+
+def _only_subject(dataset: Dataset) -> int | None:
+    """Return the number of the subject in a file of a collection; raise an error if it has several."""
+    if len(dataset.subjects) > 1:
+        raise ParameterError(
+            f"{dataset.name} has the subjects {number_ranges(dataset.subjects)}, which are also in another file or "
+            "cannot be given one number; renumber the subjects of this file."
+        )
+    return dataset.subjects[0] if dataset.subjects else None
+
+
+def _collection_source(members: Sequence[_Member]) -> DatasetSource:
+    """Return a source that reads the files of a collection; its options are those of all files."""
+
+    def read(files: Sequence[Path], subject: int, *, preprocessing: Preprocessing, **options: Any) -> Trials:  # noqa: ARG001
+        """Read the files of a subject; several files are its sessions."""
+        own = [member for member in members if member.subject == subject]
+        parts = []
+        for session, (_, dataset, own_number) in enumerate(own, start=1):
+            source = dataset.sources[0]
+            known = {name: value for name, value in options.items() if name in source.options}
+            number = subject if own_number is None else own_number
+            trials = _read_prepared(source, [Path(dataset.name)], number, preprocessing, known)
+            trials = trials.replace(subject=subject, truths={})
+            parts.append(trials if len(own) == 1 else trials.replace(session=_session_names(session, trials)))
+        return concatenate(parts)
+
+    options = dict.fromkeys(name for member in members for name in member.dataset.sources[0].options)
+    return DatasetSource("files", read, options=tuple(options), preprocesses=True)
+
+
+def _session_names(number: int, trials: Trials) -> list[str]:
+    """Return the session of each trial of the file with this number, "2"; "2.T" if the file has several sessions."""
+    several = len(np.unique(trials.session)) > 1
+    return [f"{number}.{session}" if several else str(number) for session in trials.session.tolist()]
+
+
+def _as_list(value: Any) -> list[Any]:
+    """Return a list as it is, and anything else as a list of one."""
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
 def _moabb_dataset(name: str) -> Dataset:
     """Return a data set of MOABB by its name in MOABB, in the form of the other data sets."""
     dataset = open_dataset(name)
@@ -311,10 +447,18 @@ def fingerprint(
     reader_options = [{"options": options}] if options else []
     steps = json.dumps([name_and_revision, *source.preprocessing.records(), *reader_options], sort_keys=True)
     digest = hashlib.sha256(steps.encode())
-    single_file = Path(name).expanduser()  # if the data set is a file
-    for file in files or ((single_file,) if single_file.is_file() else ()):
+    for file in files or _named_files(name, subject):
         digest.update(_file_digest(file, file.stat().st_size, file.stat().st_mtime_ns))
     return digest.hexdigest()[:16]
+
+
+def _named_files(name: str, subject: int) -> list[Path]:
+    """Return the files of a subject, if the data set is a file or a collection of files; an empty list otherwise."""
+    if SEPARATOR not in name:
+        file = Path(name).expanduser()
+        return [file] if file.is_file() else []
+    numbered = map(split_number, name.split(SEPARATOR))
+    return [Path(file).expanduser() for number, file in numbered if number in (None, subject)]
 
 
 def _source_and_files(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt._validation import check_at_least, check_number
+from gbwatt._text import number_ranges
+from gbwatt._validation import check_at_least, check_number, check_one_of
 from gbwatt.data.preprocessing import Noise, Preprocessing
-from gbwatt.data.trials import Trials
+from gbwatt.data.trials import Trials, freeze
 from gbwatt.errors import ParameterError, RareClassWarning, ShapeError
 
 Indices = NDArray[np.int64]
@@ -121,7 +123,7 @@ class Splitter(ABC):
 
     @property
     def per_subject(self) -> int | None:
-        """Number of splits per subject; None if subjects are split from each other."""
+        """Number of splits per subject; 0 if subjects may differ in it, None if they are split from each other."""
         return 1
 
     def splits(self, trials: Trials) -> list[Split]:
@@ -142,6 +144,43 @@ class Splitter(ABC):
             If sessions, runs or subjects are missing, or a class has too few trials.
         """
         return list(self._splits(trials))
+
+    def pooled(self, trials: Trials) -> list[Split]:
+        """Split the trials of several subjects for one model.
+
+        Protocols that split each subject by itself give the first split of all subjects together, their second one,
+        and so on.  For others, the result is that of :meth:`splits`.
+
+        Parameters
+        ----------
+        trials : Trials
+
+        Returns
+        -------
+        list of Split
+
+        Raises
+        ------
+        ParameterError
+            If the subjects have different numbers of splits.
+
+        Examples
+        --------
+        >>> from gbwatt.data import load
+        >>> InOrder().pooled(load("simulated-ssvep", [1, 2]))
+        [<Split subjects 1-2, last trials: train 632, valid 120, test 248>]
+        """
+        splits = self.splits(trials)
+        if self.per_subject is None:
+            return splits
+        by_subject: dict[int, list[Split]] = {}
+        for split in splits:
+            by_subject.setdefault(int(trials.subject[split.test[0]]), []).append(split)
+        counts = {subject: len(several) for subject, several in by_subject.items()}
+        if len(set(counts.values())) > 1:
+            listed = ", ".join(f"{n} (subject {subject})" for subject, n in counts.items())
+            raise ParameterError(f"the subjects have different numbers of splits: {listed}; use another protocol.")
+        return [_unite(list(by_subject), several) for several in zip(*by_subject.values(), strict=True)]
 
     @abstractmethod
     def _splits(self, trials: Trials) -> Iterator[Split]:
@@ -304,6 +343,93 @@ class LeaveOneSubjectOut(Splitter):
 
 
 @dataclass(frozen=True)
+class LeaveOneSessionOut(Splitter):
+    """Test on each session of a subject in turn, after training on its other sessions.
+
+    Parameters
+    ----------
+    valid : float
+        Fraction of the training sessions, the last trials of each class, that is used for validation.
+
+    Examples
+    --------
+    >>> from gbwatt.data import load
+    >>> LeaveOneSessionOut().splits(load("simulated-mi"))[1]
+    <Split subject 1, session T: train 252, valid 36, test 288>
+    """
+
+    valid: float = 1 / 8
+
+    def __post_init__(self) -> None:
+        _check_fractions(valid=self.valid)
+
+    @property
+    def per_subject(self) -> int:
+        """0: subjects may have different numbers of sessions."""
+        return 0
+
+    def _splits(self, trials: Trials) -> Iterator[Split]:
+        """Yield one split for each subject and session."""
+        for subject in np.unique(trials.subject):
+            of_subject = np.flatnonzero(trials.subject == subject)
+            sessions = np.unique(trials.session[of_subject]).tolist()
+            if len(sessions) < 2:
+                raise ParameterError(f"subject {subject} has one session, {sessions[0]!r}; at least two are needed.")
+            for session in sessions:
+                in_test = trials.session[of_subject] == session
+                train, valid = _hold_out_last(trials, of_subject[~in_test], self.valid)
+                yield _make_split(trials, f"subject {subject}, session {session}", train, valid, of_subject[in_test])
+
+
+@dataclass(frozen=True)
+class BySubject(Splitter):
+    """Train on some subjects and test on others.
+
+    Parameters
+    ----------
+    train, test : tuples of int
+        Subjects.
+    valid : float
+        Fraction of the trials of each training subject, the last ones of each class, that is used for validation.
+
+    Examples
+    --------
+    >>> from gbwatt.data import load
+    >>> BySubject(train=(1, 2), test=(3,)).splits(load("simulated-ssvep", [1, 2, 3]))
+    [<Split subject 3: train 880, valid 120, test 500>]
+    """
+
+    train: tuple[int, ...]
+    test: tuple[int, ...]
+    valid: float = 1 / 8
+
+    def __post_init__(self) -> None:
+        _check_fractions(valid=self.valid)
+        for name in ("train", "test"):
+            object.__setattr__(self, name, tuple(map(int, getattr(self, name))))
+            if not getattr(self, name):
+                raise ParameterError(f"{name}=() has no subject; at least one is needed.")
+        if shared := set(self.train) & set(self.test):
+            raise ParameterError(f"subject {min(shared)} is in both train and test; leave it out of one of them.")
+
+    @property
+    def per_subject(self) -> None:
+        """None: subjects are split from each other."""
+        return
+
+    def _splits(self, trials: Trials) -> Iterator[Split]:
+        """Yield the only split."""
+        missing = sorted({*self.train, *self.test} - set(trials.subject.tolist()))
+        if missing:
+            raise ParameterError(f"subject {missing[0]} has no trials; there are {number_ranges(trials.subject)}.")
+        parts = [_hold_out_last(trials, np.flatnonzero(trials.subject == number), self.valid) for number in self.train]
+        train, valid = (np.concatenate(rows) for rows in zip(*parts, strict=True))
+        test = np.flatnonzero(np.isin(trials.subject, self.test))
+        name = "subject" if len(self.test) == 1 else "subjects"
+        yield _make_split(trials, f"{name} {number_ranges(self.test)}", train, valid, test)
+
+
+@dataclass(frozen=True)
 class InOrder(Splitter):
     """Split each class in temporal order: first training, then validation, then test.
 
@@ -334,6 +460,46 @@ class InOrder(Splitter):
             remaining, test = _hold_out_last(trials, of_subject, self.test)
             train, valid = _hold_out_last(trials, remaining, self.valid / (1 - self.test))
             yield _make_split(trials, f"subject {subject}, last trials", train, valid, test)
+
+
+#: Protocols that the command line and experiment files know by name.
+PROTOCOLS: Mapping[str, Callable[[], Splitter]] = MappingProxyType(
+    {
+        "in-order": InOrder,
+        "leave-one-session-out": LeaveOneSessionOut,
+        "leave-one-subject-out": LeaveOneSubjectOut,
+    }
+)
+
+
+def find_protocol(name: str | Splitter | Mapping[str, Any]) -> Splitter:
+    """Return a protocol by its name, or from the result of :meth:`Splitter.describe`, also after JSON.
+
+    Examples
+    --------
+    >>> find_protocol("leave-one-session-out"), find_protocol(BySubject((1, 2), (3,)).describe())
+    (LeaveOneSessionOut(valid=0.125), BySubject(train=(1, 2), test=(3,), valid=0.125))
+    """
+    if isinstance(name, Splitter):
+        return name
+    if isinstance(name, str):
+        check_one_of("protocol", name, tuple(PROTOCOLS))
+        return PROTOCOLS[name]()
+    kinds = {kind.__name__: kind for kind in Splitter.__subclasses__()}
+    check_one_of("protocol", str(name.get("protocol")), tuple(kinds))
+    return kinds[name["protocol"]](**{key: freeze(value) for key, value in name.items() if key != "protocol"})
+
+
+def _unite(subjects: Sequence[int], splits: Sequence[Split]) -> Split:
+    """Return one split with the trials of the splits of several subjects."""
+    if len(splits) == 1:
+        return splits[0]
+    rows = {
+        part: np.sort(np.concatenate([getattr(one, part) for one in splits])) for part in ("train", "valid", "test")
+    }
+    tested = {one.name.partition(", ")[2] for one in splits}
+    name = f"subjects {number_ranges(subjects)}, {' / '.join(sorted(tested))}"
+    return Split(name, groups=splits[0].groups, **rows)
 
 
 def _make_split(trials: Trials, name: str, train: Indices, valid: Indices, test: Indices) -> Split:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from gbwatt._text import number_ranges
 from gbwatt._validation import check_one_of
-from gbwatt.data import Trials, find_dataset, load
+from gbwatt.data import DATASETS, Trials, find_dataset, load
 from gbwatt.data.datasets import Dataset
 from gbwatt.data.description import chance_level
-from gbwatt.data.loading import fingerprint
-from gbwatt.data.splits import Split
+from gbwatt.data.loading import Recordings, fingerprint
+from gbwatt.data.splits import Split, Splitter, find_protocol
 from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
 from gbwatt.decoding.metrics import Accuracy, score
 from gbwatt.decoding.paradigms import OF_TASKS, PARADIGMS
@@ -32,15 +34,24 @@ from gbwatt.models.signal import Signal
 Array = NDArray[Any]
 
 
+#: One subject, several, or all; None for the first one, or for all of several files.
+Subjects = int | Sequence[int] | Literal["all"] | None
+
+
 def load_split(
-    dataset: Dataset, subject: int | None, number: int, root: str | Path | None, reading: Mapping[str, Any]
+    dataset: Dataset,
+    subject: Subjects,
+    number: int,
+    root: str | Path | None,
+    reading: Mapping[str, Any],
+    protocol: Splitter | None = None,
 ) -> tuple[Trials, Split]:
-    """Load the trials of a subject, and make one of the splits of the data set's protocol."""
+    """Load the trials of some subjects, and make one of the splits of a protocol, by default that of the data set."""
     trials = load(dataset.name, subject, root=root, **reading)
-    splits = dataset.protocol.splits(trials)
+    splits = (protocol or dataset.protocol).pooled(trials)
     if not 0 <= number < len(splits):
         which = "only split 0" if len(splits) == 1 else f"the splits 0 to {len(splits) - 1}"
-        raise ParameterError(f"split={number} does not exist: a subject of {dataset.name} has {which}.")
+        raise ParameterError(f"split={number} does not exist: there {'is' if len(splits) == 1 else 'are'} {which}.")
     return trials, splits[number]
 
 
@@ -63,7 +74,9 @@ class TrainingSetup:
     trials, split
         All trials of the subject, and which of them are for training, validation and test.
     split_number : int or None
-        Number of the split among those of the data set's protocol; None if it was passed as an object.
+        Number of the split among those of the protocol; None if it was passed as an object.
+    protocol : Splitter or None
+        Protocol, if it is not that of the data set.
     model, recipe, options
         Name of the model, recipe if it has one, and other model options.
     training : dict
@@ -84,6 +97,7 @@ class TrainingSetup:
     trials: Trials
     split: Split
     split_number: int | None
+    protocol: Splitter | None = None
     model: str
     recipe: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -96,9 +110,8 @@ class TrainingSetup:
 
     @property
     def subject(self) -> int | str:
-        """Number of the subject; several numbers as text."""
-        subjects = np.unique(self.trials.subject).tolist()
-        return subjects[0] if len(subjects) == 1 else ", ".join(map(str, subjects))
+        """Number of the subject; several numbers as text, such as "1-3, 5"."""
+        return name_subjects(self.trials)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -185,7 +198,8 @@ class TrainingSetup:
             split=self.split_number,
             tested_on=self.split.name,
             simulated=bool(self.trials.truths),
-            data=fingerprint(self.dataset, int(self.subject), self.root, self.reading) if by_name else None,
+            protocol=None if self.protocol is None else self.protocol.describe(),
+            data=fingerprint_subjects(self.dataset, self.trials, self.root, self.reading) if by_name else None,
             reading=self.reading,
             trials=self.sizes,
             model=self.model,
@@ -220,11 +234,12 @@ class TrainingResult:
 
 
 def train_and_evaluate(
-    data: str | Path | Trials,
+    data: Recordings | Trials,
     model: str = "gbwatt",
     *,
-    subject: int | None = None,
+    subject: Subjects = None,
     split: int | Split = 0,
+    protocol: str | Splitter | None = None,
     task: str | None = None,
     recipe: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -251,15 +266,18 @@ def train_and_evaluate(
 
     Parameters
     ----------
-    data : str, path or Trials
-        A data set or file, as for :func:`gbwatt.data.load`, or trials.
+    data : str, path, list of paths, dict or Trials
+        A data set, a file or several, as for :func:`gbwatt.data.load`, or trials.
     model : str
         One of :func:`gbwatt.models.list_models`.
-    subject : int, optional
-        Number of the subject; default: the first.  Not for Trials.
+    subject : int, sequence of int, "all" or None
+        Subjects; default: the first, or all of several files.  Several subjects are trained and tested together.  Not
+        for Trials.
     split : int or Split
-        Number of the split among those that the protocol of the data set makes.  Trials require a
-        :class:`~gbwatt.data.splits.Split`.
+        Number of the split among those that the protocol makes.  Trials require a :class:`~gbwatt.data.splits.Split`.
+    protocol : str or Splitter, optional
+        How trials are split: "in-order", "leave-one-session-out", "leave-one-subject-out", or an object such as
+        ``BySubject(train=(1, 2), test=(3,))``; default: the protocol of the data set.
     task : "mi", "ssvep", "erp" or "ern", optional
         Default: the task of the data set.  The recipe "best" of gbwatt uses the settings of this paradigm; without a
         task it compares the paradigms by cross-validation of the training trials.  Other models and recipes use the
@@ -327,7 +345,7 @@ def train_and_evaluate(
     }
     entry(model)
     setup = TrainingSetup(
-        **_recording_fields(data, subject, split, task, root, dict(reading or {})),
+        **_recording_fields(data, subject, split, protocol, task, root, dict(reading or {})),
         model=model,
         recipe=recipe,
         options=dict(options or {}),
@@ -342,9 +360,10 @@ def train_and_evaluate(
 
 
 def _recording_fields(
-    data: str | Path | Trials,
-    subject: int | None,
+    data: Recordings | Trials,
+    subject: Subjects,
     split: int | Split,
+    protocol: str | Splitter | None,
     task: str | None,
     root: str | Path | None,
     reading: dict[str, Any],
@@ -353,15 +372,17 @@ def _recording_fields(
     if isinstance(data, Trials):
         if not isinstance(split, Split):
             raise ParameterError(f"split={split!r}: Trials require a Split, for example InOrder().splits(trials)[0].")
-        if subject is not None or root is not None or reading:
-            raise ParameterError("subject, root and reading are for data sets that are loaded by name; leave them out.")
+        if any(value is not None for value in (subject, protocol, root)) or reading:
+            raise ParameterError(
+                "subject, protocol, root and reading are for data sets that are loaded by name; leave them out."
+            )
         paradigm = OF_TASKS.get(str(task))
         fields = {"dataset": data.dataset, "task": task, "paradigm": paradigm}
         return {**fields, "trials": data, "split": split, "split_number": None}
     if isinstance(split, Split):
         raise ParameterError(f"split={split!r}: give the number of the split, or Trials with a Split.")
-    dataset = find_dataset(data)
-    trials, chosen = load_split(dataset, subject, split, root, reading)
+    dataset, splitter = find_dataset(data), None if protocol is None else find_protocol(protocol)
+    trials, chosen = load_split(dataset, subject, split, root, reading, splitter)
     return {
         "dataset": dataset.name,
         "task": dataset.task if task is None else task,
@@ -369,9 +390,22 @@ def _recording_fields(
         "trials": trials,
         "split": chosen,
         "split_number": split,
+        "protocol": splitter,
         "root": None if root is None else Path(root),
         "reading": reading,
     }
+
+
+def name_subjects(trials: Trials) -> int | str:
+    """Return the number of the subject of trials; several numbers as text, such as "1-3, 5"."""
+    subjects = np.unique(trials.subject).tolist()
+    return int(subjects[0]) if len(subjects) == 1 else number_ranges(subjects)
+
+
+def fingerprint_subjects(name: str, trials: Trials, root: str | Path | None, reading: Mapping[str, Any] | None) -> str:
+    """Return the :func:`~gbwatt.data.loading.fingerprint` of the recordings of all subjects of trials."""
+    each = [fingerprint(name, number, root, reading) for number in np.unique(trials.subject).tolist()]
+    return each[0] if len(each) == 1 else hashlib.sha256("".join(each).encode()).hexdigest()[:16]
 
 
 def _train_and_test(setup: TrainingSetup, decoder: EEGDecoder, folder: Path | None) -> TrainingResult:
@@ -517,9 +551,9 @@ class EvaluationSet:
     def open(
         cls,
         folder: str | Path,
-        dataset: str | Path | None = None,
+        dataset: Recordings | None = None,
         *,
-        subject: int | None = None,
+        subject: Subjects = None,
         split: int | None = None,
         part: str = "test",
         reading: Mapping[str, Any] | None = None,
@@ -534,15 +568,18 @@ class EvaluationSet:
         ----------
         folder : path
             Folder of a model.
-        dataset : str or path, optional
+        dataset : str, path, list of paths or dict, optional
             Other recordings, as for :func:`gbwatt.data.load`.
-        subject, split : int, optional
-            Number of the subject and of the split; default: those of training for the data set of training, else the
-            first ones.
+        subject : int, sequence of int or "all", optional
+            Subjects; default: those of training for the data set of training, else the first one.
+        split : int, optional
+            Number of the split; default: that of training for the data set of training, else the first one.
         part : "test" or "all"
-            Test trials only, or all trials of the subject.
+            Test trials only, or all trials of the subjects.
         reading : dict, optional
-            Further arguments of :func:`gbwatt.data.load`; default: those of training for the data set of training.
+            Further arguments of :func:`gbwatt.data.load`; default: those of training for the data set of training.  If
+            other files are evaluated, options that are not given are those of the files used for training, and the
+            files are preprocessed as the training data were.
         root : path, optional
             Folder of recordings.
 
@@ -554,15 +591,16 @@ class EvaluationSet:
         """
         check_one_of("part", part, ("test", "all"))
         decoder, record = load_decoder(folder), TrainingRecord.read(folder)
-        source, subject, number, reading = _complete_selection(record, dataset, subject, split, reading)
+        chosen = _complete_selection(decoder, record, dataset, subject, split, reading)
+        source, number = chosen.dataset, chosen.split
         if part == "all":
-            trials, name, selection = load(source.name, subject, root=root, **reading), "", "all trials"
-            rows = np.arange(len(trials))
+            trials, name = load(source.name, chosen.subject, root=root, **chosen.reading), ""
+            selection, rows = "all trials", np.arange(len(trials))
         else:
-            trials, chosen = load_split(source, subject, number, root, reading)
-            rows, name, selection = chosen.test, chosen.name, f"test trials of split {number} ({chosen.name})"
-        _require_alike(decoder, trials, record)
-        uses = _trial_uses(decoder, record, source, trials, root, reading)
+            trials, one = load_split(source, chosen.subject, number, root, chosen.reading, chosen.protocol)
+            rows, name, selection = one.test, one.name, f"test trials of split {number} ({one.name})"
+        _require_alike(decoder, trials, source.name, record, "preprocessing" in (reading or {}))
+        uses = _trial_uses(decoder, record, source, trials, root, chosen.reading)
         return cls(decoder, record, source.name, trials[rows], uses[rows], name, selection)
 
     def evaluate(self) -> Evaluation:
@@ -585,38 +623,77 @@ class EvaluationSet:
         return f"Of these {len(self.uses)} trials, {' and '.join(parts)}; findings may not hold for new trials."
 
 
+class _Selection(NamedTuple):
+    """Trials to evaluate: the complete arguments of :func:`load_split`."""
+
+    dataset: Dataset
+    subject: Subjects
+    split: int
+    reading: dict[str, Any]
+    protocol: Splitter | None = None
+
+
 def _complete_selection(
+    decoder: EEGDecoder,
     record: TrainingRecord | None,
-    dataset: str | Path | None,
-    subject: int | None,
+    dataset: Recordings | None,
+    subject: Subjects,
     split: int | None,
     reading: Mapping[str, Any] | None,
-) -> tuple[Dataset, int | None, int, dict[str, Any]]:
-    """Data set, subject, split number and reading options, with defaults for arguments that are None.
+) -> _Selection:
+    """Return which trials to evaluate, with defaults for arguments that are None.
 
     Defaults are those of training for the data set of training, else the first subject and split.
     """
     if record is not None and record.split is not None:
         if dataset is None or find_dataset(dataset).name == record.dataset:
-            subject = int(record.subject) if subject is None else subject
-            number = record.split if split is None else split
-            return find_dataset(record.dataset), subject, number, dict(reading or record.reading)
+            return _Selection(
+                find_dataset(record.dataset),
+                record.subjects if subject is None else subject,
+                record.split if split is None else split,
+                {**record.reading, **(reading or {})},
+                # other subjects are not those of the protocol
+                None if record.protocol is None or subject is not None else find_protocol(record.protocol),
+            )
     elif dataset is None:
         unknown = f"the folder has no {FILE}, so the recordings of training are unknown"
         why = unknown if record is None else f"the trials of {record.dataset} used for training have no split number"
         raise ParameterError(f"dataset: {why}; give --dataset, or dataset= in Python.")
-    return find_dataset(dataset), subject, split or 0, dict(reading or {})
+    other = find_dataset(dataset)
+    return _Selection(other, subject, split or 0, _reading_like_training(decoder, record, other, reading))
 
 
-def _require_alike(decoder: EEGDecoder, trials: Trials, record: TrainingRecord | None) -> None:
-    """Raise an error for recordings that differ in channels, sampling rate or preprocessing from those of training."""
+def _reading_like_training(
+    decoder: EEGDecoder, record: TrainingRecord | None, dataset: Dataset, reading: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return options for reading files like those of training; for other data sets, the given ones.
+
+    Given options have precedence over those of training.
+    """
+    source = dataset.sources[0]
+    if dataset.name in DATASETS or source.name == "moabb":
+        return dict(reading or {})
+    trained = {} if record is None or record.dataset in DATASETS else record.reading
+    known = {name: value for name, value in trained.items() if name in source.options}
+    steps = [] if decoder.recorded_ is None else decoder.recorded_.preprocessing.records()
+    return {**known, **({"preprocessing": steps} if steps else {}), **(reading or {})}
+
+
+def _require_alike(
+    decoder: EEGDecoder, trials: Trials, name: str, record: TrainingRecord | None, has_own_steps: bool
+) -> None:
+    """Raise an error for recordings that differ in channels, sampling rate or preprocessing from those of training.
+
+    ``name`` is that of the data set.  With ``has_own_steps``, the preprocessing was given and is not that of the model.
+    """
     if decoder.recorded_ is None:
         return
     try:
         decoder.recorded_.require(Recorded.of(trials), "trials")
     except MismatchError as error:
-        trained = "" if record is None else f" Without --dataset, {record.dataset} is used, as in training."
-        raise ParameterError(f"dataset={trials.dataset!r} does not fit the model: {error}{trained}") from error
+        hint = "" if record is None else f" Without --dataset, {record.dataset} is used, as in training."
+        hint += " Without --preprocess, files are prepared by the steps of the model." if has_own_steps else ""
+        raise ParameterError(f"dataset={name!r} does not fit the model: {error}{hint}") from error
 
 
 def _trial_uses(
@@ -628,14 +705,13 @@ def _trial_uses(
     reading: Mapping[str, Any],
 ) -> Array:
     """Use of each trial in training, from the fingerprints of the model and from its training record."""
-    subject, name = int(trials.subject[0]), dataset.name
-    contents = None
+    name, contents = dataset.name, None
     if record is not None and Path(name).is_file():  # perhaps a copy; old records have no options in the fingerprint
-        contents = [fingerprint(name, subject, root, options) for options in (record.reading, None)]
+        contents = [fingerprint_subjects(name, trials, root, options) for options in (record.reading, None)]
     recorded = None
     if record is not None:
-        subject_or_none = subject if dataset.subjects else None
-        recorded = record.uses(name, subject_or_none, len(trials), reading=reading, data=contents)
+        subjects = name_subjects(trials) if dataset.subjects else None
+        recorded = record.uses(name, subjects, len(trials), reading=reading, data=contents)
     compared = _uses_by_fingerprint(decoder, trials)
     return compared if recorded is None else np.where(np.isin(compared, ("training", "validation")), compared, recorded)
 
@@ -701,7 +777,7 @@ def evaluate(
     data: Any = None,
     y: Any = None,
     *,
-    subject: int | None = None,
+    subject: Subjects = None,
     split: int | None = None,
     part: str = "test",
     reading: Mapping[str, Any] | None = None,
@@ -713,8 +789,8 @@ def evaluate(
     ----------
     model : EEGDecoder or path
         A fitted classifier, or the folder of a saved one.
-    data : Trials, mne.Epochs, array, str or path, optional
-        Trials to score, all of them; or, for the folder of a model, the name of a data set or file.  Default: the test
+    data : Trials, mne.Epochs, array, str, path, list of paths or dict, optional
+        Trials to score, all of them; or, for the folder of a model, a data set, a file or several.  Default: the test
         trials of the recordings that the model in the folder was trained with.
     y : array (n,), optional
         Labels or names of the classes; needed for arrays.
@@ -748,7 +824,7 @@ def evaluate(
     >>> list(result.uses)
     ['unrecognised']
     """
-    if data is None or isinstance(data, str | Path):
+    if data is None or _names_recordings(data):
         if isinstance(model, EEGDecoder):
             raise ParameterError("data: give trials, or the folder of the model instead of the classifier.")
         chosen = EvaluationSet.open(model, data, subject=subject, split=split, part=part, reading=reading, root=root)
@@ -757,6 +833,12 @@ def evaluate(
         raise ParameterError("subject, split, reading and root are for data sets that are loaded by name.")
     decoder = model if isinstance(model, EEGDecoder) else load_decoder(model)
     return _evaluate_trials(decoder, data, y, _uses_by_fingerprint(decoder, data))
+
+
+def _names_recordings(data: Any) -> bool:
+    """Return whether data are given by names or paths, and not as epochs."""
+    names = data.values() if isinstance(data, Mapping) else data if isinstance(data, list | tuple) else [data]
+    return all(isinstance(name, str | Path) or (isinstance(name, list) and _names_recordings(name)) for name in names)
 
 
 def _evaluate_trials(decoder: EEGDecoder, X: Any, y: Any = None, uses: Array | None = None) -> Evaluation:

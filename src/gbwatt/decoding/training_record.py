@@ -44,10 +44,12 @@ class TrainingRecord:
     dataset : str
         Name of the data set, or the path of the file.
     subject : int or str
-        Number of the subject; several numbers as text.
+        Number of the subject; several numbers as text, such as "1-3, 5".
     split : int or None
         Number of the split among those that the protocol of the data set makes.  None if the trials cannot be loaded
         again by name: they were passed as Python objects, or are windows of a corpus.
+    protocol : dict or None
+        Protocol, as :meth:`gbwatt.data.Splitter.describe` gives it; None for that of the data set.
     tested_on : str
         Name of the split, for example "subject 1, session 5".
     simulated : bool
@@ -99,6 +101,7 @@ class TrainingRecord:
     dataset: str
     subject: int | str
     split: int | None = 0
+    protocol: Mapping[str, Any] | None = None
     tested_on: str = "test trials"
     simulated: bool = False
     data: str | None
@@ -130,6 +133,12 @@ class TrainingRecord:
             wrong = ["seen"]
         if wrong:
             raise InputError(f"wrong value for {', '.join(wrong)} in a training record.")
+
+    @property
+    def subjects(self) -> int | list[int]:
+        """Number of the subject, or numbers of several subjects."""
+        numbers = _numbers(self.subject)
+        return numbers[0] if len(numbers) == 1 else numbers
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as values that JSON keeps; ``test`` is left out if there was no test."""
@@ -201,7 +210,7 @@ class TrainingRecord:
     def uses(
         self,
         dataset: str,
-        subject: int | None,
+        subject: int | str | None,
         n: int,
         *,
         reading: Mapping[str, Any] | None = None,
@@ -213,8 +222,9 @@ class TrainingRecord:
         ----------
         dataset : str
             Name of the data set.
-        subject : int or None
-            Number of the subject; None for a recording without subjects of its own, whose number is only a name.
+        subject : int, str or None
+            Number of the subject, or several as in :attr:`subject`; None for a recording without subjects of its own,
+            whose number is only a name.
         n : int
             Number of trials.
         reading : dict, optional
@@ -226,20 +236,28 @@ class TrainingRecord:
         Returns
         -------
         array (n,) or None
-            None for another data set or file, which may be a copy of the training data in another format, and if the
-            record has no split.  Trials of other subjects of the same data set are "unseen".
+            None for another data set or file, which may be a copy of the training data in another format, if the
+            record has no split, and for some of the subjects of training with others.  Trials of other subjects of the
+            same data set are "unseen".
         """
         same = self.dataset == dataset if data is None else self.data in data
         if self.split is None or not same:
             return None
         if subject is not None and self.subject != subject:
-            return np.full(n, "unseen", dtype=object)
+            shared = set(_numbers(self.subject)) & set(_numbers(subject))
+            return None if shared else np.full(n, "unseen", dtype=object)
         if self.reading != (reading or {}):
             return np.full(n, "unknown", dtype=object)
         uses = np.full(n, "unseen", dtype=object)
         for part, use in _PARTS.items():
             uses[[number for number in self.seen[part] if number < n]] = use
         return uses
+
+
+def _numbers(subjects: int | str) -> list[int]:
+    """Numbers of subjects, from a number or a text such as "1-3, 5"."""
+    pairs = [part.strip().split("-") for part in str(subjects).split(",")]
+    return [number for pair in pairs for number in range(int(pair[0]), int(pair[-1]) + 1)]
 
 
 def _damaged_error(name: str, error: Exception) -> InputError:
