@@ -24,7 +24,7 @@ PRETRAINED, FINE_TUNING = "pretrained", Training(2e-4, 32, 20, 1e-2)
 FOLDS = 3  # of the cross-validation that compares paradigms
 MOST_TRIALS = 300  # that it uses
 MOST_CHANNELS = 32  # principal components of the channels that are kept for oscillations
-COMPONENTS = 8  # that are kept for event-related potentials
+COMPONENTS = 16  # that are kept for event-related potentials
 FILTERS = 16  # largest number of temporal filters for which channels are divided into frequency bands
 
 Array = NDArray[Any]
@@ -156,11 +156,11 @@ def _steady_state(signal: Signal) -> dict[str, Any]:
 
 def _potentials(signal: Signal) -> dict[str, Any]:
     """Means and covariances of two windows of components with evoked responses, and templates of the responses."""
-    channels, templates = min(signal.n_chans, COMPONENTS), 8
+    channels, templates = min(signal.n_chans, COMPONENTS), 4
     return {
         "n_spatial": channels,
         "n_temporal": channels,
-        "kernel": _kernel(signal, 0.125),
+        "kernel": _kernel(signal, 0.25),
         "n_segments": 2,
         "k": channels + templates + 1,
         "shrinkage": 0.2,
@@ -186,7 +186,9 @@ PARADIGMS: Mapping[str, ParadigmSettings] = MappingProxyType(
             fine_tuning=Training(2e-4, 64, 20, 1e-2),
             revision=2,
         ),
-        "erp": ParadigmSettings(_potentials, Training(1e-3, 32, 60, 1e-2), "classical", fine_tuning=FINE_TUNING),
+        "erp": ParadigmSettings(
+            _potentials, Training(1e-3, 32, 60, 1e-2), "classical", fine_tuning=FINE_TUNING, revision=2
+        ),
     }
 )
 
