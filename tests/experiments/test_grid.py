@@ -64,7 +64,7 @@ def test_all_subjects_are_those_of_each_set():
 
 
 def test_a_set_with_several_splits_has_a_run_for_each(tmp_path, monkeypatch):
-    monkeypatch.setattr("gbwatt.experiments.grid.count_splits", lambda name: 3)
+    monkeypatch.setattr("gbwatt.experiments.grid.count_splits", lambda *_: 3)
     assert [
         labelled.run.split for labelled in labelled_runs(experiment(subjects=[1], seeds=1, models=one()["models"]))
     ] == [0, 1, 2]

@@ -22,7 +22,8 @@ from pydantic import (
 )
 
 from gbwatt._validation import check_at_least, check_number, check_one_of
-from gbwatt.data import Dataset, find_dataset
+from gbwatt.data import Dataset, Preprocessing, find_dataset
+from gbwatt.data.splits import PROTOCOLS
 from gbwatt.errors import InputError, ParameterError
 from gbwatt.experiments import grid, paper
 from gbwatt.experiments.runs import LabelledRun, canonicalize
@@ -120,10 +121,12 @@ def parse_subjects(value: Any) -> grid.Subjects:
     return _check_integers("subjects", value, 0)
 
 
-def parse_sources(value: Any) -> tuple[int, ...]:
-    """Return the source subjects of a list."""
+def parse_sources(value: Any) -> tuple[int, ...] | str:
+    """Return the source subjects of a list, or "others" for all other subjects of the experiment."""
+    if value == grid.OTHERS:
+        return grid.OTHERS
     if not isinstance(value, list | tuple):
-        raise ParameterError(f"sources={value!r} must be a list of subjects.")
+        raise ParameterError(f"sources={value!r} must be a list of subjects, or 'others'.")
     return check_not_empty("sources", _check_integers("sources", value, 0))
 
 
@@ -205,6 +208,12 @@ def check_paper_table(name: str) -> str:
     """Require the name of a table of the paper, see :data:`gbwatt.experiments.paper.TABLES`."""
     paper.find_table(name)
     return name
+
+
+def check_steps(text: str) -> str:
+    """Require preprocessing steps that can be parsed."""
+    Preprocessing.parse(text)
+    return text
 
 
 def check_printable(text: str) -> str:
@@ -459,6 +468,9 @@ __all__ = [
 PACKAGED = Path(__file__).parent / "configs"
 USER_FOLDER = Path("experiments")
 
+#: Protocol in which each subject is tested after training on the others.
+LEAVE_ONE_SUBJECT_OUT = "leave-one-subject-out"
+
 SEEDS = 10  # default number of seeds, as in the paper
 
 _LIST_ALLOWED = Field(strict=False)  # accepts a list for a tuple, since YAML has no tuples
@@ -507,7 +519,9 @@ class Training(_StrictModel):
     # train on the validation trials, too, and use the last epoch
     merge_validation: bool | None = None
     # begin with weights of gbwatt that were trained on aligned trials of these subjects, and for how many epochs
-    sources: Annotated[tuple[int, ...], PlainValidator(parse_sources)] | None = None
+    sources: Annotated[tuple[int, ...] | Literal["others"], PlainValidator(parse_sources)] | None = None
+    # use of the subject's own training trials beside the sources: with labels, or for alignment only
+    own_trials: Annotated[str, _one_of("own_trials", "labelled", "unlabelled")] | None = None
     pretraining_epochs: Count | None = None
     # foundation models only
     layer_decay: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -648,6 +662,14 @@ class Experiment(_StrictModel):
         Whether tables show validation accuracies, which are used for model selection.
     reference : str, optional
         Label of the model that tables compare the others with.
+    protocol : str, optional
+        How trials are split: "in-order" or "leave-one-session-out", each subject by itself; or "leave-one-subject-out",
+        which trains on the trials of all other subjects, and tests on the test trials of the data set's protocol, whose
+        training trials are used without labels.  Default: the protocol of each data set.
+    reading : dict
+        Arguments of :func:`gbwatt.data.load` for all data sets, such as ``tmin``, ``tmax`` and ``classes``.
+    preprocess : str, optional
+        Preprocessing steps as text, see :meth:`gbwatt.data.Preprocessing.parse`.
     """
 
     name: Annotated[str, AfterValidator(check_name)]
@@ -662,6 +684,26 @@ class Experiment(_StrictModel):
     vary: Vary | None = None
     validation: bool = False
     reference: Text | None = None
+    protocol: Annotated[str, _one_of("protocol", *PROTOCOLS)] | None = None
+    reading: Options = {}
+    preprocess: Annotated[str, AfterValidator(check_steps)] | None = None
+
+    @property
+    def own_protocol(self) -> str:
+        """Protocol by which each subject is split by itself; empty for that of the data set."""
+        return "" if self.protocol in (None, LEAVE_ONE_SUBJECT_OUT) else str(self.protocol)
+
+    @property
+    def protocol_training(self) -> dict[str, Any]:
+        """Training settings that follow from the protocol, unless a model has others."""
+        if self.protocol != LEAVE_ONE_SUBJECT_OUT:
+            return {}
+        return {"sources": grid.OTHERS, "own_trials": "unlabelled"}
+
+    @property
+    def how_to_read(self) -> dict[str, Any]:
+        """Arguments of :func:`gbwatt.data.load`: ``reading`` and ``preprocess``."""
+        return {**self.reading, **({} if self.preprocess is None else {"preprocessing": self.preprocess})}
 
     def variants(self, options: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         """Yield for each value of the varied quantity its text, the model options, and further run arguments."""

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from gbwatt.data import Trials, concatenate, find_dataset, load
-from gbwatt.data.splits import add_noise
+from gbwatt.data.splits import add_noise, find_protocol
 from gbwatt.decoding.estimator import EEGDecoder
 from gbwatt.decoding.evaluation import scores
 from gbwatt.decoding.training import best_row
@@ -34,9 +34,9 @@ Parts = tuple[Trials, Trials | None, Trials]
 
 def load_parts(run: Run, root: str | Path | None = None) -> Parts:
     """Load the trials of a run and split them by the protocol of the data set; the test trials have no noise yet."""
-    dataset = find_dataset(run.dataset)
-    trials = load(run.dataset, run.subject, root=root)
-    split = dataset.protocol.splits(trials)[run.split]
+    trials = load(run.dataset, run.subject, root=root, **run.reading)
+    protocol = find_protocol(run.protocol) if run.protocol else find_dataset(run.dataset).protocol
+    split = protocol.splits(trials)[run.split]
     if run.fraction != 1:
         split = split.limited(trials.y, run.fraction, run.seed)
     if run.training.get("merge_validation"):

@@ -14,10 +14,11 @@ import numpy as np
 
 from gbwatt._moved import renamed
 from gbwatt._validation import check_one_of
-from gbwatt.data import MissingFileError, data_root, find_dataset
+from gbwatt.data import MissingFileError, data_root, find_dataset, load
 from gbwatt.data.datasets import subjects_here
 from gbwatt.data.loading import fingerprint
 from gbwatt.data.simulated import SETS
+from gbwatt.data.splits import find_protocol
 from gbwatt.errors import ParameterError
 from gbwatt.experiments.runs import (
     LabelledRun,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 
 Subjects = Sequence[int] | Literal["all"]
+#: Sources that stand for all other subjects of the experiment.
+OTHERS = "others"
 #: Largest number of runs of one experiment; those of the paper have up to ten thousand.
 MOST_RUNS = 200_000
 
@@ -229,14 +232,20 @@ def _join(items: Iterable[object]) -> str:
 # ---------------------------------------------------------------------------------------------------------------- runs
 
 
-def count_splits(name: str) -> int:
-    """Return the number of splits into training, validation and test trials that each subject of a data set has."""
-    protocol = find_dataset(name).protocol
+def count_splits(source: Recordings, experiment: Experiment, root: str | Path | None = None) -> int:
+    """Return the number of splits into training, validation and test trials that each subject of a data set has.
+
+    If the protocol does not fix it, the trials of the first subject are split.
+    """
+    name = source.dataset
+    protocol = find_protocol(experiment.own_protocol) if experiment.own_protocol else find_dataset(name).protocol
     if protocol.per_subject is None:
         raise ParameterError(
             f"dataset={name!r} is split between subjects ({type(protocol).__name__}); a run has one subject."
         )
-    return protocol.per_subject
+    if protocol.per_subject:
+        return protocol.per_subject
+    return len(protocol.splits(load(name, source.subjects[0], root=root, **experiment.how_to_read)))
 
 
 def expand(
@@ -247,8 +256,13 @@ def expand(
     Runs are ordered by seed, so that an interrupted benchmark gives a complete table with fewer seeds.
     """
     recordings = list(recordings)
-    _require_few_runs(experiment, recordings, len(seeds))
-    without_seed = [one for source in recordings for one in _expand_lines(experiment, source, root)]
+    n_splits = [count_splits(source, experiment, root) for source in recordings]
+    _require_few_runs(experiment, recordings, n_splits, len(seeds))
+    without_seed = [
+        one
+        for source, n in zip(recordings, n_splits, strict=True)
+        for one in _expand_lines(experiment, source, n, root)
+    ]
     if not without_seed:
         raise ParameterError(f"experiment {experiment.name!r} has no model for these data sets.")
     return [
@@ -259,10 +273,12 @@ def expand(
     ]
 
 
-def _require_few_runs(experiment: Experiment, recordings: Sequence[Recordings], n_seeds: int) -> None:
+def _require_few_runs(
+    experiment: Experiment, recordings: Sequence[Recordings], splits: Sequence[int], n_seeds: int
+) -> None:
     """Raise an error if an experiment has more than ``MOST_RUNS`` runs, before the runs are made."""
     n_lines = len(experiment.models) * (1 if experiment.vary is None else len(experiment.vary.values))
-    n_splits = sum(len(source.subjects) * count_splits(source.dataset) for source in recordings)
+    n_splits = sum(len(source.subjects) * n for source, n in zip(recordings, splits, strict=True))
     n_runs = n_lines * n_splits * n_seeds
     if n_runs > MOST_RUNS:
         text = (
@@ -280,10 +296,17 @@ class Line(NamedTuple):
     arguments: dict[str, Any]  # of a run; "training" has only the settings of the experiment
     datasets: frozenset[str] | None  # real data sets that it is for; None: all
     n_seeds: float  # largest number of seeds; infinity: all of the experiment
+    subjects: Subjects  # of the experiment
 
-    def on(self, dataset: str) -> dict[str, Any]:
-        """Return the arguments that all runs of the line on a data set have, with all training settings."""
+    def on(self, dataset: str, subject: int) -> dict[str, Any]:
+        """Return the arguments that all runs of the line on a subject have, with all training settings.
+
+        The sources "others" are replaced by the other subjects of the experiment.
+        """
         training = complete_training(self.arguments["model"], dataset, self.arguments["training"])
+        if training.get("sources") == OTHERS:
+            every = find_dataset(dataset).subjects if isinstance(self.subjects, str) else self.subjects
+            training["sources"] = [number for number in every if number != subject]
         return {**self.arguments, "training": training}
 
     def is_for(self, dataset: str) -> bool:
@@ -294,13 +317,15 @@ class Line(NamedTuple):
 def lines(experiment: Experiment) -> Iterator[Line]:
     """Yield the lines of the table of an experiment, model by model."""
     for row in experiment.models:
-        training = {**experiment.training.given(), **row.training.given()}
+        training = {**experiment.protocol_training, **experiment.training.given(), **row.training.given()}
         datasets = None if row.datasets is None else frozenset(map(original, row.datasets))
         for setting, options, changes in experiment.variants(row.options):
             # with a paradigm, options that are not given follow from the training data
             recorded = canonicalize(options) if "paradigm" in training else canonical_options(row.model, options)
             model = {"model": row.model, "options": recorded, "training": training}
-            yield Line(row.label, setting, {**model, **changes}, datasets, _count_seeds(row))
+            model |= {"reading": experiment.how_to_read, "protocol": experiment.own_protocol}
+            arguments = {**model, **changes}
+            yield Line(row.label, setting, arguments, datasets, _count_seeds(row), experiment.subjects)
 
 
 def _count_seeds(row: ModelRow) -> float:
@@ -313,33 +338,35 @@ def _count_seeds(row: ModelRow) -> float:
 
 
 def _expand_lines(
-    experiment: Experiment, source: Recordings, root: str | Path | None
+    experiment: Experiment, source: Recordings, n_splits: int, root: str | Path | None
 ) -> Iterator[tuple[Line, dict[str, Any]]]:
     """Yield line and all run arguments except the seed, for each line, subject and split of a data set."""
+    name, reading = source.dataset, experiment.how_to_read
     parts = [
-        {"dataset": source.dataset, "subject": subject, "split": split, "data": data}
-        for subject, data in ((number, _fingerprint_of(source.dataset, number, root)) for number in source.subjects)
-        for split in range(count_splits(source.dataset))
+        {"dataset": name, "subject": subject, "split": split, "data": data}
+        for subject, data in ((number, _fingerprint_of(name, number, root, reading)) for number in source.subjects)
+        for split in range(n_splits)
     ]
     for line in lines(experiment):
         if line.is_for(source.requested):
             yield from ((line, _run_arguments(line, part, root)) for part in parts)
 
 
-def _fingerprint_of(name: str, subject: int, root: str | Path | None) -> str:
+def _fingerprint_of(name: str, subject: int, root: str | Path | None, reading: Mapping[str, Any]) -> str:
     """Return the fingerprint of the recordings of a subject, or of the whole corpus if it has an executor."""
     executor = find_executor(name)
-    return fingerprint(name, subject, root) if executor is None else executor.fingerprint(name, root)
+    return fingerprint(name, subject, root, reading) if executor is None else executor.fingerprint(name, root)
 
 
 def _run_arguments(line: Line, part: dict[str, Any], root: str | Path | None) -> dict[str, Any]:
     """Return all arguments of a run except the seed: those of its line, and ``part``, which selects its trials."""
-    arguments = {**part, **line.on(part["dataset"])}
+    arguments = {**part, **line.on(part["dataset"], part["subject"])}
     executor = find_executor(part["dataset"])
     if executor is not None:  # the data of runs on corpora include the pretrained weights
         arguments["data"] = executor.extend_fingerprint(part["data"], arguments["options"], root)
     elif "sources" in arguments["training"]:
-        others = [_fingerprint_of(part["dataset"], number, root) for number in arguments["training"]["sources"]]
+        reading, sources = arguments["reading"], arguments["training"]["sources"]
+        others = [_fingerprint_of(part["dataset"], number, root, reading) for number in sources]
         arguments["data"] = f"{part['data']}+{hashlib.sha256(' '.join(others).encode()).hexdigest()[:16]}"
     return arguments
 
@@ -415,13 +442,15 @@ def _with_first_seeds(indices: Sequence[_RunIndex], n_seeds: float) -> Iterator[
 
 def _make_run(line: Line, index: _RunIndex, data: str) -> Run:
     """Make the run with an index of :func:`_index_in_line` in a line; ``data`` is the fingerprint of its data."""
-    return Run(**dict(zip(_FIELDS_IN_LINE, (*index[:-1], data), strict=True)), **line.on(index[0]))
+    return Run(**dict(zip(_FIELDS_IN_LINE, (*index[:-1], data), strict=True)), **line.on(index[0], index[1]))
 
 
 def _is_run_of(run: Run, line: Line) -> bool:
     """Return whether a run belongs to a line of a table, because it has all arguments of the line."""
     others = (getattr(run, name) == value for name, value in line.arguments.items() if name != "training")
-    return all(others) and run.training == line.on(run.dataset)["training"]  # which takes longer to look up
+    return (
+        all(others) and run.training == line.on(run.dataset, run.subject)["training"]
+    )  # which takes longer to look up
 
 
 def _index_in_line(run: Run) -> _RunIndex:

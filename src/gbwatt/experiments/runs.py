@@ -46,6 +46,10 @@ class Run:
         Variance of the white noise added to the test trials, in the squared unit of the files.
     noisy_training : bool
         Whether noise is added to the training and validation trials, too.
+    reading : dict
+        Arguments of :func:`gbwatt.data.load`, such as ``tmin`` or ``preprocessing``.
+    protocol : str
+        One of :data:`gbwatt.data.splits.PROTOCOLS`; empty for that of the data set.
     """
 
     dataset: str
@@ -59,10 +63,12 @@ class Run:
     fraction: float = 1.0
     noise: float = 0.0
     noisy_training: bool = False
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    protocol: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a dict that JSON can hold."""
-        return asdict(self)
+        """Return the fields as a dict that JSON can hold; ``reading`` and ``protocol`` only if they are not empty."""
+        return {name: x for name, x in asdict(self).items() if x or name not in ("reading", "protocol")}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
