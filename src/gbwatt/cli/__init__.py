@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import gbwatt
-from gbwatt.cli import benchmark, clinical, data, models, report, results, train
+from gbwatt.cli import benchmark, clinical, data, models, report, results, search, train
 from gbwatt.experiments.table_formats import visible_lines
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(train.train)
+app.command()(search.search)
 app.command()(clinical.finetune)
 app.command()(models.evaluate)
 app.command()(models.explain)

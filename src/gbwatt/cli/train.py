@@ -67,6 +67,9 @@ def train(
     max_epochs: Annotated[
         int | None, typer.Option(help="Maximum number of epochs; default: that of the paradigm or model.", min=1)
     ] = None,
+    weight_decay: Annotated[
+        float | None, typer.Option(help="Weight decay; default: that of the paradigm or model.", min=0)
+    ] = None,
     early_stopping: Annotated[
         int | None, typer.Option(help="Stop after this many epochs without a lower validation loss.", min=1)
     ] = None,
@@ -127,6 +130,7 @@ def train(
         lr=lr,
         batch_size=batch_size,
         max_epochs=max_epochs,
+        weight_decay=weight_decay,
         early_stopping=early_stopping,
         n_members=members,
         seed=seed,
@@ -142,7 +146,7 @@ def train(
     if result.record.status == "interrupted":
         Console(stderr=True, soft_wrap=True).print(interruption(result), highlight=False, markup=False)
         raise typer.Exit(INTERRUPTED)
-    _print_result(console, result, [] if root is None else ["--root", str(root)])
+    print_result(console, result, [] if root is None else ["--root", str(root)])
 
 
 def default_name(dataset: str, subject: int, model: str, seed: int, split: int) -> str:
@@ -195,7 +199,7 @@ def document_of(result: TrainingResult) -> dict[str, Any]:
     return {**{name: value for name, value in values.items() if name not in ("seen", "format")}, "folder": folder}
 
 
-def _print_result(console: Console, result: TrainingResult, root: list[str]) -> None:
+def print_result(console: Console, result: TrainingResult, root: list[str]) -> None:
     """Print epochs, test scores, folder and next commands; ``root`` are the words of ``--root`` for these."""
     record = result.record
     weights = f"best weights from epoch {record.best_epoch}" if record.best_epoch else "initial weights"

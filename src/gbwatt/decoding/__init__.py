@@ -10,6 +10,7 @@ from gbwatt.decoding.evaluation import (
     load_decoder,
     train_and_evaluate,
 )
+from gbwatt.decoding.hyperparameter_search import SearchResult, search
 from gbwatt.decoding.training_record import TrainingRecord
 from gbwatt.decoding.transfer import EuclideanAlignment, list_weights
 from gbwatt.errors import CheckpointError, NonFiniteLossError, UnknownLabelError
@@ -23,11 +24,13 @@ __all__ = [
     "EvaluationSet",
     "GBWAttClassifier",
     "NonFiniteLossError",
+    "SearchResult",
     "TrainingRecord",
     "TrainingResult",
     "UnknownLabelError",
     "evaluate",
     "list_weights",
     "load_decoder",
+    "search",
     "train_and_evaluate",
 ]
