@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gbwatt.decoding.search_study import Candidate
 
 #: Number of candidates in the printed table.
-SHOWN = 10
+SHOWN = 5
 #: Options of ``gbwatt train`` with other names than the training settings.
 _OPTION_NAMES = {"n_members": "members"}
 
@@ -218,7 +218,7 @@ def _print_candidates(console: Console, result: SearchResult) -> None:
     table = Table("candidate", title=f"Best of {len(result.candidates)} candidates ({course})", title_justify="left")
     for name in ("loss", "balanced accuracy", "epochs", "seconds"):
         table.add_column(name, justify="right")
-    table.add_column("settings")
+    table.add_column("settings", overflow="fold")
     for one in result.ranking[:SHOWN]:
         numbers = (f"{one.loss:.3f}", percent(one.balanced_accuracy or 0.0), str(one.epochs), f"{one.seconds:.0f}")
         table.add_row(str(one.number), *numbers, Text(_settings_text(one)))
@@ -232,14 +232,14 @@ def _print_candidates(console: Console, result: SearchResult) -> None:
 def train_command(result: SearchResult) -> list[str]:
     """Return the words of the ``gbwatt train`` command that trains the best candidate."""
     arguments = result.arguments
-    words = ["gbwatt", "train", "--dataset", arguments.pop("data")]
-    read = dict(arguments.pop("reading", {}))
-    if "source" in read:
-        words += ["--source", read.pop("source")]
-    for option, values in (("--read", read), ("--option", arguments.pop("options", {}))):
-        words += [word for name, value in values.items() for word in (option, f"{name}={_value_text(value)}")]
+    read, options = dict(arguments.pop("reading", {})), arguments.pop("options", {})
+    source = read.pop("source", None)
+    arguments = {"dataset": arguments.pop("data"), **({} if source is None else {"source": source}), **arguments}
+    words = ["gbwatt", "train"]
     for name, value in arguments.items():
         words += [f"--{_OPTION_NAMES.get(name, name).replace('_', '-')}", _value_text(value)]
+    for option, values in (("--read", read), ("--option", options)):
+        words += [word for name, value in values.items() for word in (option, f"{name}={_value_text(value)}")]
     return words
 
 

@@ -195,7 +195,7 @@ class TrainingSetup(ModelSetup):
             setup = replace(self, paradigm=None)
         module = setup.build_model()
         recipe = self.recipe
-        if "recipe" in getattr(module, "config", {}):
+        if "recipe" in (getattr(module, "config", None) or {}):
             recipe = recipe or "best"
         elif recipe is not None:
             raise ParameterError(f"recipe={recipe!r}: {self.model} has no recipes; leave it out.")

@@ -7,7 +7,7 @@ import io
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -103,7 +103,7 @@ class SearchResult:
         if ranking:
             return ranking[0]
         failed = [candidate for candidate in self.candidates if candidate.status == "failed"]
-        first = f"; the first failed: {failed[0].reason}" if failed else ""
+        first = f"; the first failed: {failed[0].reason.rstrip('.')}" if failed else ""
         raise ParameterError(f"none of {len(self.candidates)} candidates was completed{first}. Change the space.")
 
     @property
@@ -256,7 +256,7 @@ def search(
     seed : int
         Random seed of the search, and of the training of all candidates.
     on_start : callable, optional
-        Called with the :class:`TrainingSetup` and the space after all checks.
+        Called with the :class:`TrainingSetup`, which has the split of the protocol, and the space after all checks.
     on_candidate : callable, optional
         Called with each new :class:`~gbwatt.decoding.search_study.Candidate`.
 
@@ -307,7 +307,7 @@ def search(
     fingerprint = _fingerprint(given, setup, runner)
     with _open(runner, storage, fingerprint, jobs) as (study, file):
         if on_start is not None:
-            on_start(setup, chosen)
+            on_start(replace(setup, split=given.split), chosen)
         interrupted = _run(runner, study, file, n_candidates, timeout, jobs or cores(), on_candidate)
         return SearchResult(
             candidates=tuple(read_candidates(study)),

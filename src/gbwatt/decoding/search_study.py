@@ -77,7 +77,7 @@ class Outcome:
     epochs : int
         Number of epochs, those of all folds together.
     reason : str
-        Why the candidate failed or was pruned.
+        Why the candidate failed, was pruned or was not trained; empty otherwise.
     """
 
     status: str
@@ -266,13 +266,19 @@ class CandidateRunner:
     def run(self, study: optuna.Study, number: int) -> Candidate:
         """Train the candidate with this number, store its result and return it.
 
-        A candidate whose training was interrupted is trained again with the same settings.
+        A candidate whose training was interrupted is trained again with the same settings.  Settings that an earlier
+        candidate has completed are not trained again.
         """
         trial = self._ask(study, number)
         drawn = self._draw(trial)
         started = time.perf_counter()
+        same = next((one for one in read_candidates(study) if one.status == "done" and one.settings == drawn), None)
         try:
-            outcome = self.objective.evaluate(drawn, _TrialReport(study, trial, self.objective.maximize))
+            if same is not None:
+                reason = f"settings of candidate {same.number}"
+                outcome = Outcome("done", same.loss, same.balanced_accuracy, same.epochs, reason)
+            else:
+                outcome = self.objective.evaluate(drawn, _TrialReport(study, trial, self.objective.maximize))
         except Exception as error:  # any error: the other candidates continue
             outcome = Outcome("failed", reason=f"{type(error).__name__}: {error}")
         return self._store(study, trial, drawn, outcome, time.perf_counter() - started)
@@ -315,6 +321,7 @@ class CandidateRunner:
         seconds: float,
     ) -> Candidate:
         """Store the result of a candidate in the study, and return it."""
+        import optuna
         from optuna.trial import TrialState
 
         candidate = Candidate(
@@ -323,7 +330,7 @@ class CandidateRunner:
             score=getattr(outcome, self.objective.name),
             seconds=seconds,
             seed=self.objective.setup.seed,
-            versions=versions(),
+            versions={**versions(), "optuna": optuna.__version__},
             **asdict(outcome),
         )
         states = {"done": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
@@ -420,23 +427,27 @@ def open_study(
     from optuna.storages.journal import JournalFileBackend, JournalStorage
 
     direction: Literal["maximize", "minimize"] = "maximize" if runner.objective.maximize else "minimize"
+    pruner = runner.make_pruner()
     try:
         backend = None if storage is None else JournalStorage(JournalFileBackend(str(storage)))
-        study = optuna.create_study(
-            storage=backend, study_name=_NAME, direction=direction, pruner=runner.make_pruner(), load_if_exists=True
-        )
-        saved = study.user_attrs.get(_FINGERPRINT)
+        exists = storage is not None and storage.stat().st_size > 0
+        if backend is not None and exists:
+            if optuna.get_all_study_names(backend) != [_NAME]:
+                raise ValueError("its studies are of another program")
+            study = optuna.load_study(storage=backend, study_name=_NAME, pruner=pruner)
+        else:
+            study = optuna.create_study(storage=backend, study_name=_NAME, direction=direction, pruner=pruner)
     except OSError as error:
         raise ParameterError(
             f"storage={str(storage)!r} cannot be written ({error.strerror or error}); choose another file."
         ) from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise CheckpointError(
-            f"storage: {storage} is damaged or not the file of a search ({error!r}); restore it from a copy, or choose "
-            "another file."
+            f"storage={str(storage)!r} is damaged or not the file of a search ({error!r}); restore it from a copy, or "
+            "choose another file."
         ) from error
-    if fingerprint is not None and saved is not None:
-        require_same_fingerprint(Path(str(storage)), "search", saved, fingerprint)
+    if fingerprint is not None and exists:
+        require_same_fingerprint(Path(str(storage)), "search", study.user_attrs.get(_FINGERPRINT, {}), fingerprint)
     elif fingerprint is not None:
         study.set_user_attr(_FINGERPRINT, json.loads(to_json(fingerprint)))
     return study
