@@ -331,6 +331,13 @@ def test_after_the_timeout_no_candidate_is_started(trials, split, monkeypatch):
     assert not result.interrupted
 
 
+def test_without_candidates_a_longer_timeout_is_suggested(trials, split, monkeypatch):
+    clock = iter(range(100))
+    monkeypatch.setattr("gbwatt.decoding.hyperparameter_search.time.time", lambda: float(next(clock)))
+    with pytest.raises(ParameterError, match="longer timeout"):
+        _ = search(trials, "tiny", split=split, timeout=0.5, **SETTINGS).best
+
+
 # ---- pruning and failures
 
 

@@ -99,9 +99,10 @@ class SearchResult:
         ParameterError
             If no candidate was completed; the message has the reason why the first one failed.
         """
-        ranking = self.ranking
-        if ranking:
-            return ranking[0]
+        if self.ranking:
+            return self.ranking[0]
+        if not self.candidates:
+            raise ParameterError("no candidate was completed; use a longer timeout, or none.")
         failed = [candidate for candidate in self.candidates if candidate.status == "failed"]
         first = f"; the first failed: {failed[0].reason.rstrip('.')}" if failed else ""
         raise ParameterError(f"none of {len(self.candidates)} candidates was completed{first}. Change the space.")
