@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 import yaml
 
+from gbwatt.cli import search as cli
 from gbwatt.data import load
 from gbwatt.data.splits import InOrder
-from gbwatt.decoding import EEGDecoder, TrainingRecord, train_and_evaluate
+from gbwatt.decoding import EEGDecoder, TrainingRecord, search, train_and_evaluate
 from gbwatt.decoding.search_study import CandidateRunner
 
 FEW = ("--model", "spdnet", "--max-epochs", "2", "--space", "lr=1e-3:1e-1:log", "--space", "k=3,6", "--trials", "2")
@@ -119,10 +122,12 @@ def test_the_storage_of_another_search_is_refused(run, refused, recordings, tmp_
 
 
 def test_if_no_candidate_is_completed_the_reason_is_named(run, recordings):
-    shown = run("search", "--dataset", recordings, "--model", "spdnet", "--space", "k=98,99", "--trials", "1")
+    arguments = ("--model", "spdnet", "--space", "k=98,99", "--trials", "1", "--csv", "all.csv")
+    shown = run("search", "--dataset", recordings, *arguments)
     assert shown.exit_code != 0
     assert "candidate 0: failed, ParameterError: k=9" in shown.stderr
     assert "none of 1 candidates was completed; the first failed: ParameterError: k=9" in str(shown.exception)
+    assert "ParameterError: k=9" in Path("all.csv").read_text()
 
 
 def test_ctrl_c_keeps_completed_candidates_and_the_same_command_continues(run, run_json, recordings, monkeypatch):
@@ -143,3 +148,23 @@ def test_ctrl_c_keeps_completed_candidates_and_the_same_command_continues(run, r
     assert "--storage FILE" in run(*arguments[:-2]).stderr
     monkeypatch.setattr(CandidateRunner, "run", once)
     assert [one["number"] for one in run_json(*arguments)["candidates"]] == [0, 1]
+
+
+def test_ctrl_c_in_the_final_training_saves_the_weights_without_a_test(run, recordings, tmp_path, monkeypatch):
+    def stop(_display, net, **_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gbwatt.decoding.callbacks.EpochDisplay.on_epoch_end", stop)
+    stopped = run("search", "--dataset", recordings, *FEW, "-o", tmp_path / "m")
+    assert stopped.exit_code == 130
+    assert "Interrupted during the final training" in stopped.stderr
+    assert "marked as interrupted and not tested" in stopped.stderr
+    record = TrainingRecord.read(tmp_path / "m")
+    assert (record.status, record.test) == ("interrupted", None)
+
+
+def test_the_defaults_are_those_of_the_function():
+    command, function = inspect.signature(cli.search).parameters, inspect.signature(search).parameters
+    same = ("objective", "pruning", "jobs", "seed", "split", "folds", "timeout", "model", "task", "recipe")
+    assert {name: command[name].default for name in same} == {name: function[name].default for name in same}
+    assert command["trials"].default == function["n_candidates"].default

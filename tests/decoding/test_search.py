@@ -411,6 +411,8 @@ def test_if_all_candidates_fail_the_reason_is_named(trials, split):
         ({"jobs": -1}, "jobs=-1"),
         ({"timeout": 0}, "timeout=0"),
         ({"training": {"max_epoch": 1}}, "Did you mean 'max_epochs'"),
+        ({"training": {"max_epochs": 0}}, "max_epochs=0"),
+        ({"training": {"lr": -1.0}}, r"lr=-1\.0"),
         ({"folds": 1}, "folds=1"),
         ({"folds": 30}, "folds=30: class 'left' has"),
         ({"space": {"widht": [2, 3]}}, "Did you mean 'width'"),
@@ -504,6 +506,19 @@ def test_the_table_has_a_row_for_each_candidate(trials, split, tmp_path):
 
 
 # ---- processes
+
+
+def test_a_candidate_whose_process_has_died_has_failed_and_the_others_continue(trials, split, tmp_path, monkeypatch):
+    def run(work, tasks, workers):
+        for task in tasks:
+            yield task, None if task == 1 else work(task)
+
+    monkeypatch.setattr("gbwatt.decoding.hyperparameter_search.run_in_processes", run)
+    arguments = {"split": split, **SETTINGS, "n_candidates": 4, "storage": tmp_path / "s"}
+    result = search(trials, "tiny", jobs=2, **arguments)
+    assert [one.status for one in result.candidates] == ["done", "failed", "done", "done"]
+    assert "process has died" in result.candidates[1].reason
+    assert results(search(trials, "tiny", **arguments)) == results(result)  # failed candidates are not repeated
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ def search(
     from gbwatt.decoding import search as search_settings
     from gbwatt.models.registry import entry
 
-    find_dataset(dataset), entry(model)  # raise errors for unknown names
+    _ = find_dataset(dataset), entry(model)  # raise errors for unknown names
     _check_files(settings, csv)
     if output is not None:
         require_free(output, kind="model", force=force)
@@ -158,17 +158,20 @@ def search(
         root=root,
         reading=reading(source, read),
     )
-    if result.ranking:
-        _write_files(result, settings, csv)
+    if csv is not None:
+        result.to_csv(csv)
+    best = None if result.interrupted and not result.ranking else result.best  # raises an error if all have failed
+    if best is not None:
         _print_candidates(console, result)
+    if best is not None and settings is not None:
+        _write_settings(result.arguments, settings)
     trained = None if output is None or result.interrupted else _train_best(console, result, output)
     if as_json:
         print_json(_document_of(result, storage, trained))
-    if result.interrupted or (trained is not None and trained.record.status == "interrupted"):
-        progress.print(_interruption(result, storage), highlight=False, markup=False)
+    message = _interruption(result, trained, storage)
+    if message is not None:
+        progress.print(message, highlight=False, markup=False)
         raise typer.Exit(INTERRUPTED)
-    best = result.best  # raises an error if no candidate was completed
-    assert best.score is not None
     if trained is not None:
         print_result(console, trained, [] if root is None else ["--root", str(root)])
 
@@ -243,15 +246,12 @@ def train_command(result: SearchResult) -> list[str]:
     return words
 
 
-def _write_files(result: SearchResult, settings: Path | None, csv: Path | None) -> None:
-    """Write the best settings and the table of candidates, if files were given."""
-    if settings is not None:
-        text = _io.to_json(result.arguments) + "\n"
-        if settings.suffix != ".json":
-            text = yaml.safe_dump(json.loads(text), sort_keys=False, allow_unicode=True)
-        _io.write_atomically(settings, text.encode())
-    if csv is not None:
-        result.to_csv(csv)
+def _write_settings(arguments: dict[str, Any], file: Path) -> None:
+    """Write the arguments of :func:`~gbwatt.decoding.train_and_evaluate` to a JSON or YAML file."""
+    text = _io.to_json(arguments) + "\n"
+    if file.suffix != ".json":
+        text = yaml.safe_dump(json.loads(text), sort_keys=False, allow_unicode=True)
+    _io.write_atomically(file, text.encode())
 
 
 def _document_of(result: SearchResult, storage: Path | None, trained: TrainingResult | None) -> dict[str, Any]:
@@ -272,8 +272,13 @@ def _train_best(console: Console, result: SearchResult, folder: Path) -> Trainin
     return result.train(folder, callbacks=[EpochDisplay(Console(stderr=True))])
 
 
-def _interruption(result: SearchResult, storage: Path | None) -> str:
-    """Return the message after an interruption: what was kept, and how to continue."""
+def _interruption(result: SearchResult, trained: TrainingResult | None, storage: Path | None) -> str | None:
+    """Return the message after an interruption: what was kept, and how to continue; None if there was none."""
+    if trained is not None and trained.record.status == "interrupted":
+        kept = f"saved in {trained.folder}, marked as interrupted" if trained.folder else "not saved"
+        return f"Interrupted during the final training. Its best weights so far are {kept} and not tested."
+    if not result.interrupted:
+        return None
     done = f"Interrupted after {len(result.candidates)} candidates."
     if storage is None:
         return f"{done} With --storage FILE, an interrupted search can be resumed."

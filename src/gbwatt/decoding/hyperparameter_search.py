@@ -32,7 +32,7 @@ from gbwatt.decoding.evaluation import (
 )
 from gbwatt.decoding.inputs import Examples, Sets
 from gbwatt.decoding.paradigms import PARADIGMS
-from gbwatt.decoding.search_space import Space, format_space, make_space, usual_settings
+from gbwatt.decoding.search_space import Space, check_training_value, format_space, make_space, usual_settings
 from gbwatt.decoding.search_study import (
     OBJECTIVES,
     PRUNING,
@@ -253,7 +253,8 @@ def search(
         Journal file of Optuna.  The same call continues the search after an interruption; an interrupted candidate is
         trained again.  A file of another search raises an error.  Only one search at a time may use a file.
     jobs : int
-        Number of processes; 0: one per core.  With one, the search is reproducible, also after interruptions.
+        Number of processes; 0: one per core.  Several processes use one thread each.  With one process, the search is
+        reproducible, also after interruptions.
     seed : int
         Random seed of the search, and of the training of all candidates.
     on_start : callable, optional
@@ -335,9 +336,10 @@ def _check_arguments(objective: str, pruning: str, n_candidates: int, timeout: f
 
 
 def _checked_training(training: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The fixed training settings; raise ParameterError for unknown names."""
-    for name in training or ():
+    """The fixed training settings; raise ParameterError for unknown names and wrong values."""
+    for name, value in (training or {}).items():
         check_one_of("training", name, TRAINING_SETTINGS)
+        check_training_value(name, value)
     return dict(training or {})
 
 

@@ -277,7 +277,7 @@ def make_space(setup: TrainingSetup, given: Mapping[str, Any] | Iterable[str] | 
         if name in setup.options or name in setup.training:
             raise ParameterError(f"{name} is both fixed and in the space; remove it from one of them.")
         for value in dimension.ends:
-            _check_training_value(name, value)
+            check_training_value(name, value)
     if all(isinstance(dimension, Choices) and len(dimension.values) == 1 for dimension in space.values()):
         raise ParameterError(
             f"space={format_space(space)} has nothing to choose from; give a range or several values of at least one "
@@ -292,7 +292,7 @@ def setting_names(setup: ModelSetup) -> tuple[str, ...]:
     return (*training, *(name for name in known_options(setup.model) or () if name != "recipe"))
 
 
-def _check_training_value(name: str, value: Any) -> None:
+def check_training_value(name: str, value: Any) -> None:
     """Raise ParameterError for a value that a training setting cannot have; model options are not checked."""
     if name in _LEAST:
         check_at_least(name, value, _LEAST[name])
