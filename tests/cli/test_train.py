@@ -108,10 +108,10 @@ def test_a_terminal_sees_a_bar(recordings):
 
 def test_arguments_reach_the_model_and_its_training(run_json, recordings):
     arguments = ["--recipe", "paper", "--option", "theta=0.5", "--option", "metric=bures-wasserstein", "--lr", "0.01"]
-    arguments += ["--max-epochs", "3", "--batch-size", "8", "--early-stopping", "2"]
+    arguments += ["--max-epochs", "3", "--batch-size", "8", "--early-stopping", "2", "--weight-decay", "0.05"]
     found = run_json("train", "--dataset", recordings, *arguments)
     assert found["recipe"] == "paper"
-    assert found["training"] == {"lr": 0.01, "batch_size": 8, "weight_decay": 0.01, "max_epochs": 3}
+    assert found["training"] == {"lr": 0.01, "batch_size": 8, "weight_decay": 0.05, "max_epochs": 3}
     assert found["early_stopping"] == 2
     config = load_pretrained(found["folder"]).arguments
     assert (config["theta"], config["metric"], config["shrinkage"]) == (0.5, "bures-wasserstein", 0.0)

@@ -22,6 +22,7 @@ from gbwatt.data.splits import (
     Split,
     Splitter,
     add_noise,
+    consecutive_folds,
     find_protocol,
 )
 from gbwatt.data.trials import Trials, concatenate
@@ -240,6 +241,45 @@ def test_a_wrong_fraction_is_refused(fraction):
 
 
 # ---- noise
+
+
+@given(
+    st.integers(2, 4),
+    st.lists(st.integers(0, 2), min_size=0, max_size=30),
+    st.integers(1, 3),
+)
+@settings(max_examples=50, deadline=None)
+def test_folds_are_a_partition_that_divides_no_group_and_has_all_classes(n, classes, size):
+    y = np.repeat([*[0, 1] * n, *classes, *([2] * n if 2 in classes else [])], size)  # enough groups of each class
+    trials = make(y, group=np.arange(len(y)) // size, n_classes=3)
+    folds = consecutive_folds(trials, n)
+    assert len(folds) == n
+    assert sorted(np.concatenate([test for _, test in folds]).tolist()) == list(range(len(y)))
+    for train, test in folds:
+        assert sorted([*train, *test]) == list(range(len(y)))
+        assert not set(trials.group[train]) & set(trials.group[test])
+        assert set(y[train]) == set(y[test]) == set(y)
+
+
+def test_folds_are_consecutive_in_each_class():
+    folds = consecutive_folds(make([0, 1, 0, 1, 0, 1, 0, 1]), 2)
+    assert [test.tolist() for _, test in folds] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_a_group_of_several_classes_is_in_one_fold():
+    folds = consecutive_folds(make([0, 1, 0, 1, 0, 1], group=[0, 0, 1, 1, 2, 2]), 3)
+    assert [test.tolist() for _, test in folds] == [[0, 1], [2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize("n", [1, 0, -1, 2.5, "3"])
+def test_a_wrong_number_of_folds_is_refused(n):
+    with pytest.raises(ParameterError, match="folds="):
+        consecutive_folds(make([0, 1] * 6), n)
+
+
+def test_more_folds_than_groups_are_refused():
+    with pytest.raises(ParameterError, match=r"folds=3: class 'class 1' has 2 trials or groups"):
+        consecutive_folds(make([0, 0, 0, 1, 1], group=[0, 1, 2, 3, 4]), 3)
 
 
 def test_noise_has_its_variance_and_keeps_labels():

@@ -94,6 +94,11 @@ def _written_trials() -> Path:
     return Path("trials.npz")
 
 
+def of_search() -> dict[str, Any]:
+    asked = ("search", "--dataset", "simulated-ssvep", "--model", "spdnet", "--max-epochs", 1, "--trials", 1)
+    return {"search": run(*asked, "--space", "shrinkage=0.0,0.1", "-o", "best", "--json").document}
+
+
 def of_benchmark() -> dict[str, Any]:
     """Before and after the runs were done, elsewhere."""
     Path("small.yaml").write_text(EXPERIMENT, encoding="utf-8")
@@ -125,6 +130,7 @@ GROUPS = {
     "models": lambda: {"models": of_models()},
     "data": of_data,
     "training": of_training,
+    "search": of_search,
     "benchmark": of_benchmark,
     "new runs": of_new_runs,
     "corpus": of_corpus,

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import gbwatt
-from gbwatt.cli import benchmark, clinical, data, models, predict, report, results, train
+from gbwatt.cli import benchmark, clinical, data, models, predict, report, results, search, train
 from gbwatt.cli.options import SeveralValues
 from gbwatt.experiments.table_formats import visible_lines
 
@@ -28,6 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command(cls=SeveralValues)(train.train)
+app.command(cls=SeveralValues)(search.search)
 app.command()(clinical.finetune)
 app.command()(models.evaluate)
 app.command()(predict.predict)

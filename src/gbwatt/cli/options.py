@@ -75,6 +75,18 @@ TestedSubject = Annotated[
     str | None,
     typer.Option("--subject", "--subjects", help="Subjects, e.g. 3 or 1-9, or all; default: those used for training."),
 ]
+TrainOn = Annotated[
+    list[str] | None,
+    typer.Option("--train", help="Train on these subjects, e.g. 1-8, or files; test on those of --test."),
+]
+TestOn = Annotated[list[str] | None, typer.Option("--test", help="Test on these subjects, or files; with --train.")]
+Protocol = Annotated[
+    str | None,
+    typer.Option(
+        help="How trials are split: in-order, leave-one-session-out or leave-one-subject-out; --split selects the "
+        "session or subject to test on. Default: the protocol of the data set."
+    ),
+]
 Preprocess = Annotated[
     str | None,
     typer.Option(

@@ -16,13 +16,16 @@ from gbwatt.cli.options import (
     AsJson,
     DatasetNames,
     Preprocess,
+    Protocol,
     Reading,
     Root,
     Seed,
     SourceName,
     SplitNumber,
     Subjects,
+    TestOn,
     Threads,
+    TrainOn,
     kernel_note,
     key_values,
     kind_of_recordings,
@@ -54,20 +57,9 @@ _NUMBERS = re.compile(r"[0-9][0-9, -]*")
 def train(
     dataset: DatasetNames = None,
     subject: Subjects = None,
-    train_on: Annotated[
-        list[str] | None,
-        typer.Option("--train", help="Train on these subjects, e.g. 1-8, or files; test on those of --test."),
-    ] = None,
-    test_on: Annotated[
-        list[str] | None, typer.Option("--test", help="Test on these subjects, or files; with --train.")
-    ] = None,
-    protocol: Annotated[
-        str | None,
-        typer.Option(
-            help="How trials are split: in-order, leave-one-session-out or leave-one-subject-out; --split selects the "
-            "session or subject to test on. Default: the protocol of the data set."
-        ),
-    ] = None,
+    train_on: TrainOn = None,
+    test_on: TestOn = None,
+    protocol: Protocol = None,
     model: Annotated[str, typer.Option(help="Name of a model; see `gbwatt models`.")] = "gbwatt",
     recipe: Annotated[
         str | None,
@@ -89,6 +81,9 @@ def train(
     ] = None,
     max_epochs: Annotated[
         int | None, typer.Option(help="Maximum number of epochs; default: that of the paradigm or model.", min=1)
+    ] = None,
+    weight_decay: Annotated[
+        float | None, typer.Option(help="Weight decay; default: that of the paradigm or model.", min=0)
     ] = None,
     early_stopping: Annotated[
         int | None, typer.Option(help="Stop after this many epochs without a lower validation loss.", min=1)
@@ -152,6 +147,7 @@ def train(
         lr=lr,
         batch_size=batch_size,
         max_epochs=max_epochs,
+        weight_decay=weight_decay,
         early_stopping=early_stopping,
         n_members=members,
         seed=seed,
@@ -167,7 +163,7 @@ def train(
     if result.record.status == "interrupted":
         Console(stderr=True, soft_wrap=True).print(interruption(result), highlight=False, markup=False)
         raise typer.Exit(INTERRUPTED)
-    _print_result(console, result, [] if root is None else ["--root", str(root)])
+    print_result(console, result, [] if root is None else ["--root", str(root)])
 
 
 class Choice(NamedTuple):
@@ -267,7 +263,7 @@ def document_of(result: TrainingResult) -> dict[str, Any]:
     return {**{name: value for name, value in values.items() if name not in ("seen", "format")}, "folder": folder}
 
 
-def _print_result(console: Console, result: TrainingResult, root: list[str]) -> None:
+def print_result(console: Console, result: TrainingResult, root: list[str]) -> None:
     """Print epochs, test scores, folder and next commands; ``root`` are the words of ``--root`` for these."""
     record = result.record
     weights = f"best weights from epoch {record.best_epoch}" if record.best_epoch else "initial weights"

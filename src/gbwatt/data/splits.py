@@ -571,6 +571,50 @@ def _hold_out_last(trials: Trials, rows: Indices, fraction: float) -> tuple[Indi
     return rows[~mask], rows[mask]
 
 
+def consecutive_folds(trials: Trials, n: int) -> list[tuple[Indices, Indices]]:
+    """Divide trials into folds for cross-validation.
+
+    The trials of each class are divided in temporal order, and groups of trials are not divided.
+
+    Parameters
+    ----------
+    trials : Trials
+    n : int
+        Number of folds, at least 2.
+
+    Returns
+    -------
+    list of (train, test)
+        Indices of trials for each fold.
+
+    Raises
+    ------
+    ParameterError
+        If a class has fewer groups of trials than there are folds.
+
+    Examples
+    --------
+    >>> X, group = np.zeros((8, 1, 9)), [0, 0, 1, 1, 2, 2, 3, 3]
+    >>> trials = Trials(X=X, y=[0, 0, 1, 1, 0, 0, 1, 1], group=group, class_names="ab", ch_names=["Oz"], sfreq=100)
+    >>> [test.tolist() for _, test in consecutive_folds(trials, 2)]
+    [[0, 1, 2, 3], [4, 5, 6, 7]]
+    """
+    check_at_least("folds", n, 2)
+    fold_of_group: dict[int, int] = {}
+    for label in np.unique(trials.y):
+        groups = list(dict.fromkeys(trials.group[trials.y == label].tolist()))
+        if len(groups) < n:
+            raise ParameterError(
+                f"folds={n}: class {trials.class_names[label]!r} has {len(groups)} trials or groups of trials, too few "
+                "for as many folds; use fewer folds."
+            )
+        for fold, part in enumerate(np.array_split(groups, n)):
+            for group in part.tolist():
+                fold_of_group.setdefault(group, fold)  # a group may have several classes
+    folds = np.array([fold_of_group[group] for group in trials.group.tolist()])
+    return [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in range(n)]
+
+
 def add_noise(trials: Trials, variance: float, seed: int = 0) -> Trials:
     """Add white Gaussian noise, which depends on the trial and the seed, not on the position of the trial.
 

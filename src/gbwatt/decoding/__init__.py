@@ -10,6 +10,7 @@ from gbwatt.decoding.evaluation import (
     load_decoder,
     train_and_evaluate,
 )
+from gbwatt.decoding.hyperparameter_search import SearchResult, search
 from gbwatt.decoding.prediction import Predictions, predict_recordings
 from gbwatt.decoding.training_record import TrainingRecord
 from gbwatt.decoding.transfer import EuclideanAlignment, list_weights
@@ -25,6 +26,7 @@ __all__ = [
     "GBWAttClassifier",
     "NonFiniteLossError",
     "Predictions",
+    "SearchResult",
     "TrainingRecord",
     "TrainingResult",
     "UnknownLabelError",
@@ -32,5 +34,6 @@ __all__ = [
     "list_weights",
     "load_decoder",
     "predict_recordings",
+    "search",
     "train_and_evaluate",
 ]

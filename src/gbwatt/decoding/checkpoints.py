@@ -63,6 +63,25 @@ def _describe_examples(trials: Examples) -> str:
     return f"{tuple(trials.x.shape)}, SHA-256 {digest.hexdigest()[:16]}"
 
 
+#: What the file of a training or of a search is chosen by, for error messages.
+_CONTAINER = {"training": "folder", "search": "storage file"}
+
+
+def require_same_fingerprint(path: Path, kind: str, saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+    """Raise CheckpointError, listing all differences, unless the fingerprint in a file is the current one.
+
+    ``kind`` says what the file belongs to: "training" or "search".
+    """
+    current = json.loads(to_json(current))
+    names = [name for name in {**saved, **current} if saved.get(name) != current.get(name)]
+    if names:
+        differences = "; ".join(f"{name} is {saved.get(name)} there and {current.get(name)} here" for name in names)
+        raise CheckpointError(
+            f"{path} belongs to another {kind}: {differences}. Choose another {_CONTAINER[kind]} for this one, or "
+            "delete the file to start again."
+        )
+
+
 # ---------------------------------------------------------------------------------------------------------- checkpoint
 
 
@@ -120,7 +139,7 @@ class Checkpoint(Callback):
         net.accelerator.wait_for_everyone()  # before a process writes the next one
         if state is None:
             return
-        self._require_same_fingerprint(state.fingerprint)
+        require_same_fingerprint(self.path, "training", state.fingerprint, self.fingerprint)
         if len(state.history) > net.max_epochs:
             raise CheckpointError(
                 f"{self.path} has {len(state.history)} epochs, more than max_epochs={net.max_epochs}; raise it, or "
@@ -140,17 +159,6 @@ class Checkpoint(Callback):
             raise CheckpointError(
                 f"{self.path} is damaged: its progress inside an epoch is broken ({error!r}); delete it to start again."
             ) from None
-
-    def _require_same_fingerprint(self, saved: Mapping[str, Any]) -> None:
-        """Raise CheckpointError, listing all differences, unless the saved fingerprint equals that of this training."""
-        current = json.loads(to_json(self.fingerprint))
-        names = [name for name in {**saved, **current} if saved.get(name) != current.get(name)]
-        if names:
-            differences = "; ".join(f"{name} is {saved.get(name)} there and {current.get(name)} here" for name in names)
-            raise CheckpointError(
-                f"{self.path} belongs to another training: {differences}. Choose another folder for this one, or "
-                "delete the file to start again."
-            )
 
 
 def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:

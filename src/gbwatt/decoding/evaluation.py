@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from gbwatt.decoding.signal_metadata import Recorded
 from gbwatt.decoding.training import best_row
 from gbwatt.decoding.training_record import FILE, USES, TrainingRecord, versions
 from gbwatt.errors import MismatchError, ModelFileError, ParameterError
+from gbwatt.models.presets import Training
 from gbwatt.models.registry import create, entry, known_options
 from gbwatt.models.serialization import CONFIG, Pretrained, load_pretrained, read_config
 from gbwatt.models.signal import Signal
@@ -58,52 +59,122 @@ def load_split(
 # ------------------------------------------------------------------------------------------------------------- training
 
 
+#: Names of the training settings of :func:`train_and_evaluate`.
+TRAINING_SETTINGS = ("lr", "batch_size", "max_epochs", "weight_decay", "early_stopping", "n_members")
+
+
 @dataclass(frozen=True, kw_only=True)
-class TrainingSetup:
-    """Everything that determines a training, checked before it begins.
+class ModelSetup:
+    """A model and its training, without data.
 
     Attributes
     ----------
-    dataset : str
-        Name of the data set, or the path of the file.
     task : "mi", "ssvep", "ern" or None
         Preset of the model.
     paradigm : "mi", "ssvep", "erp", "auto" or None
         Settings of the recipe "best" of gbwatt, see :mod:`gbwatt.decoding.paradigms`; None for other models and
         recipes.
-    trials, split
-        All trials of the subject, and which of them are for training, validation and test.
-    split_number : int or None
-        Number of the split among those of the protocol; None if it was passed as an object.
-    protocol : Splitter or None
-        Protocol, if it is not that of the data set.
     model, recipe, options
         Name of the model, recipe if it has one, and other model options.
     training : dict
         Training settings that differ from those registered for the model.
     seed : int
     checkpoint : path or None
-    root : path or None
-        Folder of recordings.
-    reading : dict
-        Options that the recordings were read with.
-    n_parameters : int
-        Number of trainable parameters of the model.
     """
 
-    dataset: str
     task: str | None
     paradigm: str | None = None
-    trials: Trials
-    split: Split
-    split_number: int | None
-    protocol: Splitter | None = None
     model: str
     recipe: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     checkpoint: Path | None = None
+
+    @property
+    def usual_training(self) -> Training | None:
+        """Training settings registered for the model and task, or those of the paradigm; None if it is unknown."""
+        if self.paradigm is None:
+            return entry(self.model).training_for(self.task)
+        return PARADIGMS[self.paradigm].training if self.paradigm in PARADIGMS else None
+
+    @property
+    def usual_epochs(self) -> int:
+        """Maximum number of epochs of :attr:`usual_training`; 0 if it is unknown."""
+        return 0 if self.usual_training is None else self.usual_training.max_epochs
+
+    @property
+    def max_epochs(self) -> int:
+        """Maximum number of epochs of this training."""
+        return int(self.training.get("max_epochs", self.usual_epochs))
+
+    @property
+    def selects_epoch(self) -> bool:
+        """Whether validation trials select the epoch; otherwise, the final model is trained on them, too."""
+        if entry(self.model).classical:
+            return False
+        return "early_stopping" in self.training or not self._has_paradigm
+
+    @property
+    def _has_paradigm(self) -> bool:
+        """Whether the paradigm determines the settings: for the recipe "best" of gbwatt."""
+        return self.model == "gbwatt" and self.options.get("recipe", self.recipe) in (None, "best")
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+        """Return the setup with other training settings and model options, which are told apart by their names."""
+        training = {name: value for name, value in settings.items() if name in TRAINING_SETTINGS}
+        options = {name: value for name, value in settings.items() if name not in TRAINING_SETTINGS}
+        return replace(self, options={**self.options, **options}, training={**self.training, **training})
+
+    def make_decoder(self, validation: Trials | None = None, callbacks: Sequence[Any] = ()) -> EEGDecoder:
+        """Make the classifier, not trained yet; ``validation`` are the trials that select the epoch, if any."""
+        arguments: dict[str, Any] = {
+            "task": self.task,
+            "validation": validation,
+            "seed": self.seed,
+            "checkpoint": self.checkpoint,
+            "callbacks": list(callbacks),
+            **self.training,
+        }
+        recipe: dict[str, Any] = {} if self.recipe is None else {"recipe": self.recipe}
+        if self.model == "gbwatt":
+            return GBWAttClassifier(
+                **recipe, model_options=dict(self.options), **{**arguments, "paradigm": self.paradigm}
+            )
+        return EEGDecoder(self.model, model_options={**recipe, **self.options}, **arguments)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSetup(ModelSetup):
+    """Everything that determines a training, checked before it begins.
+
+    Attributes
+    ----------
+    dataset : str
+        Name of the data set, or the path of the file.
+    trials, split
+        All trials of the subject, and which of them are for training, validation and test.
+    split_number : int or None
+        Number of the split among those of the protocol; None if it was passed as an object.
+    protocol : Splitter or None
+        Protocol, if it is not that of the data set.
+    root : path or None
+        Folder of recordings.
+    reading : dict
+        Options that the recordings were read with.
+    n_parameters : int
+        Number of trainable parameters of the model.
+
+    See Also
+    --------
+    ModelSetup : The other attributes.
+    """
+
+    dataset: str
+    trials: Trials
+    split: Split
+    split_number: int | None
+    protocol: Splitter | None = None
     root: Path | None = None
     reading: Mapping[str, Any] = field(default_factory=dict)
     n_parameters: int = 0
@@ -118,19 +189,7 @@ class TrainingSetup:
         """Number of trials for training, validation and test."""
         return {part: len(getattr(self.split, part)) for part in ("train", "valid", "test")}
 
-    @property
-    def usual_epochs(self) -> int:
-        """Maximum number of epochs registered for the model and task, or those of the paradigm; 0 if it is unknown."""
-        if self.paradigm is None:
-            return entry(self.model).training_for(self.task).max_epochs
-        return PARADIGMS[self.paradigm].training.max_epochs if self.paradigm in PARADIGMS else 0
-
-    @property
-    def max_epochs(self) -> int:
-        """Maximum number of epochs of this training."""
-        return int(self.training.get("max_epochs", self.usual_epochs))
-
-    def _check_and_complete(self) -> TrainingSetup:
+    def check_and_complete(self) -> TrainingSetup:
         """Return the setup with recipe, paradigm and number of parameters filled in.
 
         The model is built once, so that wrong options raise an error before training.  The recipe "best" of gbwatt
@@ -141,21 +200,21 @@ class TrainingSetup:
         if len(classes) < 2:
             name = self.trials.class_names[classes[0]]
             raise ParameterError(f"{self.dataset} has one class, {name!r}; at least two are required.")
-        if self.model == "gbwatt" and self.options.get("recipe", self.recipe) in (None, "best"):
+        if self._has_paradigm:
             paradigm = self.paradigm or OF_TASKS.get(str(self.task), "auto")
-            split = self.split if "early_stopping" in self.training else self.split.merged()
+            split = self.split if self.selects_epoch else self.split.merged()
             setup = replace(self, paradigm=paradigm, split=split)
         else:
             setup = replace(self, paradigm=None)
-        module = setup._build_model()
+        module = setup.build_model()
         recipe = self.recipe
-        if "recipe" in getattr(module, "config", {}):
+        if "recipe" in (getattr(module, "config", None) or {}):
             recipe = recipe or "best"
         elif recipe is not None:
             raise ParameterError(f"recipe={recipe!r}: {self.model} has no recipes; leave it out.")
         return replace(setup, recipe=recipe, n_parameters=_count_parameters(module))
 
-    def _build_model(self) -> nn.Module:
+    def build_model(self) -> nn.Module:
         """Build the model for these trials; raise ParameterError for wrong options."""
         _, n_chans, n_times = self.trials.shape
         n_outputs = len(np.unique(self.trials.y[self.split.train]))
@@ -170,23 +229,6 @@ class TrainingSetup:
             for name in self.options:
                 check_one_of(f"option of {self.model}", name, known_options(self.model) or ())
             raise ParameterError(f"options {dict(self.options)} of {self.model} are wrong: {error}.") from error
-
-    def _make_decoder(self, callbacks: Sequence[Any]) -> EEGDecoder:
-        """Make the classifier, not trained yet."""
-        arguments: dict[str, Any] = {
-            "task": self.task,
-            "validation": self.trials[self.split.valid] if len(self.split.valid) else None,
-            "seed": self.seed,
-            "checkpoint": self.checkpoint,
-            "callbacks": list(callbacks),
-            **self.training,
-        }
-        recipe: dict[str, Any] = {} if self.recipe is None else {"recipe": self.recipe}
-        if self.model == "gbwatt":
-            return GBWAttClassifier(
-                **recipe, model_options=dict(self.options), **{**arguments, "paradigm": self.paradigm}
-            )
-        return EEGDecoder(self.model, model_options={**recipe, **self.options}, **arguments)
 
     def _initial_record(self) -> TrainingRecord:
         """The record before training, without results; its status is "interrupted"."""
@@ -239,7 +281,7 @@ def train_and_evaluate(
     *,
     subject: Subjects = None,
     split: int | Split = 0,
-    protocol: str | Splitter | None = None,
+    protocol: str | Splitter | Mapping[str, Any] | None = None,
     task: str | None = None,
     recipe: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -275,9 +317,9 @@ def train_and_evaluate(
         for Trials.
     split : int or Split
         Number of the split among those that the protocol makes.  Trials require a :class:`~gbwatt.data.splits.Split`.
-    protocol : str or Splitter, optional
+    protocol : str, Splitter or dict, optional
         How trials are split: "in-order", "leave-one-session-out", "leave-one-subject-out", or an object such as
-        ``BySubject(train=(1, 2), test=(3,))``; default: the protocol of the data set.
+        ``BySubject(train=(1, 2), test=(3,))`` or its description; default: the protocol of the data set.
     task : "mi", "ssvep", "erp" or "ern", optional
         Default: the task of the data set.  The recipe "best" of gbwatt uses the settings of this paradigm; without a
         task it compares the paradigms by cross-validation of the training trials.  Other models and recipes use the
@@ -345,25 +387,35 @@ def train_and_evaluate(
     }
     entry(model)
     setup = TrainingSetup(
-        **_recording_fields(data, subject, split, protocol, task, root, dict(reading or {})),
+        **recording_fields(data, subject, split, protocol, task, root, dict(reading or {})),
         model=model,
         recipe=recipe,
         options=dict(options or {}),
         training={name: value for name, value in settings.items() if value is not None},
         seed=seed,
         checkpoint=None if checkpoint is None else Path(checkpoint),
-    )._check_and_complete()
-    decoder = setup._make_decoder(callbacks)
+    )
+    return run_training(setup.check_and_complete(), callbacks, on_start, folder)
+
+
+def run_training(
+    setup: TrainingSetup,
+    callbacks: Sequence[Any] = (),
+    on_start: Callable[[TrainingSetup], None] | None = None,
+    folder: str | Path | None = None,
+) -> TrainingResult:
+    """Train, test once and save, from a checked setup; arguments are those of :func:`train_and_evaluate`."""
+    decoder = setup.make_decoder(setup.trials[setup.split.valid] if len(setup.split.valid) else None, callbacks)
     if on_start is not None:
         on_start(setup)
     return _train_and_test(setup, decoder, None if folder is None else Path(folder))
 
 
-def _recording_fields(
+def recording_fields(
     data: Recordings | Trials,
     subject: Subjects,
     split: int | Split,
-    protocol: str | Splitter | None,
+    protocol: str | Splitter | Mapping[str, Any] | None,
     task: str | None,
     root: str | Path | None,
     reading: dict[str, Any],
