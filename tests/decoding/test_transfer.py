@@ -1,4 +1,4 @@
-"""Alignment of subjects, and networks that begin with the weights of others."""
+"""Networks that begin with the weights of others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gbwatt import EEGDecoder, GBWAttClassifier
 from gbwatt.data import Trials
 from gbwatt.data.trials import concatenate
 from gbwatt.decoding import EuclideanAlignment, list_weights, load_decoder
-from gbwatt.errors import MismatchError, ParameterError, ShapeError
+from gbwatt.errors import MismatchError, ParameterError
 
 NAMES = ("C3", "Cz", "C4", "Pz")
 SMALL = {"n_spatial": 4, "n_temporal": 4, "kernel": 6, "n_segments": 2, "k": 4}
@@ -32,49 +32,6 @@ def weights(tmp_path):
     decoder = EEGDecoder("gbwatt", model_options=options, max_epochs=30, lr=1e-2, validation=None).fit(trials)
     decoder.save_pretrained(tmp_path / "weights")
     return tmp_path / "weights"
-
-
-# ---- alignment
-
-
-def test_the_mean_covariance_of_every_aligned_subject_is_the_identity():
-    trials = concatenate([subject(1), subject(5)])
-    aligned = EuclideanAlignment().fit_transform(trials)
-    assert aligned.unit == "a.u."
-    assert aligned.ch_names == trials.ch_names
-    np.testing.assert_array_equal(aligned.y, trials.y)
-    for number in (1, 5):
-        x = aligned.X[aligned.subject == number].astype(float)
-        x -= x.mean(-1, keepdims=True)
-        np.testing.assert_allclose(np.einsum("ict,idt->cd", x, x) / (24 * 64), np.eye(4), atol=1e-5)
-
-
-def test_arrays_are_one_group_unless_groups_are_given():
-    x = np.concatenate([subject(1).X, subject(5).X])
-    groups = np.repeat(["one", "five"], 24)
-    together, apart = EuclideanAlignment().fit_transform(x), EuclideanAlignment().fit_transform(x, groups=groups)
-    assert together[24:].std() > 2 * together[:24].std()
-    for rows in (slice(24), slice(24, None)):
-        assert apart[rows].var(-1).mean() == pytest.approx(1, rel=1e-4)
-    alone = EuclideanAlignment().fit_transform(x[24:])
-    np.testing.assert_allclose(apart[24:], alone, rtol=1e-5, atol=1e-5)
-
-
-def test_alignment_is_invariant_under_the_amplitude_of_a_subject():
-    x = subject(3).X
-    np.testing.assert_allclose(
-        EuclideanAlignment().fit_transform(1000 * x), EuclideanAlignment().fit_transform(x), rtol=1e-4, atol=1e-5
-    )
-
-
-def test_subjects_that_were_not_fitted_are_named():
-    alignment = EuclideanAlignment().fit(subject(1))
-    with pytest.raises(ParameterError, match=r"2 was not fitted.*Fitted: 1"):
-        alignment.transform(subject(2))
-    with pytest.raises(ShapeError, match=r"3 channels.*fitted to 4"):
-        alignment.transform(subject(1).select(channels=NAMES[:3]))
-    with pytest.raises(ShapeError, match="groups"):
-        alignment.fit(subject(1), groups=[1, 2])
 
 
 # ---- initial weights

@@ -1,5 +1,6 @@
 """Training and evaluation: scikit-learn classifiers of EEG epochs, and functions that train, test and record."""
 
+from gbwatt.decoding.alignment import EuclideanAlignment, RiemannianAlignment
 from gbwatt.decoding.callbacks import Callback
 from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
 from gbwatt.decoding.evaluation import (
@@ -11,7 +12,7 @@ from gbwatt.decoding.evaluation import (
     train_and_evaluate,
 )
 from gbwatt.decoding.training_record import TrainingRecord
-from gbwatt.decoding.transfer import EuclideanAlignment, list_weights
+from gbwatt.decoding.transfer import list_weights
 from gbwatt.errors import CheckpointError, NonFiniteLossError, UnknownLabelError
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "EvaluationSet",
     "GBWAttClassifier",
     "NonFiniteLossError",
+    "RiemannianAlignment",
     "TrainingRecord",
     "TrainingResult",
     "UnknownLabelError",

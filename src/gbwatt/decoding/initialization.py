@@ -90,15 +90,30 @@ def whitening(x: Tensor, n_filters: int) -> Tensor:
     With as many filters as channels they are the symmetric whitening, which changes the channels least; with fewer,
     the leading principal components.  Filters beyond the number of channels are zero.
     """
-    centred = (x - x.mean(-1, keepdim=True)).double()
-    covariance = torch.einsum("bct,bdt->cd", centred, centred) / (x.shape[0] * x.shape[2])
-    variances, components = torch.linalg.eigh(covariance)
-    scaled: Tensor = components * variances.clamp_min(FLOOR * variances[-1]).rsqrt()
+    covariance = mean_covariance(x)
     if n_filters < x.shape[1]:
-        return scaled.flip(1)[:, :n_filters].mT
+        return _scaled_components(covariance)[0].flip(1)[:, :n_filters].mT
     filters = x.new_zeros(n_filters, x.shape[1], dtype=torch.float64)
-    filters[: x.shape[1]] = scaled @ components.mT
+    filters[: x.shape[1]] = inverse_root(covariance)
     return filters
+
+
+def mean_covariance(x: Tensor) -> Tensor:
+    """Mean covariance (n_chans, n_chans) of epochs (n, n_chans, n_times), in float64."""
+    centred = (x - x.mean(-1, keepdim=True)).double()
+    return torch.einsum("bct,bdt->cd", centred, centred) / (x.shape[0] * x.shape[2])
+
+
+def inverse_root(covariance: Tensor) -> Tensor:
+    """Inverse square root of a covariance (n, n), whose eigenvalues are at least :data:`FLOOR` of the largest one."""
+    scaled, components = _scaled_components(covariance)
+    return scaled @ components.mT
+
+
+def _scaled_components(covariance: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvectors of a covariance (n, n) divided by the roots of their eigenvalues, and the eigenvectors."""
+    variances, components = torch.linalg.eigh(covariance)
+    return components * variances.clamp_min(FLOOR * variances[-1]).rsqrt(), components
 
 
 def evoked_components(x: Tensor, y: Tensor, n_filters: int) -> Tensor:

@@ -1,21 +1,16 @@
-"""Weights from other subjects: alignment of their recordings, and networks that begin with trained weights."""
+"""Weights from other subjects: networks that begin with trained weights."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from gbwatt.data.trials import Trials, in_order
 from gbwatt.decoding.initialization import initialize_final_layer, whitening
-from gbwatt.decoding.inputs import Array, read_epochs
-from gbwatt.errors import MismatchError, ParameterError, ShapeError
+from gbwatt.errors import MismatchError, ParameterError
 from gbwatt.models.gbwatt import GBWAtt
 from gbwatt.nn.features import SpatioTemporalFeatures, Templates
 
@@ -26,106 +21,6 @@ if TYPE_CHECKING:
 SAME_RATE = 0.01
 #: Folder of the weights that are part of the package.
 WEIGHTS = Path(__file__).parent / "weights"
-
-
-class EuclideanAlignment(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Whiten the channels of each subject, so that the mean covariance of its trials is the identity [1]_.
-
-    Recordings of different subjects, or of different sessions, become comparable.  No labels are used.
-
-    Attributes
-    ----------
-    whiteners_ : dict of group to array (n_chans, n_chans)
-        Inverse square root of the mean covariance of each group, such as a subject.
-
-    References
-    ----------
-    .. [1] H. He, D. Wu, "Transfer learning for brain-computer interfaces: a Euclidean space data alignment approach",
-       IEEE Transactions on Biomedical Engineering 67, 2020.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> X, subject = rng.standard_normal((6, 2, 500)), np.repeat([1, 2], 3)
-    >>> X[subject == 2] *= 10  # another amplitude
-    >>> aligned = EuclideanAlignment().fit_transform(X, groups=subject)
-    >>> [aligned[subject == number].std().round(2).item() for number in (1, 2)]
-    [1.0, 1.0]
-    """
-
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:  # noqa: ARG002
-        """Compute the mean covariance of each group.
-
-        Parameters
-        ----------
-        X : array (n, n_chans, n_times), Trials or mne.Epochs
-        y : ignored
-        groups : array (n,), optional
-            Subject, or another name of the recording, of each trial; by default the subjects of Trials, and otherwise
-            one group.
-
-        Returns
-        -------
-        EuclideanAlignment
-        """
-        x, names = read_epochs(X), _groups_of(X, groups)
-        self.whiteners_ = {
-            group: whitening(torch.from_numpy(x[names == group]), x.shape[1]).numpy() for group in in_order(names)
-        }
-        return self
-
-    def transform(self, X: Any, groups: Any = None) -> Any:
-        """Whiten trials of groups that were fitted.
-
-        Parameters
-        ----------
-        X : array (n, n_chans, n_times), Trials or mne.Epochs
-        groups : array (n,), optional
-            As for :meth:`fit`.
-
-        Returns
-        -------
-        array or Trials
-            Trials, in the unit "a.u.", for Trials; otherwise an array.
-
-        Raises
-        ------
-        ParameterError
-            If a group was not fitted.
-        ShapeError
-            If the number of channels differs from that of the fitted trials.
-        """
-        check_is_fitted(self, "whiteners_")
-        x, names = read_epochs(X), _groups_of(X, groups)
-        aligned = np.empty(x.shape, x.dtype)
-        for group in in_order(names):
-            if group not in self.whiteners_:
-                raise ParameterError(
-                    f"groups: {group!r} was not fitted; fit the alignment to trials of this subject, which need no "
-                    f"labels.  Fitted: {', '.join(map(str, self.whiteners_))}."
-                )
-            whitener = self.whiteners_[group]
-            if x.shape[1] != len(whitener):
-                raise ShapeError(f"'X' has {x.shape[1]} channels, but the alignment was fitted to {len(whitener)}.")
-            aligned[names == group] = whitener @ x[names == group]
-        return X.replace(X=aligned, unit="a.u.") if isinstance(X, Trials) else aligned
-
-    def fit_transform(self, X: Any, y: Any = None, groups: Any = None) -> Any:
-        """Fit the alignment to trials, and whiten them."""
-        return self.fit(X, y, groups).transform(X, groups)
-
-
-def _groups_of(X: Any, groups: Any) -> Array:
-    """Group of each trial (n,): as given in ``groups``, or its subject in Trials, or the same for all."""
-    if groups is None:
-        groups = X.subject if isinstance(X, Trials) else np.zeros(len(X), dtype=int)
-    names = np.asarray(groups)
-    if names.shape != (len(X),):
-        raise ShapeError(f"'groups' has shape {names.shape}; it needs one entry for each of the {len(X)} trials.")
-    return names
-
-
-# ---------------------------------------------------------------------------------------------------- trained weights
 
 
 def list_weights() -> dict[str, Path]:
@@ -178,7 +73,7 @@ def initialize_from(
     model : GBWAtt
         With :func:`model_options` of ``source``; changed in place.
     source : EEGDecoder
-        Trained on trials that :class:`EuclideanAlignment` has whitened.
+        Trained on trials that :class:`~gbwatt.decoding.EuclideanAlignment` has whitened.
     x : Tensor, shape (n, n_chans, n_times)
         Training epochs.
     y : Tensor, shape (n,)
