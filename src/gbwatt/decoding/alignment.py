@@ -133,7 +133,7 @@ class Alignment(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
         self._check_arguments()
         self.whiteners_: dict[Any, Array] = {}
         for name, x in _by_domain(X, groups, self.by):
-            self.whiteners_[name] = self._whitener(x, name)
+            self.whiteners_[name] = self.whitener(x, name)
         if target is not None:
             for name, x in _by_domain(target, None, self.by):
                 if name in self.whiteners_:
@@ -141,7 +141,7 @@ class Alignment(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
                         f"target: {_describe(name)} is also in X; give groups to tell the domains of X apart."
                     )
                 require_enough(x, name)
-                self.whiteners_[name] = self._whitener(x, name)
+                self.whiteners_[name] = self.whitener(x, name)
         return self
 
     def transform(self, X: Any, groups: Any = None) -> Any:
@@ -197,7 +197,7 @@ class Alignment(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
             whitener = self.whiteners_[name]
         elif self.unseen == "fit":
             require_enough(x, name)
-            whitener = self._whitener(x, name)
+            whitener = self.whitener(x, name)
         else:
             fitted = ", ".join(map(str, self.whiteners_))
             raise ParameterError(
@@ -209,8 +209,8 @@ class Alignment(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
             raise ShapeError(f"'X' has {x.shape[1]} channels, but the alignment was fitted to {n_chans}.")
         return whitener
 
-    def _whitener(self, x: Array, name: Any) -> Array:
-        """Inverse square root (n_chans, n_chans) of the mean covariance of the trials of a domain."""
+    def whitener(self, x: Array, name: Any = None) -> Array:
+        """Inverse square root (n_chans, n_chans) of the mean covariance of the trials ``x`` of the domain ``name``."""
         if not np.ptp(x, axis=-1).any():
             raise NotSPDError(f"the trials of {_describe(name)} are flat: their covariance is 0. Leave them out.")
         try:
@@ -218,7 +218,7 @@ class Alignment(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
         except NotSPDError as error:
             raise NotSPDError(
                 f"trials of {_describe(name)} have singular covariances ({error}) Set shrinkage, for example to 0.01, "
-                "or metric='bures-wasserstein'."
+                "or metric='bures-wasserstein', or use the Euclidean alignment."
             ) from error
         whitener: Array = inverse_root(mean).numpy()
         return whitener

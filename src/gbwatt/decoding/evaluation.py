@@ -473,7 +473,7 @@ def _wrap_network(loaded: Pretrained, folder: str, device: str) -> EEGDecoder:
     decoder.signal_ = Signal(**signal)
     decoder.classes_ = np.arange(decoder.signal_.n_outputs)
     decoder._names = None if loaded.class_names is None else tuple(map(str, loaded.class_names))
-    decoder.scale_, decoder.fingerprints_, decoder.samples_ = 1.0, None, None
+    decoder.scale_, decoder.fingerprints_, decoder.samples_, decoder.domains_ = 1.0, None, None, None
     sfreq, ch_names = decoder.signal_.sfreq, arguments.get("ch_names")
     decoder.recorded_ = None if sfreq is None or ch_names is None else Recorded(tuple(ch_names), sfreq, "µV")
     decoder.settings_ = decoder._registered()

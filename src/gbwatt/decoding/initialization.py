@@ -29,7 +29,9 @@ FOLDS = 5  # of the cross-validation that chooses the strength
 
 
 @torch.no_grad()
-def initialize_classically(model: nn.Module, x: Tensor, y: Tensor, class_weights: Tensor | None = None) -> None:
+def initialize_classically(
+    model: nn.Module, x: Tensor, y: Tensor, class_weights: Tensor | None = None, domain: Tensor | None = None
+) -> None:
     """Set the weights of a network such that it is a classical pipeline fitted to the training data.
 
     Spatial filters whiten the channels, temporal filters do not change them, bilinear maps keep the leading rows and
@@ -52,6 +54,8 @@ def initialize_classically(model: nn.Module, x: Tensor, y: Tensor, class_weights
         Class numbers.
     class_weights : Tensor, shape (n_classes,), optional
         Weights of the classes in the loss.
+    domain : Tensor, shape (n,), optional
+        Numbers of the domains of the epochs, for networks with ``domain_norm``.
 
     Raises
     ------
@@ -81,7 +85,7 @@ def initialize_classically(model: nn.Module, x: Tensor, y: Tensor, class_weights
         attention.residual_logit.fill_(RESIDUAL_LOGIT)
     if isinstance(model.templates, Templates):
         _initialize_templates(model.templates, features, x, y)
-    initialize_final_layer(model, x, y, class_weights)
+    initialize_final_layer(model, x, y, class_weights, domain)
 
 
 def whitening(x: Tensor, n_filters: int) -> Tensor:
@@ -187,9 +191,22 @@ def _initialize_templates(templates: Templates, features: nn.Module, x: Tensor, 
     templates.weight.copy_(rows / rows.std().clamp_min(torch.finfo(torch.float64).tiny))
 
 
-def initialize_final_layer(model: GBWAtt, x: Tensor, y: Tensor, class_weights: Tensor | None) -> None:
-    """Set the last layer to a logistic regression of the embedded epochs, regularised as cross-validation selects."""
-    embedded, labels = torch.cat([model.embed(part) for part in x.split(256)]).double().numpy(), y.numpy()
+def adapt_domains(model: nn.Module, x: Tensor, domain: Tensor | None) -> None:
+    """Estimate the statistics of domains from epochs, if the network has any."""
+    if getattr(model, "domain_norm", None) is not None:
+        model.adapt(x, domain)  # type: ignore[operator]
+
+
+def initialize_final_layer(
+    model: GBWAtt, x: Tensor, y: Tensor, class_weights: Tensor | None, domain: Tensor | None = None
+) -> None:
+    """Set the last layer to a logistic regression of the embedded epochs, regularised as cross-validation selects.
+
+    In networks with ``domain_norm``, the statistics of the domains are estimated first.
+    """
+    adapt_domains(model, x, domain)
+    parts = zip(*(values.split(256) for values in (x, *(() if domain is None else (domain,)))), strict=True)
+    embedded, labels = torch.cat([model.embed(*part) for part in parts]).double().numpy(), y.numpy()
     weights = np.ones(model.final_layer.out_features) if class_weights is None else class_weights.double().numpy()
     solver = "newton-cholesky" if len(weights) == 2 else "lbfgs"  # the faster one
     class_weight = dict(enumerate(weights.tolist()))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from gbwatt.decoding.initialization import initialize_final_layer, whitening
+from gbwatt.decoding.alignment import ALIGNMENTS
+from gbwatt.decoding.initialization import adapt_domains, initialize_final_layer
 from gbwatt.errors import MismatchError, ParameterError
 from gbwatt.models.gbwatt import GBWAtt
 from gbwatt.nn.features import SpatioTemporalFeatures, Templates
@@ -37,7 +38,7 @@ def list_weights() -> dict[str, Path]:
 
 
 def model_options(source: EEGDecoder) -> dict[str, Any]:
-    """Model options with the architecture of a trained decoder, without those of its signal.
+    """Model options with the architecture of a trained decoder, without those of its signal and its domains.
 
     They can be used with other numbers of channels, classes and samples.
     """
@@ -47,8 +48,8 @@ def model_options(source: EEGDecoder) -> dict[str, Any]:
             f"initialization: the weights are those of {source.model!r}; only gbwatt, bwatt and matt with filters can "
             "begin with trained weights."
         )
-    signal = ("n_chans", "n_outputs", "n_times", "sfreq", "chs_info", "input_window_seconds")
-    return {name: value for name, value in module.config.items() if name not in signal}
+    own = ("n_chans", "n_outputs", "n_times", "sfreq", "chs_info", "input_window_seconds", "n_domains")
+    return {name: value for name, value in module.config.items() if name not in own}
 
 
 @torch.no_grad()
@@ -60,6 +61,7 @@ def initialize_from(
     ch_names: tuple[str, ...] | None,
     class_names: tuple[str, ...],
     class_weights: Tensor | None = None,
+    domain: Tensor | None = None,
 ) -> None:
     """Copy the weights of a network that was trained on aligned recordings of other subjects.
 
@@ -73,7 +75,8 @@ def initialize_from(
     model : GBWAtt
         With :func:`model_options` of ``source``; changed in place.
     source : EEGDecoder
-        Trained on trials that :class:`~gbwatt.decoding.EuclideanAlignment` has whitened.
+        Trained on trials that :class:`~gbwatt.decoding.EuclideanAlignment` has whitened, or with the option
+        ``alignment``.
     x : Tensor, shape (n, n_chans, n_times)
         Training epochs.
     y : Tensor, shape (n,)
@@ -84,6 +87,9 @@ def initialize_from(
         Names of the classes.
     class_weights : Tensor, shape (n_classes,), optional
         Weights of the classes in the loss.
+    domain : Tensor, shape (n,), optional
+        Numbers of the domains of the epochs, for networks with ``domain_norm``, whose statistics are estimated from
+        these epochs.
 
     Raises
     ------
@@ -102,15 +108,18 @@ def initialize_from(
     columns = _channel_columns(source, ch_names, x.shape[1])
     aligned_filters = trained.features.spatial.weight[..., 0].double() * source.scale_
     filters = x.new_zeros(len(aligned_filters), x.shape[1], dtype=torch.float64)
-    filters[:, columns] = aligned_filters @ whitening(x[:, columns], len(columns))
+    whitener = ALIGNMENTS[source.alignment or "euclidean"]().whitener(x[:, columns].numpy())
+    filters[:, columns] = aligned_filters @ torch.from_numpy(whitener)
     same_classes = tuple(class_names) == source.class_names_
     left_out = {"features.spatial.weight", *(() if same_classes else ("final_layer.weight", "final_layer.bias"))}
+    left_out |= {f"domain_norm.{name}" for name in ("running_mean", "running_var", "n_batches")}  # of other domains
     own.load_state_dict(_without(trained.state_dict(), left_out), strict=False)
     own.features.spatial.weight.copy_(filters[..., None])
     own.features.freeze_statistics()
     own.eval()
+    adapt_domains(own, x, domain)
     if not same_classes:
-        initialize_final_layer(own, x, y, class_weights)
+        initialize_final_layer(own, x, y, class_weights, domain)
 
 
 def _without(tensors: Mapping[str, Tensor], names: set[str]) -> dict[str, Tensor]:
