@@ -29,12 +29,12 @@ from gbwatt.decoding.fingerprints import UNKNOWN, UNSEEN, TrialFingerprints
 from gbwatt.decoding.initialization import adapt_domains, initialize_classically
 from gbwatt.decoding.inputs import Array, Examples, Labels, Sets
 from gbwatt.decoding.paradigms import (
-    FINE_TUNING,
     OF_TASKS,
     PARADIGMS,
     PRETRAINED,
     Settings,
     choose_settings,
+    fine_tuning_for,
     sampling_rate,
 )
 from gbwatt.decoding.sharding import SingleProcess, hash_numbers
@@ -254,7 +254,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with isolated(device):
             fingerprints = TrialFingerprints.of(sets)
             weights = inputs.weigh_classes(self.class_weight, classes, sets.train.y.numpy(), names)
-            sources = [self._read_source(folder) for folder in self._source_folders()]
+            sources = self._read_sources()
             sets = self._in_domains(sets, domains, sources)
             scale = sets.unit_scale()
             settings = self._choose_settings(signal, sets.train.to(torch.float32, scale), weights, sources)
@@ -347,6 +347,10 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shipped = list_weights()
         return [shipped.get(source, Path(source)) for source in self._given_sources()]
 
+    def _read_sources(self) -> list[EEGDecoder]:
+        """Load the trained decoders whose weights are the initial ones."""
+        return [self._read_source(folder) for folder in self._source_folders()]
+
     def _read_source(self, folder: Path) -> EEGDecoder:
         """Load a trained decoder whose weights are the initial ones, and check that it fits."""
         from gbwatt.decoding.evaluation import load_decoder  # which imports this module
@@ -413,8 +417,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if any(other != options[0] for other in options):
                 raise ParameterError("initialization: the models have different architectures; use one architecture.")
             reason = f"initial weights of {', '.join(self._given_sources())}"
-            training = FINE_TUNING if known is None else PARADIGMS[known].fine_tuning
-            chosen = Settings(known, reason, options[0], training, PRETRAINED, "cosine", len(sources))
+            chosen = Settings(known, reason, options[0], fine_tuning_for(known), PRETRAINED, "cosine", len(sources))
             return self._with_own_arguments(chosen)
         paradigm = self._paradigm()
         if paradigm is None:
@@ -846,6 +849,18 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.recorded_ is not None and not self.recorded_.prepared_like(Recorded.of(X)):
             uses[uses == UNSEEN] = UNKNOWN
         return uses
+
+    @property
+    def transfer_settings_(self) -> dict[str, Any]:
+        """Initial weights of other models, alignment, domains and parts with other training, as far as they are set."""
+        settings = {
+            "initialization": self._given_sources(),
+            "alignment": self.alignment,
+            "domains": None if self.domains_ is None else self.domains,
+            "frozen": list(self.frozen or ()),
+            "layer_lr": dict(self.layer_lr or {}),
+        }
+        return {name: value for name, value in settings.items() if value}
 
     @property
     def class_names_(self) -> tuple[str, ...]:

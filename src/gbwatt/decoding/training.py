@@ -277,7 +277,7 @@ class Trainer:
         self.device: torch.device = self.accelerator.device
         self.callbacks = _initialize(callbacks)
         self.module_ = module.to(self.device)
-        self._frozen_modules = _freeze(module, frozen)
+        self._frozen_modules = freeze(module, frozen)
         self.criterion_ = nn.CrossEntropyLoss(class_weights, label_smoothing=label_smoothing).to(self.device)
         groups = parameter_groups(module, weight_decay, lr=lr, **(group_options or {}))
         self._rates = [group["lr"] for group in groups]
@@ -467,7 +467,7 @@ class Trainer:
         return diagnose(self.module_, inputs, len(self.history), batch, self.lr, training)
 
 
-def _freeze(module: nn.Module, parts: Sequence[str]) -> list[nn.Module]:
+def freeze(module: nn.Module, parts: Sequence[str]) -> list[nn.Module]:
     """Exclude parts of a module from training; return those that are modules, whose statistics must not change."""
     require_parts("frozen", parts, module)
     for name, parameter in module.named_parameters():

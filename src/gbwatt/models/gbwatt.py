@@ -429,6 +429,8 @@ def preset(task: Task, changes: Mapping[str, Any]) -> dict[str, Any]:
 def _check_domains(domain_norm: str | None, n_domains: int, attention: str) -> None:
     """Raise ParameterError for numbers of domains or kinds of attention that do not fit ``domain_norm``."""
     check_at_least("n_domains", n_domains, 1)
+    if domain_norm is not None:
+        check_one_of("domain_norm", domain_norm, DomainSPDBatchNorm.METRICS)
     if domain_norm is not None and attention != "spd":
         raise ParameterError(f"attention={attention!r} has no covariances; domain_norm needs 'spd'.")
     if domain_norm is None and n_domains != 1:

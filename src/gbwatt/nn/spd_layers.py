@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -259,6 +259,7 @@ class DomainSPDBatchNorm(nn.Module):
             [0., 0., 1.]])
     """
 
+    METRICS: ClassVar[tuple[str, ...]] = tuple(_CENTRINGS)
     undecayed = ("scale",)
     running_mean: Tensor
     running_var: Tensor
@@ -270,7 +271,7 @@ class DomainSPDBatchNorm(nn.Module):
         super().__init__()
         check_at_least("k", k, 1)
         check_at_least("n_domains", n_domains, 1)
-        check_one_of("metric", metric, tuple(_CENTRINGS))
+        check_one_of("metric", metric, self.METRICS)
         self.metric, self.momentum, self.eps = metric, _checked_momentum(momentum), _checked_threshold(eps)
         self.bias = positive_definite(k)
         self.scale = nn.Parameter(torch.ones(()))
@@ -364,6 +365,12 @@ class DomainSPDBatchNorm(nn.Module):
         self.running_mean[present] = means
         self.running_var[present] = _mean_square(displacements, position, len(present))
         self.n_batches[present] = math.ceil(1 / self.momentum)
+
+    def keep(self, domain: int) -> None:
+        """Keep the statistics of one domain, which becomes domain 0, and forget those of the others."""
+        self.running_mean = self.running_mean[domain : domain + 1]
+        self.running_var = self.running_var[domain : domain + 1]
+        self.n_batches = self.n_batches[domain : domain + 1]
 
     def _add_domains(self, n: int) -> None:
         """Add n domains with the statistics of an unknown one, if n is positive."""
