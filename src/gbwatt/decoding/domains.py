@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from gbwatt._io import plain
+from gbwatt._validation import check_one_of
 from gbwatt.data.trials import in_order
-from gbwatt.decoding.alignment import ALIGNMENTS, Alignment, domain_names, require_enough
+from gbwatt.decoding.alignment import ALIGNMENTS, DOMAINS, Alignment, domain_names, require_enough
 from gbwatt.decoding.inputs import Array, Sets
 from gbwatt.errors import ParameterError
 
@@ -109,6 +110,7 @@ class Domains:
         """
         if values is None:
             return None
+        check_one_of("by", values["by"], DOMAINS)
         domains, names = cls.make(kind, values["by"]), values["names"]
         if not isinstance(names, list) or any(type(name) not in (str, int, float, bool, type(None)) for name in names):
             raise TypeError("names of domains of a wrong type")

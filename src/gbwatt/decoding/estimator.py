@@ -364,7 +364,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known, paradigm = source.settings_.paradigm, OF_TASKS.get(str(self.task))
         if known is not None and paradigm not in (None, known):
             raise ParameterError(
-                f"initialization={str(folder)!r} was trained for {known!r}, but task={self.task!r}; leave the task out."
+                f"initialization={str(folder)!r} was trained for {known!r}, but task={self.task!r}; choose weights for "
+                "this task, or leave the task out."
             )
         return source
 

@@ -468,14 +468,17 @@ class Trainer:
 
 
 def freeze(module: nn.Module, parts: Sequence[str]) -> list[nn.Module]:
-    """Exclude parts of a module from training; return those that are modules, whose statistics must not change."""
+    """Exclude parts of a module from training; return those that are modules, in evaluation mode.
+
+    They must stay in this mode in training, so that their statistics do not change.
+    """
     require_parts("frozen", parts, module)
     for name, parameter in module.named_parameters():
         if any(is_part(name, part) for part in parts):
             parameter.requires_grad_(False)
     if parts and not any(parameter.requires_grad for parameter in module.parameters()):
         raise ParameterError(f"frozen={list(parts)} leaves no parameters to train; leave some of them out.")
-    return [child for name, child in module.named_modules() if any(is_part(name, part) for part in parts)]
+    return [child.eval() for name, child in module.named_modules() if any(is_part(name, part) for part in parts)]
 
 
 def _initialize(callbacks: Sequence[Callback]) -> list[Callback]:
