@@ -102,6 +102,20 @@ def test_a_subject_with_other_gains_of_the_channels_is_decoded_by_its_own_alignm
     assert aligned.score(other) > 0.9 > plain.score(other)
 
 
+def test_classical_pipelines_are_aligned_too(tmp_path):
+    trials = concatenate([subject(1, mixing=np.eye(4)), subject(2, mixing=np.diag([1, 90, 1, 9]))])
+    decoder = EEGDecoder("mdm", alignment="riemannian", validation=0.25).fit(trials)
+    assert decoder.score(trials) > 0.9
+    decoder.save_pretrained(tmp_path)
+    loaded = EEGDecoder.from_pretrained(tmp_path)
+    np.testing.assert_array_equal(loaded.predict_proba(trials), decoder.predict_proba(trials))
+
+
+def test_domains_of_training_need_enough_trials_for_their_alignment():
+    with pytest.raises(ShapeError, match="3 trials of domain 'few' are too few"):
+        EEGDecoder("mdm", alignment="euclidean").fit(subject(1), groups=["few"] * 3 + ["many"] * 21)
+
+
 # ---- domains of prediction
 
 

@@ -15,7 +15,7 @@ from gbwatt._io import plain
 from gbwatt._validation import check_one_of
 from gbwatt.data.trials import in_order
 from gbwatt.decoding.alignment import ALIGNMENTS, DOMAINS, Alignment, domain_names, require_enough
-from gbwatt.decoding.inputs import Array, Sets
+from gbwatt.decoding.inputs import Array, Examples, Sets
 from gbwatt.errors import ParameterError
 
 
@@ -93,6 +93,12 @@ class Domains:
         """Align trials of known domains; without alignment, they are returned unchanged."""
         aligned: Array = x if self.alignment is None else self.alignment.transform(x, names)
         return aligned
+
+    def align_examples(self, examples: Examples) -> Examples:
+        """Align examples, which have the numbers of their domains."""
+        assert examples.domain is not None  # callers check this
+        names = np.array(self.names, dtype=object)[examples.domain.numpy()]
+        return Examples(torch.from_numpy(self.align(examples.x.numpy(), names)), examples.y, examples.domain)
 
     def to_dict(self) -> dict[str, Any]:
         """Values for JSON, with the whitening matrices in Base64."""

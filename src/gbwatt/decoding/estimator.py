@@ -103,7 +103,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         steady-state responses, or event-related potentials.  "auto" compares the three by cross-validation of the
         training trials.  Arguments that are given take precedence.
     alignment : "euclidean", "riemannian" or None
-        Whiten the channels of each domain by the mean covariance of its trials, see
+        Whiten the channels of each domain by the mean covariance of its trials, those for validation included, see
         :class:`~gbwatt.decoding.EuclideanAlignment` and :class:`~gbwatt.decoding.RiemannianAlignment`.  Trials to
         predict are aligned by the matrix of their domain if it is known from training or :meth:`adapt`; otherwise the
         alignment is fitted, without labels, to the trials that are given together, of which at least 5 are needed.
@@ -247,7 +247,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rate = self._sampling_rate(recorded)
         samples: Samples | None = Samples.of(x, rate)
         domains = Domains.make(self.alignment, self.domains)
-        domains.add(x, of_trials := domains.names_of(X, groups), few=True)
+        domains.add(x, of_trials := domains.names_of(X, groups), few=self.alignment is None)
         validation = self._separate_validation(X, recorded, samples)
         sets = inputs.split(x, codes, classes, validation, self.seed, segments, names, domains.numbers(of_trials))
         signal = Signal(x.shape[1], len(classes), x.shape[2], rate)
@@ -487,14 +487,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             sets.valid.domain = domains.numbers(names)
         if normalized:
             domains.require_trained(sets)
-
-        def aligned(examples: Examples) -> Examples:
-            """Examples with aligned epochs."""
-            names = np.array(domains.names, dtype=object)[examples.domain]
-            x = torch.from_numpy(domains.align(examples.x.numpy(), names))
-            return Examples(x, examples.y, examples.domain if normalized else None)
-
-        return sets.map(aligned)
+        sets = sets.map(domains.align_examples)
+        return sets if normalized else sets.map(lambda examples: Examples(examples.x, examples.y))
 
     def _separate_validation(self, X: Any, recorded: Recorded | None, samples: Samples | None) -> Any:
         """Return ``validation``; if it contains trials, check them and return (epochs, labels)."""
