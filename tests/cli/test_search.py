@@ -174,11 +174,13 @@ def test_the_defaults_are_those_of_the_function():
 def test_the_command_names_several_subjects_and_their_protocol(run_json, tmp_path):
     recordings = write_recordings(tmp_path / "four.npz", subjects=4)
     shared = ("search", "--dataset", recordings, "--model", "spdnet", "--max-epochs", 1, "--trials", 1)
-    found = run_json(*shared, "--space", "shrinkage=0.1", "--train", "1-2", "--test", "4")
+    found = run_json(*shared, "--space", "shrinkage=0.1,0.2", "--train", "1-2", "--test", "4")
     words = found["command"]
     assert [words[words.index(name) + 1] for name in ("--train", "--test")] == ["1-2", "4"]
     trained = run_json(*words[1:], "-o", "model")
     assert trained["tested_on"] == "subject 4"
-    other = run_json(*shared, "--space", "shrinkage=0.1", "--subjects", "1-3", "--protocol", "leave-one-subject-out")
+    other = run_json(
+        *shared, "--space", "shrinkage=0.1,0.2", "--subjects", "1-3", "--protocol", "leave-one-subject-out"
+    )
     words = other["command"]
     assert [words[words.index(name) + 1] for name in ("--subject", "--protocol")] == ["1-3", "leave-one-subject-out"]

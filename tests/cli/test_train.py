@@ -117,6 +117,31 @@ def test_arguments_reach_the_model_and_its_training(run_json, recordings):
     assert (config["theta"], config["metric"], config["shrinkage"]) == (0.5, "bures-wasserstein", 0.0)
 
 
+def test_weights_of_another_subject_are_fine_tuned(run_json, refused, recordings):
+    source = run_json("train", "--dataset", recordings, "--subject", 1, *FEW, "--align", "riemannian", "-o", "source")
+    assert source["training"]["alignment"] == "riemannian"
+    fine_tuning = ("--init", "source", "--freeze", "features", "--layer-lr", "attention=0.1", "--max-epochs", 1)
+    found = run_json("train", "--dataset", recordings, "--subject", 2, *fine_tuning, "-o", "own")
+    assert found["training"]["initialization"] == ["source"]
+    assert (found["training"]["frozen"], found["training"]["layer_lr"]) == (["features"], {"attention": 0.1})
+    assert same(
+        {name: x for name, x in weights("source").items() if "temporal" in name},
+        {name: x for name, x in weights("own").items() if "temporal" in name},
+    )
+    assert "Did you mean 'features'" in refused(
+        "train", "--dataset", recordings, "--init", "source", "--freeze", "featurs", "-o", "other"
+    )
+
+
+def test_domains_are_normalised(run_json, recordings):
+    found = run_json(
+        "train", "--dataset", recordings, *FEW, "--domain-norm", "bures-wasserstein", "--domains", "session"
+    )
+    assert found["options"] == {"domain_norm": "bures-wasserstein"}
+    assert load_pretrained(found["folder"]).arguments["domain_norm"] == "bures-wasserstein"
+    assert found["training"]["domains"] == "session"
+
+
 @pytest.mark.parametrize(("model", "recipe"), [("matt", "best"), ("spdnet", None)])
 def test_other_models_are_trained_too(run_json, recordings, model, recipe):
     found = run_json("train", "--dataset", recordings, *FEW, "--model", model)

@@ -110,6 +110,36 @@ def test_settings_reach_the_training_and_the_record(trials, split):
     assert result.decoder.net_.module_.config["shrinkage"] == 0.0
 
 
+def test_transfer_settings_reach_the_training_and_the_record(trials, split, tmp_path):
+    others = make_trials(seed=1, subject=2, session=np.repeat(["1", "2"], 20))
+    arguments = {"split": split, "max_epochs": 1, "recipe": "best"}
+    source = train_and_evaluate(others, options=SIZES, task="mi", alignment="euclidean", folder=tmp_path, **arguments)
+    assert source.record.training["alignment"] == "euclidean"
+    assert source.record.training["domains"] == "subject"
+    setups = []
+    fine_tuning = {"initialization": tmp_path, "frozen": ["features"], "layer_lr": {"attention": 0.5}}
+    result = train_and_evaluate(trials, on_start=setups.append, **fine_tuning, **arguments)
+    assert {name: result.record.training[name] for name in fine_tuning} == {
+        **fine_tuning,
+        "initialization": [str(tmp_path)],
+    }
+    network = result.decoder.net_.module_
+    assert setups[0].n_parameters == result.record.parameters < sum(p.numel() for p in network.parameters())
+    assert network.config["k"] == source.decoder.net_.module_.config["k"]
+    usual = train_and_evaluate(trials, split=split, initialization=tmp_path, on_start=setups.append, max_epochs=1)
+    assert (setups[1].usual_epochs, usual.record.settings["initialization"]) == (120, "pretrained")
+    assert TrainingRecord.from_json(result.record.to_json()).training == result.record.training
+
+
+def test_domains_are_normalised_by_session(split):
+    trials = make_trials(session=np.repeat(["1", "2"], 20))
+    settings = {"domain_norm": "affine-invariant", "domains": "session", "max_epochs": 1}
+    result = train_and_evaluate(trials, split=split, options=SIZES, task="mi", **settings)
+    assert result.record.options["domain_norm"] == "affine-invariant"
+    assert result.record.training["domains"] == "session"
+    assert result.decoder.domains_.names == ["1/1", "1/2"]
+
+
 def test_the_setup_is_announced_before_training(trials, split, monkeypatch):
     events, fit = [], EEGDecoder.fit
     monkeypatch.setattr(EEGDecoder, "fit", lambda *a: (events.append("fit"), fit(*a))[1])
@@ -127,6 +157,12 @@ def test_the_setup_is_announced_before_training(trials, split, monkeypatch):
         ({"model": "spdnett"}, "spdnet"),
         ({"options": {"thetta": 1}, "model": "gbwatt"}, "theta"),
         ({"recipe": "best"}, "spdnet has no recipes"),
+        ({"model": "gbwatt", "frozen": ["featres"]}, "Did you mean 'features'"),
+        ({"model": "gbwatt", "layer_lr": {"atention": 0.1}}, "Did you mean 'attention'"),
+        ({"model": "gbwatt", "domain_norm": "affine"}, "Did you mean 'affine-invariant'"),
+        ({"domain_norm": "affine-invariant"}, "domain_norm"),
+        ({"model": "gbwatt", "initialization": "physionet-left", "task": "mi"}, "physionet-left-right"),
+        ({"model": "gbwatt", "initialization": "physionet-left-right", "options": {"k": 3}}, "leave out k"),
     ],
 )
 def test_wrong_arguments_are_named_before_training(trials, split, monkeypatch, changes, named):

@@ -197,3 +197,34 @@ def test_models_of_arrays_need_arrays():
     X, y = np.random.default_rng(0).standard_normal((20, 4, 100)), [0, 1] * 10
     with pytest.raises(ParameterError, match=r"trained on arrays, so the channels .* are unknown"):
         predict_recordings(EEGDecoder("tangent-space").fit(X, y), recording())
+
+
+# ---- alignment
+
+
+@pytest.fixture(scope="module")
+def aligned(tmp_path_factory):
+    file = saved(recording(), tmp_path_factory.mktemp("aligned"))
+    return EEGDecoder("tangent-space", alignment="euclidean").fit(load(file, **READING))
+
+
+def test_recordings_of_new_subjects_are_aligned_by_their_own_windows(aligned, tmp_path, monkeypatch):
+    louder = saved(mne.io.RawArray(3 * recording(1).get_data(), recording(1).info, verbose="ERROR"), tmp_path)
+    raw = mne.io.read_raw(louder, preload=True, verbose="ERROR").set_annotations(recording(1).annotations)
+    trials = load(saved(raw, tmp_path, "new_raw.fif"), **READING)
+    expected = aligned.predict_proba(trials.replace(subject=2))
+    found = predict_recordings(aligned, raw)
+    np.testing.assert_allclose(found.probabilities, expected, atol=1e-5)
+    monkeypatch.setattr("gbwatt.decoding.prediction.BATCH", 12)  # one alignment for all batches
+    sliding = predict_recordings(aligned, raw, hop=0.25)
+    assert len(sliding) > 100
+    assert aligned.domains_.names == [1]
+
+
+def test_recordings_of_known_subjects_are_aligned_as_in_training(aligned, tmp_path):
+    trials = load(saved(recording(2), tmp_path), **READING)
+    expected = aligned.predict_proba(trials)  # of subject 1, as in training
+    np.testing.assert_allclose(predict_recordings(aligned, recording(2), group=1).probabilities, expected, atol=1e-5)
+    np.testing.assert_allclose(predict_recordings(aligned, trials).probabilities, expected, atol=1e-6)
+    with pytest.raises(ParameterError, match="group='9' is not known; it is one of '1'"):
+        predict_recordings(aligned, recording(2), group=9)

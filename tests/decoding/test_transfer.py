@@ -1,4 +1,4 @@
-"""Alignment of subjects, and networks that begin with the weights of others."""
+"""Networks that begin with the weights of others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gbwatt import EEGDecoder, GBWAttClassifier
 from gbwatt.data import Trials
 from gbwatt.data.trials import concatenate
 from gbwatt.decoding import EuclideanAlignment, list_weights, load_decoder
-from gbwatt.errors import MismatchError, ParameterError, ShapeError
+from gbwatt.errors import MismatchError, ParameterError
 
 NAMES = ("C3", "Cz", "C4", "Pz")
 SMALL = {"n_spatial": 4, "n_temporal": 4, "kernel": 6, "n_segments": 2, "k": 4}
@@ -32,49 +32,6 @@ def weights(tmp_path):
     decoder = EEGDecoder("gbwatt", model_options=options, max_epochs=30, lr=1e-2, validation=None).fit(trials)
     decoder.save_pretrained(tmp_path / "weights")
     return tmp_path / "weights"
-
-
-# ---- alignment
-
-
-def test_the_mean_covariance_of_every_aligned_subject_is_the_identity():
-    trials = concatenate([subject(1), subject(5)])
-    aligned = EuclideanAlignment().fit_transform(trials)
-    assert aligned.unit == "a.u."
-    assert aligned.ch_names == trials.ch_names
-    np.testing.assert_array_equal(aligned.y, trials.y)
-    for number in (1, 5):
-        x = aligned.X[aligned.subject == number].astype(float)
-        x -= x.mean(-1, keepdims=True)
-        np.testing.assert_allclose(np.einsum("ict,idt->cd", x, x) / (24 * 64), np.eye(4), atol=1e-5)
-
-
-def test_arrays_are_one_group_unless_groups_are_given():
-    x = np.concatenate([subject(1).X, subject(5).X])
-    groups = np.repeat(["one", "five"], 24)
-    together, apart = EuclideanAlignment().fit_transform(x), EuclideanAlignment().fit_transform(x, groups=groups)
-    assert together[24:].std() > 2 * together[:24].std()
-    for rows in (slice(24), slice(24, None)):
-        assert apart[rows].var(-1).mean() == pytest.approx(1, rel=1e-4)
-    alone = EuclideanAlignment().fit_transform(x[24:])
-    np.testing.assert_allclose(apart[24:], alone, rtol=1e-5, atol=1e-5)
-
-
-def test_alignment_is_invariant_under_the_amplitude_of_a_subject():
-    x = subject(3).X
-    np.testing.assert_allclose(
-        EuclideanAlignment().fit_transform(1000 * x), EuclideanAlignment().fit_transform(x), rtol=1e-4, atol=1e-5
-    )
-
-
-def test_subjects_that_were_not_fitted_are_named():
-    alignment = EuclideanAlignment().fit(subject(1))
-    with pytest.raises(ParameterError, match=r"2 was not fitted.*Fitted: 1"):
-        alignment.transform(subject(2))
-    with pytest.raises(ShapeError, match=r"3 channels.*fitted to 4"):
-        alignment.transform(subject(1).select(channels=NAMES[:3]))
-    with pytest.raises(ShapeError, match="groups"):
-        alignment.fit(subject(1), groups=[1, 2])
 
 
 # ---- initial weights
@@ -225,6 +182,90 @@ def test_weights_of_different_architectures_are_no_ensemble(weights, tmp_path):
         GBWAttClassifier(initialization=[weights, tmp_path / "k"]).fit(subject(3))
     with pytest.raises(ParameterError, match=r"initialization=\[\]"):
         GBWAttClassifier(initialization=[]).fit(subject(3))
+
+
+# ---- fine-tuning
+
+
+def trained_parts(weights, **arguments):
+    """Top-level parts of the network whose parameters or statistics changed in training."""
+    start = untrained(weights).fit(subject(2)).net_.module_.state_dict()
+    decoder = GBWAttClassifier(initialization=weights, max_epochs=2, lr=1e-2, **arguments).fit(subject(2))
+    state = decoder.net_.module_.state_dict()
+    changed = [name for name in state if (state[name].double() - start[name].double()).abs().max() > 1e-6]
+    return {name.split(".")[0] for name in changed}
+
+
+def test_frozen_parts_stay_as_they_are(weights):
+    assert trained_parts(weights) == {"features", "attention", "final_layer"}
+    assert trained_parts(weights, frozen=["features"]) == {"attention", "final_layer"}
+    assert trained_parts(weights, frozen=("features", "attention")) == {"final_layer"}
+
+
+def test_statistics_of_frozen_parts_stay_as_they_are():
+    options = {**SMALL, "shrinkage": 0.1}
+    decoder = EEGDecoder("gbwatt", model_options=options, frozen=["features.temporal_norm"], max_epochs=1)
+    features = decoder.fit(subject(1)).net_.module_.features
+    assert features.temporal_norm.num_batches_tracked == 0
+    assert features.spatial_norm.num_batches_tracked > 0
+
+
+def test_parts_learn_at_their_own_rates(weights):
+    slow, fast = (
+        GBWAttClassifier(initialization=weights, max_epochs=1, lr=1e-3, layer_lr={"features": factor})
+        .fit(subject(2))
+        .net_.module_.state_dict()
+        for factor in (1e-6, 1.0)
+    )
+    start = untrained(weights).fit(subject(2)).net_.module_.state_dict()
+    changes = [
+        (state["features.spatial.weight"] - start["features.spatial.weight"]).abs().max() for state in (slow, fast)
+    ]
+    assert changes[0] < 1e-4 * changes[1]
+
+
+def test_fine_tuning_is_saved_and_part_of_the_checkpoint(weights, tmp_path):
+    arguments = {"initialization": weights, "max_epochs": 1, "checkpoint": tmp_path / "state"}
+    decoder = GBWAttClassifier(**arguments, frozen=("features",), layer_lr={"attention": 0.5}).fit(subject(2))
+    decoder.save_pretrained(tmp_path / "own")
+    loaded = GBWAttClassifier.from_pretrained(tmp_path / "own")
+    assert (loaded.frozen, loaded.layer_lr) == (["features"], {"attention": 0.5})
+    with pytest.raises(ValueError, match="frozen"):
+        GBWAttClassifier(**arguments, layer_lr={"attention": 0.5}).fit(subject(2))
+    with pytest.raises(ValueError, match="layer_lr"):
+        GBWAttClassifier(**arguments, frozen=("features",)).fit(subject(2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"frozen": ["feature"]}, "frozen='feature'.*Did you mean 'features'"),
+        ({"frozen": "features"}, r"must be a sequence of names: \['features'\]"),
+        ({"frozen": ["features", "attention", "final_layer"]}, "leaves no parameters to train"),
+        ({"layer_lr": {"atention": 0.1}}, "layer_lr='atention'.*Did you mean 'attention'"),
+        ({"layer_lr": {"features": 0}}, "'features': 0; positive.*use frozen"),
+        ({"layer_lr": {"features": "slow"}}, "'slow'"),
+        ({"layer_lr": {"features": float("inf")}}, "inf"),
+    ],
+)
+def test_wrong_parts_and_rates_are_refused(weights, arguments, message):
+    with pytest.raises(ParameterError, match=message):
+        GBWAttClassifier(initialization=weights, max_epochs=1, **arguments).fit(subject(2))
+
+
+def test_classical_pipelines_have_no_parts_to_freeze():
+    with pytest.raises(ParameterError, match="classical pipelines"):
+        EEGDecoder("mdm", frozen=["features"]).fit(subject(2))
+
+
+@pytest.mark.parametrize("alignment", ["euclidean", "riemannian"])
+def test_weights_of_a_decoder_with_alignment_begin_a_training_on_raw_trials(tmp_path, alignment):
+    """On raw trials, the network gives the probabilities of the source, which aligns them itself."""
+    options = {**SMALL, "shrinkage": 0.1}
+    source = EEGDecoder("gbwatt", model_options=options, alignment=alignment, max_epochs=10, lr=1e-2, validation=None)
+    source.fit(concatenate([subject(1), subject(2)])).save_pretrained(tmp_path)
+    decoder = untrained(tmp_path).fit(subject(2))
+    np.testing.assert_allclose(decoder.predict_proba(subject(2)), source.predict_proba(subject(2)), atol=1e-4)
 
 
 # ---- weights of the package

@@ -10,9 +10,9 @@ import torch
 
 from gbwatt.data import MissingFileError, find_dataset, load
 from gbwatt.data.loading import fingerprint
+from gbwatt.decoding.alignment import EuclideanAlignment
 from gbwatt.decoding.estimator import EEGDecoder
 from gbwatt.decoding.evaluation import scores
-from gbwatt.decoding.transfer import EuclideanAlignment
 from gbwatt.errors import MismatchError
 from gbwatt.experiments.execution import (
     _load_aligned_sources,

@@ -130,6 +130,7 @@ KNOBS = {
     "features": False,
     "attention": "euclidean",
     "embedding": False,
+    "domain_norm": "affine-invariant",
     "recipe": "best",
 }
 INPUT = {"n_chans", "n_outputs", "n_times", "sfreq", "chs_info", "input_window_seconds"}
@@ -137,7 +138,7 @@ INPUT = {"n_chans", "n_outputs", "n_times", "sfreq", "chs_info", "input_window_s
 
 def test_every_argument_has_a_knob_test():
     arguments = set(inspect.signature(GBWAtt).parameters)
-    assert arguments == INPUT | set(KNOBS)
+    assert arguments == INPUT | set(KNOBS) | {"n_domains"}  # which the tests of domains are about
 
 
 @pytest.mark.parametrize("name", KNOBS)
@@ -152,6 +153,66 @@ def test_every_knob_changes_the_model(x, name):
         other.load_state_dict(model.state_dict())
         assert (model.eval()(x) - other.eval()(x)).abs().max() > 1e-4
     assert model.config != other.config
+
+
+# ---- domains
+
+NORMS = ("affine-invariant", "bures-wasserstein")
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_domains_are_normalised_by_their_own_statistics(x, norm):
+    model = small(domain_norm=norm, n_domains=2)
+    domain = torch.arange(len(x)) % 2
+    model.adapt(x, domain)
+    want = model(x, domain)
+    assert not torch.allclose(model(x, 1 - domain), want, atol=1e-3)
+    model.adapt(x, 2 + domain)
+    assert model.config["n_domains"] == 4
+    torch.testing.assert_close(model(x, 2 + domain), want)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_plain_batch_is_of_the_first_domain(x, norm):
+    model = small(domain_norm=norm, n_domains=2)
+    model.adapt(x, torch.ones(len(x), dtype=torch.long))
+    torch.testing.assert_close(model(x), model(x, torch.zeros(len(x), dtype=torch.long)))
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_network_with_domains_is_saved_with_adapted_ones(x, norm, tmp_path):
+    model, domain = small(domain_norm=norm, n_domains=2), torch.arange(len(x)) % 3
+    model.train()(x, domain % 2)
+    model.adapt(x, domain)
+    model.save_pretrained(tmp_path)
+    torch.testing.assert_close(GBWAtt.from_pretrained(tmp_path)(x, domain), model(x, domain), rtol=0, atol=0)
+
+
+def test_domain_norm_is_trained(x):
+    model = small(domain_norm="affine-invariant", n_domains=2).train()
+    model(x, torch.arange(len(x)) % 2).square().sum().backward()
+    assert model.domain_norm.scale.grad.abs() > 0
+    assert model.domain_norm.bias.grad.abs().max() > 0
+
+
+def test_models_without_domains_have_no_further_parameters(x):
+    assert not any("domain" in name for name in small().state_dict())
+    with pytest.raises(ParameterError, match="domain_norm=None"):
+        small().adapt(x)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"domain_norm": "affine"}, "Did you mean 'affine-invariant'"),
+        ({"n_domains": 2}, "n_domains=2 needs domain_norm"),
+        ({"domain_norm": "affine-invariant", "n_domains": 0}, "n_domains=0"),
+        ({"domain_norm": "affine-invariant", "attention": "none"}, "domain_norm needs 'spd'"),
+    ],
+)
+def test_wrong_domains_are_refused(arguments, message):
+    with pytest.raises(ParameterError, match=message):
+        small(**arguments)
 
 
 def test_sampling_rate_changes_the_rule():

@@ -8,7 +8,7 @@ from torch import nn
 
 from gbwatt.errors import ParameterError
 from gbwatt.models import create
-from gbwatt.nn.optim import RiemannianAdam, make_optimizer, on_manifold, parameter_groups
+from gbwatt.nn.optim import RiemannianAdam, make_optimizer, on_manifold, parameter_groups, require_parts
 from tests.decoding.tiny import Tiny
 
 
@@ -114,3 +114,36 @@ def test_the_former_place_of_riemannian_adam_warns():
     with pytest.warns(DeprecationWarning, match=r"gbwatt\.nn\.optim"):
         from gbwatt.nn.manifolds import RiemannianAdam as former
     assert former is RiemannianAdam
+
+
+# -------------------------------------------------------------------------------------------------- rates of parts
+
+
+def test_parts_have_their_learning_rates_and_the_longest_name_counts():
+    model = create("gbwatt", n_chans=4, n_outputs=2, n_times=64)
+    factors = {"features": 0.1, "features.temporal": 0.5, "attention.query": 2.0}
+    groups = parameter_groups(model, 0.1, factors=factors, lr=1e-2)
+    rates = {name: group["lr"] for group in groups for name in names(model, group)}
+    assert rates.keys() == {name for name, p in model.named_parameters() if p.requires_grad}
+    assert rates["features.spatial.weight"] == pytest.approx(1e-3)
+    assert rates["features.temporal.weight"] == pytest.approx(5e-3)
+    assert rates["features.temporal_norm.weight"] == pytest.approx(1e-3)  # not a part of features.temporal
+    assert rates["attention.query.weight"] == pytest.approx(2e-2)
+    assert rates["attention.key.weight"] == rates["final_layer.weight"] == pytest.approx(1e-2)
+    assert all(group["weight_decay"] == 0 for group in groups if "attention.query.weight" in names(model, group))
+
+
+def test_factors_need_a_learning_rate_and_no_stages():
+    model = nn.Linear(2, 1)
+    with pytest.raises(ParameterError, match=r"factors.*requires lr"):
+        parameter_groups(model, 0.0, factors={"weight": 0.1})
+    with pytest.raises(ParameterError, match="stages already"):
+        parameter_groups(model, 0.0, factors={"weight": 0.1}, stages=[[model.weight]], lr=0.1)
+
+
+@pytest.mark.parametrize(("part", "meant"), [("featres", "features"), ("features.spatal", "features.spatial")])
+def test_parts_that_a_model_does_not_have_are_named(part, meant):
+    model = create("gbwatt", n_chans=4, n_outputs=2, n_times=64)
+    require_parts("frozen", ["features", "attention.query.weight"], model)
+    with pytest.raises(ParameterError, match=f"frozen='{part}'.*Did you mean '{meant}'"):
+        require_parts("frozen", [part], model)

@@ -39,6 +39,13 @@ def predict(
         float | None,
         typer.Option(help="Start of the window in seconds after the event; default: as in training."),
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            help="Known subject or session of the recordings, for models with alignment or domain normalisation; "
+            "default: a new one, to whose windows the model is adapted."
+        ),
+    ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="CSV file, or JSON file if it ends in .json; - for standard output.")
     ] = STDOUT,
@@ -56,7 +63,7 @@ def predict(
     from gbwatt.decoding import predict_recordings
 
     use_threads(threads)
-    predictions = predict_recordings(folder, files, hop=hop, events=event, tmin=tmin)
+    predictions = predict_recordings(folder, files, hop=hop, events=event, tmin=tmin, group=group)
     text = _document(predictions) if as_json or output.suffix == ".json" else predictions.to_csv()
     if output == STDOUT:
         typer.echo(text, nl=False)

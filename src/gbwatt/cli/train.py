@@ -95,6 +95,32 @@ def train(
             min=1,
         ),
     ] = None,
+    init: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Folder of a model, or name of weights of the package, to begin with; repeatable for several networks."
+        ),
+    ] = None,
+    freeze: Annotated[
+        list[str] | None, typer.Option(help="Part of the network that is not trained, e.g. features; repeatable.")
+    ] = None,
+    layer_lr: Annotated[
+        list[str] | None,
+        typer.Option(help="Factor of the learning rate of a part, e.g. features=0.1; repeatable."),
+    ] = None,
+    align: Annotated[
+        str | None, typer.Option(help="Whiten the trials of each domain: euclidean or riemannian; default: not.")
+    ] = None,
+    domain_norm: Annotated[
+        str | None,
+        typer.Option(
+            help="Normalise covariances by domain (gbwatt, bwatt, matt): affine-invariant or bures-wasserstein; "
+            "default: not."
+        ),
+    ] = None,
+    domains: Annotated[
+        str | None, typer.Option(help="Domains of --align and --domain-norm: subject or session; default: subject.")
+    ] = None,
     seed: Seed = 0,
     split: SplitNumber = 0,
     root: Root = None,
@@ -150,6 +176,12 @@ def train(
         weight_decay=weight_decay,
         early_stopping=early_stopping,
         n_members=members,
+        initialization=init or None,
+        frozen=freeze or None,
+        layer_lr=key_values(layer_lr, "layer-lr") or None,
+        alignment=align,
+        domain_norm=domain_norm,
+        domains=domains,
         seed=seed,
         checkpoint=checkpoint,
         callbacks=[EpochDisplay(Console(stderr=True))],

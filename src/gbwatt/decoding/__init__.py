@@ -1,5 +1,6 @@
 """Training and evaluation: scikit-learn classifiers of EEG epochs, and functions that train, test and record."""
 
+from gbwatt.decoding.alignment import EuclideanAlignment, RiemannianAlignment
 from gbwatt.decoding.callbacks import Callback
 from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
 from gbwatt.decoding.evaluation import (
@@ -13,7 +14,7 @@ from gbwatt.decoding.evaluation import (
 from gbwatt.decoding.hyperparameter_search import SearchResult, search
 from gbwatt.decoding.prediction import Predictions, predict_recordings
 from gbwatt.decoding.training_record import TrainingRecord
-from gbwatt.decoding.transfer import EuclideanAlignment, list_weights
+from gbwatt.decoding.transfer import list_weights
 from gbwatt.errors import CheckpointError, NonFiniteLossError, UnknownLabelError
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "GBWAttClassifier",
     "NonFiniteLossError",
     "Predictions",
+    "RiemannianAlignment",
     "SearchResult",
     "TrainingRecord",
     "TrainingResult",

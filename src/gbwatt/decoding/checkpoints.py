@@ -56,9 +56,9 @@ def describe_data(sets: Sets) -> dict[str, str]:
 
 
 def _describe_examples(trials: Examples) -> str:
-    """Text with the shape of the epochs and a short hash of epochs and class numbers."""
+    """Text with the shape of the epochs and a short hash of epochs, class numbers and, if there are any, domains."""
     digest = hashlib.sha256()
-    for x in (trials.x, trials.y):
+    for x in (trials.x, trials.y, *(() if trials.domain is None else (trials.domain,))):
         digest.update(x.contiguous().numpy().data)
     return f"{tuple(trials.x.shape)}, SHA-256 {digest.hexdigest()[:16]}"
 

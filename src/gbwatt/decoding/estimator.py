@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
@@ -20,18 +21,20 @@ from gbwatt._io import plain
 from gbwatt._validation import check_at_least, check_one_of
 from gbwatt.data.trials import Trials
 from gbwatt.decoding import inputs, serialization
+from gbwatt.decoding.alignment import ALIGNMENTS, DOMAINS
 from gbwatt.decoding.callbacks import Callback, CSVLog, EpochDisplay, TensorBoardLog, columns
 from gbwatt.decoding.checkpoints import Checkpoint, describe_data
+from gbwatt.decoding.domains import Domains
 from gbwatt.decoding.fingerprints import UNKNOWN, UNSEEN, TrialFingerprints
-from gbwatt.decoding.initialization import initialize_classically
+from gbwatt.decoding.initialization import adapt_domains, initialize_classically
 from gbwatt.decoding.inputs import Array, Examples, Labels, Sets
 from gbwatt.decoding.paradigms import (
-    FINE_TUNING,
     OF_TASKS,
     PARADIGMS,
     PRETRAINED,
     Settings,
     choose_settings,
+    fine_tuning_for,
     sampling_rate,
 )
 from gbwatt.decoding.prediction import is_recording, predict_recordings
@@ -53,6 +56,7 @@ from gbwatt.models.ensemble import Ensemble
 from gbwatt.models.presets import find_task
 from gbwatt.models.registry import create, entry, to_record
 from gbwatt.models.signal import Signal
+from gbwatt.nn.optim import require_parts
 
 
 # Dataclasses, because scikit-learn needs every parameter in the signature of __init__ and as an attribute.
@@ -99,6 +103,21 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         paradigm have selected, see :mod:`gbwatt.decoding.paradigms`: motor imagery and other oscillations,
         steady-state responses, or event-related potentials.  "auto" compares the three by cross-validation of the
         training trials.  Arguments that are given take precedence.
+    alignment : "euclidean", "riemannian" or None
+        Whiten the channels of each domain by the mean covariance of its trials, those for validation included, see
+        :class:`~gbwatt.decoding.EuclideanAlignment` and :class:`~gbwatt.decoding.RiemannianAlignment`.  Trials to
+        predict are aligned by the matrix of their domain if it is known from training or :meth:`adapt`; otherwise the
+        alignment is fitted, without labels, to the trials that are given together, of which at least 5 are needed.
+    domains : "subject" or "session"
+        What a domain is, for ``alignment`` and the model option ``domain_norm``: the trials of a subject, or of a
+        session of a subject, as stored in Trials or in the metadata of epochs.  ``groups`` of the methods take
+        precedence; arrays without groups are one domain.
+    frozen : sequence of str, optional
+        Parts of the network that are not trained, such as "features" or "attention.query".  Their statistics stay as
+        they are, too.
+    layer_lr : dict of str to float, optional
+        Factors of the learning rate for parts of the network, such as ``{"features": 0.1}``; for parts that are in
+        several entries, the longest name counts.
     n_members : int, optional
         Number of networks, trained one after the other with different random seeds, whose probabilities are averaged
         (:class:`~gbwatt.models.Ensemble`); by default 1, or that of the paradigm.  Logs, checkpoints and histories of
@@ -141,6 +160,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         spectrum, cause a warning.
     fingerprints_ : TrialFingerprints or None
         Fingerprints of the training and validation trials, for :meth:`used_for`.
+    domains_ : Domains or None
+        Names of the domains that are known, with their alignment; None without ``alignment`` and ``domain_norm``.
     settings_ : Settings
         Paradigm, model options, initial weights and training that were used.
     history_ : list of dict
@@ -184,6 +205,10 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     initialization: str | Path | Sequence[str | Path] | None = None
     schedule: str | None = None
     paradigm: str | None = None
+    alignment: str | None = None
+    domains: str = "subject"
+    frozen: Sequence[str] | None = None
+    layer_lr: dict[str, float] | None = None
     n_members: int | None = None
     seed: int = 0
     device: str = "cpu"
@@ -196,7 +221,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # ---- training
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
         """Train on epochs (n, n_chans, n_times) and labels (n,).
 
         Parameters
@@ -204,6 +229,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X : array, Trials or mne.Epochs
         y : array (n,), optional
             By default the class numbers of Trials, or the event names of epochs; see Notes of the class.
+        groups : array (n,), optional
+            Domain of each trial, such as its subject, for ``alignment`` and ``domain_norm``.
 
         Returns
         -------
@@ -217,17 +244,20 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = Labels.of(X, y, len(x))
         classes, codes = inputs.encode_labels(labels.values, len(x))
         names = labels.names_of(classes)
-        groups = X.group if isinstance(X, Trials) else None
+        segments = X.group if isinstance(X, Trials) else None
         rate = self._sampling_rate(recorded)
         samples: Samples | None = Samples.of(x, rate)
+        domains = Domains.make(self.alignment, self.domains)
+        domains.add(x, of_trials := domains.names_of(X, groups), few=self.alignment is None)
         validation = self._separate_validation(X, recorded, samples)
-        sets = inputs.split(x, codes, classes, validation, self.seed, groups, names)
+        sets = inputs.split(x, codes, classes, validation, self.seed, segments, names, domains.numbers(of_trials))
         signal = Signal(x.shape[1], len(classes), x.shape[2], rate)
         with isolated(device):
-            scale = sets.unit_scale()
             fingerprints = TrialFingerprints.of(sets)
             weights = inputs.weigh_classes(self.class_weight, classes, sets.train.y.numpy(), names)
-            sources = [self._read_source(folder) for folder in self._source_folders()]
+            sources = self._read_sources()
+            sets = self._in_domains(sets, domains, sources)
+            scale = sets.unit_scale()
             settings = self._choose_settings(signal, sets.train.to(torch.float32, scale), weights, sources)
             channels = None if recorded is None else recorded.ch_names
             classes_by_name = tuple(map(str, classes.tolist())) if names is None else names
@@ -238,9 +268,11 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     module.fit(train.x, train.y, weights)  # type: ignore[operator]
                 elif sources:
                     source = sources[number % len(sources)]
-                    initialize_from(module, source, train.x, train.y, channels, classes_by_name, weights)
+                    initialize_from(module, source, train.x, train.y, channels, classes_by_name, weights, train.domain)
                 elif settings.initialization == "classical":
-                    initialize_classically(module, train.x, train.y, weights)
+                    initialize_classically(module, train.x, train.y, weights, train.domain)
+                else:
+                    adapt_domains(module, train.x, train.domain)
 
             self.classes_, self.signal_, self.scale_, self.settings_ = classes, signal, scale, settings
             self.recorded_, self.samples_ = recorded, samples
@@ -279,6 +311,10 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Raise ParameterError for wrong arguments, before any data are read."""
         if self.schedule is not None:
             check_one_of("schedule", self.schedule, ("constant", "cosine"))
+        if self.alignment is not None:
+            check_one_of("alignment", self.alignment, tuple(ALIGNMENTS))
+        check_one_of("domains", self.domains, DOMAINS)
+        _require_fine_tuning(self.frozen, self.layer_lr, entry(self.model).classical)
         for folder in self._source_folders():
             if not folder.is_dir():
                 names = ("random", "classical", *list_weights(), "folder of a model")
@@ -312,6 +348,10 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shipped = list_weights()
         return [shipped.get(source, Path(source)) for source in self._given_sources()]
 
+    def _read_sources(self) -> list[EEGDecoder]:
+        """Load the trained decoders whose weights are the initial ones."""
+        return [self._read_source(folder) for folder in self._source_folders()]
+
     def _read_source(self, folder: Path) -> EEGDecoder:
         """Load a trained decoder whose weights are the initial ones, and check that it fits."""
         from gbwatt.decoding.evaluation import load_decoder  # which imports this module
@@ -325,7 +365,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known, paradigm = source.settings_.paradigm, OF_TASKS.get(str(self.task))
         if known is not None and paradigm not in (None, known):
             raise ParameterError(
-                f"initialization={str(folder)!r} was trained for {known!r}, but task={self.task!r}; leave the task out."
+                f"initialization={str(folder)!r} was trained for {known!r}, but task={self.task!r}; choose weights for "
+                "this task, or leave the task out."
             )
         return source
 
@@ -378,8 +419,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if any(other != options[0] for other in options):
                 raise ParameterError("initialization: the models have different architectures; use one architecture.")
             reason = f"initial weights of {', '.join(self._given_sources())}"
-            training = FINE_TUNING if known is None else PARADIGMS[known].fine_tuning
-            chosen = Settings(known, reason, options[0], training, PRETRAINED, "cosine", len(sources))
+            chosen = Settings(known, reason, options[0], fine_tuning_for(known), PRETRAINED, "cosine", len(sources))
             return self._with_own_arguments(chosen)
         paradigm = self._paradigm()
         if paradigm is None:
@@ -388,11 +428,12 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         def compare(settings: Settings, rows: Array, test: Array, *, trained: bool) -> Array:
             """Log losses of the trials ``test`` for a network fitted to the trials ``rows``."""
             own, part = self._with_own_arguments(settings), Examples(*train[torch.from_numpy(rows)])
+            others = Examples(*train[torch.from_numpy(test)])
             epochs = min(own.training.max_epochs, settings.training.max_epochs) if trained else 0
             start = own.initialization if trained else settings.initialization
             own = replace(own, training=replace(own.training, max_epochs=epochs), initialization=start)
-            logits = self._train_once(signal, own, part, weights, train.x[test])
-            losses: Array = nn.functional.cross_entropy(logits, train.y[test], reduction="none").numpy()
+            logits = self._train_once(signal, own, part, weights, others)
+            losses: Array = nn.functional.cross_entropy(logits, others.y, reduction="none").numpy()
             return losses
 
         def filter_bank(rows: Array, test: Array) -> Array:
@@ -409,18 +450,46 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._with_own_arguments(choose_settings(paradigm, compare, filter_bank, signal, train.y.numpy()))
 
     def _train_once(
-        self, signal: Signal, settings: Settings, train: Examples, weights: Tensor | None, x: Tensor
+        self, signal: Signal, settings: Settings, train: Examples, weights: Tensor | None, test: Examples
     ) -> Tensor:
-        """Train a network for the comparison of paradigms, and return its logits of other epochs ``x``.
+        """Train a network for the comparison of paradigms, and return its logits of other examples.
 
         There are no validation trials and no callbacks.  ``weights`` are those of the classes in the loss.
         """
         module = self._build(signal, settings, int(self.seed))
         if settings.initialization == "classical":
-            initialize_classically(module, train.x, train.y, weights)
+            initialize_classically(module, train.x, train.y, weights, train.domain)
+        else:
+            adapt_domains(module, train.x, train.domain)
         net = self._make_trainer(module, settings, weights)
         net.fit(ShuffledBatches(train, settings.training.batch_size, self.device))
-        return net.forward(x)
+        if train.domain is None or test.domain is None:
+            return net.forward(test.x)
+        unseen = ~torch.isin(test.domain, train.domain)
+        if bool(unseen.any()):
+            adapt_domains(module, test.x[unseen], test.domain[unseen])
+        return net.forward(test.x, test.domain)
+
+    def _in_domains(self, sets: Sets, domains: Domains, sources: Sequence[EEGDecoder]) -> Sets:
+        """Align training and validation data, and set ``domains_``.
+
+        Examples keep the numbers of their domains only if the network has ``domain_norm``.
+        """
+        options = model_options(sources[0]) if sources else self._options()
+        normalized = options.get("domain_norm") is not None
+        self.domains_ = domains if normalized or self.alignment is not None else None
+        if self.domains_ is None:
+            return sets.map(lambda examples: Examples(examples.x, examples.y))
+        if sets.valid is not None and sets.valid.domain is None:
+            trials = self._validation()
+            names = domains.names_of(inputs.gathered(trials[0] if isinstance(trials, tuple) else trials))
+            new = domains.unknown(names)
+            domains.add(sets.valid.x.numpy()[new], names[new], few=normalized)
+            sets.valid.domain = domains.numbers(names)
+        if normalized:
+            domains.require_trained(sets)
+        sets = sets.map(domains.align_examples)
+        return sets if normalized else sets.map(lambda examples: Examples(examples.x, examples.y))
 
     def _separate_validation(self, X: Any, recorded: Recorded | None, samples: Samples | None) -> Any:
         """Return ``validation``; if it contains trials, check them and return (epochs, labels)."""
@@ -454,7 +523,9 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """All arguments of the model for an input."""
         decided = settings.paradigm is not None or settings.initialization == PRETRAINED
         task = {} if self.task is None or decided else {"task": self.task}
-        return {**vars(signal), **task, **settings.options}
+        names = [] if self.domains_ is None else self.domains_.names
+        domains = {} if settings.options.get("domain_norm") is None else {"n_domains": len(names)}
+        return {**vars(signal), **task, **settings.options, **domains}
 
     def _ensemble_arguments(self) -> dict[str, Any]:
         """All arguments of :func:`~gbwatt.models.create` for the fitted network or ensemble."""
@@ -481,10 +552,16 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             checkpoint,
         )
         callbacks = [*(callback for callback in built_in if callback is not None), *(self.callbacks or ())]
-        net = self._make_trainer(module, settings, weights, callbacks, seed)
+        net = self._make_trainer(module, settings, weights, callbacks, seed, **self._fine_tuning(module))
         if checkpoint is not None:
             checkpoint.restore(net, n_steps)
         return net
+
+    def _fine_tuning(self, module: nn.Module) -> dict[str, Any]:
+        """Arguments of the trainer for frozen parts and learning rates of parts, after a check of their names."""
+        factors = dict(self.layer_lr or {})
+        require_parts("layer_lr", factors, module)
+        return {"frozen": tuple(self.frozen or ()), "group_options": {"factors": factors} if factors else None}
 
     def _make_trainer(
         self,
@@ -493,8 +570,12 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weights: Tensor | None = None,
         callbacks: Sequence[Callback] = (),
         seed: int | None = None,
+        **options: Any,
     ) -> Trainer:
-        """Create a trainer of ``module`` with the settings, for fitting or for a loaded model."""
+        """Create a trainer of ``module`` with the settings, for fitting or for a loaded model.
+
+        ``options`` are further arguments of the trainer.
+        """
         max_epochs = settings.training.max_epochs
 
         def decreasing(step: int, n_steps: int) -> float:
@@ -511,6 +592,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             schedule=decreasing if settings.schedule == "cosine" else None,
             callbacks=callbacks,
             accelerator=SingleProcess(self.device),
+            **options,
         )
 
     def _fingerprint(
@@ -534,6 +616,9 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "early_stopping": self.early_stopping,
             "class weights": None if weights is None else weights.tolist(),
             **({} if settings.initialization == "random" else {"initialization": settings.initialization}),
+            **({} if self.alignment is None else {"alignment": self.alignment}),
+            **({} if not self.frozen else {"frozen": list(self.frozen)}),
+            **({} if not self.layer_lr else {"layer_lr": dict(self.layer_lr)}),
             **({"initial weights": _digest(module)} if settings.initialization == PRETRAINED else {}),
             "seed": seed,
             "device": str(self.device),
@@ -543,36 +628,149 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # ---- prediction
 
-    def _logits(self, X: Any) -> Tensor:
-        """Logits (n, n_classes) of epochs, after checks against the training data."""
+    def adapt(self, X: Any, *, groups: Any = None) -> Self:
+        """Adapt to new subjects or sessions by unlabelled trials.
+
+        Estimates the alignment of their domains and, for networks with ``domain_norm``, the statistics of their
+        covariances.  Afterwards, single trials of these domains can be predicted.  Domains that are known are estimated
+        anew; no weights change.
+
+        Parameters
+        ----------
+        X : array, Trials or mne.Epochs
+            Trials, at least 5 of each domain; their labels are not used.
+        groups : array (n,), optional
+            Domain of each trial; by default as stored in Trials and epochs.  An array without groups is the domain
+            that later arrays without groups belong to.
+
+        Returns
+        -------
+        EEGDecoder
+            The decoder itself.
+
+        Raises
+        ------
+        ParameterError
+            If the decoder has neither ``alignment`` nor ``domain_norm``.
+        ShapeError
+            If a domain has too few trials.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X, y, subject = rng.standard_normal((80, 4, 64)), np.arange(80) % 2, np.repeat([1, 2], 40)
+        >>> X[y == 1, 0] *= 4
+        >>> X[subject == 2] = 10 * X[subject == 2][:, ::-1]  # other electrodes
+        >>> decoder = EEGDecoder("gbwatt", alignment="euclidean", max_epochs=10, lr=1e-2, validation=None)
+        >>> decoder = decoder.fit(X[:40], y[:40], groups=subject[:40]).adapt(X[40:60], groups=subject[40:60])
+        >>> decoder.predict(X[60:61], groups=[2]).shape
+        (1,)
+        """
         check_is_fitted(self, "net_")
+        if self.domains_ is None:
+            raise ParameterError(
+                "alignment=None, and the network has no domain_norm: there is nothing to adapt. Train with "
+                "alignment='euclidean', for example."
+            )
         X = inputs.gathered(X)
+        self._adapt(self._checked_epochs(X), self.domains_.names_of(X, groups))
+        return self
+
+    def _adapt(self, x: Array, names: Array) -> None:
+        """Add the domains of epochs, in the unit of the training data, to those that are known."""
+        assert self.domains_ is not None  # callers check this
+        self.domains_.add(x, names)
+        if self._has_domain_norm:
+            epochs = self._network_input(self.domains_.align(x, names))
+            with isolated(inputs.on_device(self.device)):
+                device = self.net_.device
+                self.net_.module_.adapt(  # type: ignore[operator]
+                    epochs.to(device), self.domains_.numbers(names).to(device)
+                )
+
+    @property
+    def _has_domain_norm(self) -> bool:
+        """Whether the network normalises covariances by domain."""
+        return (getattr(self.net_.module_, "config", None) or {}).get("domain_norm") is not None
+
+    def _checked_epochs(self, X: Any) -> Array:
+        """Epochs (n, n_chans, n_times) in the unit of the training data, after checks against these."""
         x = inputs.read_epochs(X)
         recorded = Recorded.of(X)
         inputs.compare(self.recorded_, getattr(self, "samples_", None), recorded, x, "X")
         if self.recorded_ is not None and recorded is not None:
             x = x * x.dtype.type(self.recorded_.scale_of(recorded, "X"))
         inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X")
-        inputs.warn_of_scale(x, self.scale_, "X", self.recorded_ is not None)
-        epochs = (torch.from_numpy(np.array(x, order="C")) * self.scale_).to(_precision(self.net_.module_))
-        with isolated(inputs.on_device(self.device)):
-            return self.net_.forward(epochs).double()
+        return x
 
-    def decision_function(self, X: Any) -> Array:
+    def _network_input(self, x: Array) -> Tensor:
+        """Epochs as the network takes them: multiplied by ``scale_``, in its precision."""
+        return (torch.from_numpy(np.array(x, order="C")) * self.scale_).to(_precision(self.net_.module_))
+
+    def network_for(self, X: Any, groups: Any = None) -> tuple[nn.Module, Array, tuple[Tensor, ...]]:
+        """The network and its input for trials: aligned epochs, to be multiplied by ``scale_``, and their domains.
+
+        Parameters
+        ----------
+        X : array, Trials or mne.Epochs
+        groups : array (n,), optional
+            Domain of each trial; by default as stored in Trials and epochs.
+
+        Returns
+        -------
+        nn.Module
+            The network, adapted to the domains of the trials.  Unknown domains are estimated from these trials.
+        array (n, n_chans, n_times)
+            Epochs in the unit of the training data, aligned.
+        tuple of Tensor
+            Numbers (n,) of the domains, if the network has ``domain_norm``; otherwise empty.
+        """
+        check_is_fitted(self, "net_")
+        X = inputs.gathered(X)
+        x = self._checked_epochs(X)
+        if self.domains_ is None:
+            return self.net_.module_, x, ()
+        names = self.domains_.names_of(X, groups)
+        unknown = self.domains_.unknown(names)
+        decoder = self._copy_to_adapt() if unknown.any() else self
+        if unknown.any():
+            decoder._adapt(x[unknown], names[unknown])
+        assert decoder.domains_ is not None  # for the type checker
+        domain = (decoder.domains_.numbers(names),) if self._has_domain_norm else ()
+        return decoder.net_.module_, decoder.domains_.align(x, names), domain
+
+    def _copy_to_adapt(self) -> Self:
+        """A copy that can be adapted without changing this decoder."""
+        copied = copy.copy(self)
+        copied.domains_ = None if self.domains_ is None else self.domains_.copy()
+        if self._has_domain_norm:
+            copied.net_ = self._make_trainer(copy.deepcopy(self.net_.module_), self.settings_)
+        return copied
+
+    def _logits(self, X: Any, groups: Any = None) -> Tensor:
+        """Logits (n, n_classes) of epochs, after checks against the training data."""
+        module, x, domain = self.network_for(X, groups)
+        inputs.warn_of_scale(x, self.scale_, "X", self.recorded_ is not None)
+        net = self.net_ if module is self.net_.module_ else self._make_trainer(module, self.settings_)
+        with isolated(inputs.on_device(self.device)):
+            return net.forward(self._network_input(x), *domain).double()
+
+    def decision_function(self, X: Any, *, groups: Any = None) -> Array:
         """Logits (n, n_classes); for two classes the second minus the first (n,), as usual in scikit-learn."""
-        logits = self._logits(X).numpy()
+        logits = self._logits(X, groups).numpy()
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
-    def predict_proba(self, X: Any, *, hop: float | None = None) -> Array:
+    def predict_proba(self, X: Any, *, groups: Any = None, hop: float | None = None) -> Array:
         """Probabilities (n, n_classes), in the order of ``classes_``; arguments as for :meth:`predict`."""
         check_is_fitted(self, "net_")
         if is_recording(X):
             return predict_recordings(self, X, hop=hop).probabilities
         if hop is not None:
             raise ParameterError(f"hop={hop!r} is for continuous recordings, not for epochs; leave it out.")
-        return self._logits(X).softmax(-1).numpy()
+        return self._logits(X, groups).softmax(-1).numpy()
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> float:
         """Accuracy.
 
         Parameters
@@ -581,6 +779,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array (n,), optional
             Labels or names of classes; by default those of Trials or epochs.
         sample_weight : array (n,), optional
+        groups : array (n,), optional
+            Domain of each trial, as for :meth:`predict`.
 
         Returns
         -------
@@ -593,7 +793,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "net_")
         X = inputs.gathered(X)
-        return float(accuracy_score(self.labels_of(X, y), self.predict(X), sample_weight=sample_weight))
+        return float(accuracy_score(self.labels_of(X, y), self.predict(X, groups=groups), sample_weight=sample_weight))
 
     def labels_of(self, X: Any, y: Any = None) -> Array:
         """True labels (n,) of trials, as in ``classes_``.
@@ -613,7 +813,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels: Array = self.classes_[Labels.of(X, y, len(X)).places(self.classes_, self._names, name)]
         return labels
 
-    def predict(self, X: Any, *, hop: float | None = None) -> Array:
+    def predict(self, X: Any, *, groups: Any = None, hop: float | None = None) -> Array:
         """Predicted labels (n,).
 
         Parameters
@@ -621,6 +821,9 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X : array, Trials, mne.Epochs, mne.io.Raw or path
             Epochs, or a continuous recording or file; see :func:`~gbwatt.decoding.predict_recordings`, which also
             returns the times of the windows.
+        groups : array (n,), optional
+            Domain of each trial, for decoders with ``alignment`` or ``domain_norm``; by default as stored in Trials and
+            epochs.
         hop : float, optional
             Classify sliding windows of a continuous recording, which begin every ``hop`` seconds.  By default, the
             windows around its annotations are classified.
@@ -629,7 +832,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         array (n,)
         """
-        numbers = self.predict_proba(X, hop=hop).argmax(-1)
+        numbers = self.predict_proba(X, groups=groups, hop=hop).argmax(-1)
         labels: Array = self.classes_[numbers]
         return labels
 
@@ -652,6 +855,18 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.recorded_ is not None and not self.recorded_.prepared_like(Recorded.of(X)):
             uses[uses == UNSEEN] = UNKNOWN
         return uses
+
+    @property
+    def transfer_settings_(self) -> dict[str, Any]:
+        """Initial weights of other models, alignment, domains and parts with other training, as far as they are set."""
+        settings = {
+            "initialization": self._given_sources(),
+            "alignment": self.alignment,
+            "domains": None if self.domains_ is None else self.domains,
+            "frozen": list(self.frozen or ()),
+            "layer_lr": dict(self.layer_lr or {}),
+        }
+        return {name: value for name, value in settings.items() if value}
 
     @property
     def class_names_(self) -> tuple[str, ...]:
@@ -740,6 +955,20 @@ def _require_training_ranges(numbers: dict[str, Any], classical: bool) -> None:
             raise ParameterError(f"{name}={value!r} must be {number}, {least[name]} or more.")
 
 
+def _require_fine_tuning(frozen: Any, layer_lr: Any, classical: bool) -> None:
+    """Raise ParameterError for frozen parts or factors of learning rates of a wrong type or value."""
+    if classical and (frozen or layer_lr):
+        name = "frozen" if frozen else "layer_lr"
+        raise ParameterError(f"{name}={frozen or layer_lr!r}: classical pipelines have no training; leave it out.")
+    if isinstance(frozen, str):
+        raise ParameterError(f"frozen={frozen!r} must be a sequence of names: [{frozen!r}].")
+    for part, factor in dict(layer_lr or {}).items():
+        if isinstance(factor, bool) or not isinstance(factor, int | float | np.number) or not 0 < factor < np.inf:
+            raise ParameterError(
+                f"layer_lr has {part!r}: {factor!r}; positive numbers are allowed. To keep a part as it is, use frozen."
+            )
+
+
 def _require_patience(patience: int | None, validation: Any) -> None:
     """Raise ParameterError if the patience of early stopping is below 1, or if there are no validation data for it."""
     if patience is None:
@@ -773,6 +1002,9 @@ class GBWAttClassifier(EEGDecoder):
     metric, theta, shrinkage, n_segments, k : optional
         Metric of the attention, power of its deformation, shrinkage of the covariances, length of the sequence and size
         of its matrices; defaults are those of :class:`~gbwatt.models.GBWAtt`.
+    domain_norm : "affine-invariant", "bures-wasserstein" or None
+        Normalise the covariances of each domain by its own mean and dispersion
+        (:class:`~gbwatt.nn.DomainSPDBatchNorm`).
     model_options : dict, optional
         Other arguments of :class:`~gbwatt.models.GBWAtt`.
     lr, batch_size, ..., n_members, ..., callbacks
@@ -793,9 +1025,11 @@ class GBWAttClassifier(EEGDecoder):
     shrinkage: float | str | None = None
     n_segments: int | None = None
     k: int | None = None
+    domain_norm: str | None = None
 
     def _options(self) -> dict[str, Any]:
-        named = {name: getattr(self, name) for name in ("recipe", "metric", "theta", "shrinkage", "n_segments", "k")}
+        names = ("recipe", "metric", "theta", "shrinkage", "n_segments", "k", "domain_norm")
+        named = {name: getattr(self, name) for name in names}
         return {name: value for name, value in named.items() if value is not None} | super()._options()
 
     def _paradigm(self) -> str | None:

@@ -22,15 +22,17 @@ from gbwatt.data.loading import Recordings, fingerprint
 from gbwatt.data.splits import Split, Splitter, find_protocol
 from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
 from gbwatt.decoding.metrics import Accuracy, score
-from gbwatt.decoding.paradigms import OF_TASKS, PARADIGMS
+from gbwatt.decoding.paradigms import OF_TASKS, PARADIGMS, fine_tuning_for
 from gbwatt.decoding.signal_metadata import Recorded
-from gbwatt.decoding.training import best_row
+from gbwatt.decoding.training import best_row, freeze
 from gbwatt.decoding.training_record import FILE, USES, TrainingRecord, versions
+from gbwatt.decoding.transfer import model_options
 from gbwatt.errors import MismatchError, ModelFileError, ParameterError
 from gbwatt.models.presets import Training
 from gbwatt.models.registry import create, entry, known_options
 from gbwatt.models.serialization import CONFIG, Pretrained, load_pretrained, read_config
 from gbwatt.models.signal import Signal
+from gbwatt.nn.optim import require_parts
 
 Array = NDArray[Any]
 
@@ -80,6 +82,8 @@ class ModelSetup:
         Training settings that differ from those registered for the model.
     seed : int
     checkpoint : path or None
+    source : EEGDecoder or None
+        Model whose architecture and weights the training begins with.
     """
 
     task: str | None
@@ -90,10 +94,13 @@ class ModelSetup:
     training: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     checkpoint: Path | None = None
+    source: EEGDecoder | None = None
 
     @property
     def usual_training(self) -> Training | None:
         """Training settings registered for the model and task, or those of the paradigm; None if it is unknown."""
+        if self.source is not None:
+            return fine_tuning_for(self.source.settings_.paradigm)
         if self.paradigm is None:
             return entry(self.model).training_for(self.task)
         return PARADIGMS[self.paradigm].training if self.paradigm in PARADIGMS else None
@@ -138,9 +145,8 @@ class ModelSetup:
         }
         recipe: dict[str, Any] = {} if self.recipe is None else {"recipe": self.recipe}
         if self.model == "gbwatt":
-            return GBWAttClassifier(
-                **recipe, model_options=dict(self.options), **{**arguments, "paradigm": self.paradigm}
-            )
+            arguments["paradigm"] = self.paradigm if self.source is None else "task"  # the source has the settings
+            return GBWAttClassifier(**recipe, model_options=dict(self.options), **arguments)
         return EEGDecoder(self.model, model_options={**recipe, **self.options}, **arguments)
 
 
@@ -200,13 +206,16 @@ class TrainingSetup(ModelSetup):
         if len(classes) < 2:
             name = self.trials.class_names[classes[0]]
             raise ParameterError(f"{self.dataset} has one class, {name!r}; at least two are required.")
+        source = self._read_source()
         if self._has_paradigm:
-            paradigm = self.paradigm or OF_TASKS.get(str(self.task), "auto")
+            paradigm = None if source else self.paradigm or OF_TASKS.get(str(self.task), "auto")
             split = self.split if self.selects_epoch else self.split.merged()
-            setup = replace(self, paradigm=paradigm, split=split)
+            setup = replace(self, paradigm=paradigm, split=split, source=source)
         else:
-            setup = replace(self, paradigm=None)
+            setup = replace(self, paradigm=None, source=source)
         module = setup.build_model()
+        freeze(module, self.training.get("frozen", ()))
+        require_parts("layer_lr", self.training.get("layer_lr", ()), module)
         recipe = self.recipe
         if "recipe" in (getattr(module, "config", None) or {}):
             recipe = recipe or "best"
@@ -214,13 +223,23 @@ class TrainingSetup(ModelSetup):
             raise ParameterError(f"recipe={recipe!r}: {self.model} has no recipes; leave it out.")
         return replace(setup, recipe=recipe, n_parameters=_count_parameters(module))
 
+    def _read_source(self) -> EEGDecoder | None:
+        """Load the first model whose weights are the initial ones, after a check of the arguments of the classifier."""
+        if "initialization" not in self.training:
+            return None
+        decoder = replace(self, paradigm="task").make_decoder()
+        decoder._check_arguments()
+        return next(iter(decoder._read_sources()), None)
+
     def build_model(self) -> nn.Module:
         """Build the model for these trials; raise ParameterError for wrong options."""
         _, n_chans, n_times = self.trials.shape
         n_outputs = len(np.unique(self.trials.y[self.split.train]))
         signal = Signal(n_chans, n_outputs, n_times, self.trials.sfreq)
         arguments: dict[str, Any] = {"task": self.task}
-        if self.paradigm is not None:  # "auto" is not known yet: any of the settings serves to check the options
+        if self.source is not None:
+            arguments = model_options(self.source)
+        elif self.paradigm is not None:  # "auto" is not known yet: any of the settings serves to check the options
             arguments = dict(PARADIGMS.get(self.paradigm, PARADIGMS["mi"]).settings("", signal, "").options)
         try:
             members = self.training.get("n_members", 1)
@@ -291,6 +310,12 @@ def train_and_evaluate(
     weight_decay: float | None = None,
     early_stopping: int | None = None,
     n_members: int | None = None,
+    initialization: str | Path | Sequence[str | Path] | None = None,
+    frozen: Sequence[str] | None = None,
+    layer_lr: Mapping[str, float] | None = None,
+    alignment: str | None = None,
+    domain_norm: str | None = None,
+    domains: str | None = None,
     seed: int = 0,
     checkpoint: str | Path | None = None,
     callbacks: Sequence[Any] = (),
@@ -330,6 +355,11 @@ def train_and_evaluate(
         Further arguments of the model.
     lr, batch_size, max_epochs, weight_decay, early_stopping, n_members : optional
         As in :class:`EEGDecoder`; default: the settings registered for the model and task.
+    initialization, frozen, layer_lr, alignment, domains : optional
+        Weights of other models, and what is trained of them; alignment by subject or session; as in
+        :class:`EEGDecoder`.
+    domain_norm : "affine-invariant" or "bures-wasserstein", optional
+        Normalisation of covariances by domain, as in :class:`GBWAttClassifier`.
     seed : int
         Random seed.
     checkpoint : path, optional
@@ -384,13 +414,18 @@ def train_and_evaluate(
         "weight_decay": weight_decay,
         "early_stopping": early_stopping,
         "n_members": n_members,
+        "initialization": initialization,
+        "frozen": None if frozen is None else tuple(frozen),
+        "layer_lr": None if layer_lr is None else dict(layer_lr),
+        "alignment": alignment,
+        "domains": domains,
     }
     entry(model)
     setup = TrainingSetup(
         **recording_fields(data, subject, split, protocol, task, root, dict(reading or {})),
         model=model,
         recipe=recipe,
-        options=dict(options or {}),
+        options={**(options or {}), **({} if domain_norm is None else {"domain_norm": domain_norm})},
         training={name: value for name, value in settings.items() if value is not None},
         seed=seed,
         checkpoint=None if checkpoint is None else Path(checkpoint),
@@ -481,7 +516,10 @@ def _result_fields(decoder: EEGDecoder) -> dict[str, Any]:
     net = decoder.net_
     return {
         "recipe": getattr(net.module_, "config", {}).get("recipe"),
-        "training": {name: getattr(net, name) for name in ("lr", "batch_size", "weight_decay", "max_epochs")},
+        "training": {
+            **{name: getattr(net, name) for name in ("lr", "batch_size", "weight_decay", "max_epochs")},
+            **decoder.transfer_settings_,
+        },
         "settings": decoder.settings_.to_dict(),
         "early_stopping": decoder.early_stopping,
         "epochs": len(decoder.history_),
@@ -559,7 +597,7 @@ def _wrap_network(loaded: Pretrained, folder: str, device: str) -> EEGDecoder:
     decoder.signal_ = Signal(**signal)
     decoder.classes_ = np.arange(decoder.signal_.n_outputs)
     decoder._names = None if loaded.class_names is None else tuple(map(str, loaded.class_names))
-    decoder.scale_, decoder.fingerprints_, decoder.samples_ = 1.0, None, None
+    decoder.scale_, decoder.fingerprints_, decoder.samples_, decoder.domains_ = 1.0, None, None, None
     sfreq, ch_names = decoder.signal_.sfreq, arguments.get("ch_names")
     decoder.recorded_ = None if sfreq is None or ch_names is None else Recorded(tuple(ch_names), sfreq, "µV")
     decoder.settings_ = decoder._registered()

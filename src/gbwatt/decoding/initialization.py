@@ -29,7 +29,9 @@ FOLDS = 5  # of the cross-validation that chooses the strength
 
 
 @torch.no_grad()
-def initialize_classically(model: nn.Module, x: Tensor, y: Tensor, class_weights: Tensor | None = None) -> None:
+def initialize_classically(
+    model: nn.Module, x: Tensor, y: Tensor, class_weights: Tensor | None = None, domain: Tensor | None = None
+) -> None:
     """Set the weights of a network such that it is a classical pipeline fitted to the training data.
 
     Spatial filters whiten the channels, temporal filters do not change them, bilinear maps keep the leading rows and
@@ -52,6 +54,8 @@ def initialize_classically(model: nn.Module, x: Tensor, y: Tensor, class_weights
         Class numbers.
     class_weights : Tensor, shape (n_classes,), optional
         Weights of the classes in the loss.
+    domain : Tensor, shape (n,), optional
+        Numbers of the domains of the epochs, for networks with ``domain_norm``.
 
     Raises
     ------
@@ -81,7 +85,7 @@ def initialize_classically(model: nn.Module, x: Tensor, y: Tensor, class_weights
         attention.residual_logit.fill_(RESIDUAL_LOGIT)
     if isinstance(model.templates, Templates):
         _initialize_templates(model.templates, features, x, y)
-    initialize_final_layer(model, x, y, class_weights)
+    initialize_final_layer(model, x, y, class_weights, domain)
 
 
 def whitening(x: Tensor, n_filters: int) -> Tensor:
@@ -90,15 +94,30 @@ def whitening(x: Tensor, n_filters: int) -> Tensor:
     With as many filters as channels they are the symmetric whitening, which changes the channels least; with fewer,
     the leading principal components.  Filters beyond the number of channels are zero.
     """
-    centred = (x - x.mean(-1, keepdim=True)).double()
-    covariance = torch.einsum("bct,bdt->cd", centred, centred) / (x.shape[0] * x.shape[2])
-    variances, components = torch.linalg.eigh(covariance)
-    scaled: Tensor = components * variances.clamp_min(FLOOR * variances[-1]).rsqrt()
+    covariance = mean_covariance(x)
     if n_filters < x.shape[1]:
-        return scaled.flip(1)[:, :n_filters].mT
+        return _scaled_components(covariance)[0].flip(1)[:, :n_filters].mT
     filters = x.new_zeros(n_filters, x.shape[1], dtype=torch.float64)
-    filters[: x.shape[1]] = scaled @ components.mT
+    filters[: x.shape[1]] = inverse_root(covariance)
     return filters
+
+
+def mean_covariance(x: Tensor) -> Tensor:
+    """Mean covariance (n_chans, n_chans) of epochs (n, n_chans, n_times), in float64."""
+    centred = (x - x.mean(-1, keepdim=True)).double()
+    return torch.einsum("bct,bdt->cd", centred, centred) / (x.shape[0] * x.shape[2])
+
+
+def inverse_root(covariance: Tensor) -> Tensor:
+    """Inverse square root of a covariance (n, n), whose eigenvalues are at least :data:`FLOOR` of the largest one."""
+    scaled, components = _scaled_components(covariance)
+    return scaled @ components.mT
+
+
+def _scaled_components(covariance: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvectors of a covariance (n, n) divided by the roots of their eigenvalues, and the eigenvectors."""
+    variances, components = torch.linalg.eigh(covariance)
+    return components * variances.clamp_min(FLOOR * variances[-1]).rsqrt(), components
 
 
 def evoked_components(x: Tensor, y: Tensor, n_filters: int) -> Tensor:
@@ -172,9 +191,22 @@ def _initialize_templates(templates: Templates, features: nn.Module, x: Tensor, 
     templates.weight.copy_(rows / rows.std().clamp_min(torch.finfo(torch.float64).tiny))
 
 
-def initialize_final_layer(model: GBWAtt, x: Tensor, y: Tensor, class_weights: Tensor | None) -> None:
-    """Set the last layer to a logistic regression of the embedded epochs, regularised as cross-validation selects."""
-    embedded, labels = torch.cat([model.embed(part) for part in x.split(256)]).double().numpy(), y.numpy()
+def adapt_domains(model: nn.Module, x: Tensor, domain: Tensor | None) -> None:
+    """Estimate the statistics of domains from epochs, if the network has any."""
+    if getattr(model, "domain_norm", None) is not None:
+        model.adapt(x, domain)  # type: ignore[operator]
+
+
+def initialize_final_layer(
+    model: GBWAtt, x: Tensor, y: Tensor, class_weights: Tensor | None, domain: Tensor | None = None
+) -> None:
+    """Set the last layer to a logistic regression of the embedded epochs, regularised as cross-validation selects.
+
+    In networks with ``domain_norm``, the statistics of the domains are estimated first.
+    """
+    adapt_domains(model, x, domain)
+    parts = zip(*(values.split(256) for values in (x, *(() if domain is None else (domain,)))), strict=True)
+    embedded, labels = torch.cat([model.embed(*part) for part in parts]).double().numpy(), y.numpy()
     weights = np.ones(model.final_layer.out_features) if class_weights is None else class_weights.double().numpy()
     solver = "newton-cholesky" if len(weights) == 2 else "lbfgs"  # the faster one
     class_weight = dict(enumerate(weights.tolist()))

@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -207,23 +207,31 @@ def _unknown_class_message(name: str, unknown: Sequence[Any], classes: Array, na
     )
 
 
-class Examples(Dataset[tuple[Tensor, Tensor]]):
-    """Epochs (n, n_chans, n_times) and their class numbers (n,)."""
+class Examples(Dataset[tuple[Tensor, ...]]):
+    """Epochs (n, n_chans, n_times), their class numbers (n,) and perhaps the numbers of their domains (n,)."""
 
-    def __init__(self, x: Tensor, y: Tensor) -> None:
-        self.x, self.y = x, y
+    def __init__(self, x: Tensor, y: Tensor, domain: Tensor | None = None) -> None:
+        self.x, self.y, self.domain = x, y, domain
 
     def __len__(self) -> int:
         return len(self.x)
 
-    def __getitem__(self, index: Any) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
+        parts = (self.x, self.y) if self.domain is None else (self.x, self.y, self.domain)
         if isinstance(index, Tensor) and index.dtype == torch.int64 and index.ndim == 1:
-            return self.x.index_select(0, index), self.y.index_select(0, index)  # several times faster than x[index]
-        return self.x[index], self.y[index]
+            return tuple(part.index_select(0, index) for part in parts)  # several times faster than x[index]
+        return tuple(part[index] for part in parts)
 
     def to(self, dtype: torch.dtype, scale: float) -> Examples:
         """Convert the epochs to another unit, multiplying them by ``scale``, and to another dtype."""
-        return Examples((self.x * scale).to(dtype), self.y)
+        return Examples((self.x * scale).to(dtype), self.y, self.domain)
+
+    def joined(self, other: Examples) -> Examples:
+        """These examples, followed by others; both or none have domains."""
+        x, y = torch.cat([self.x, other.x]), torch.cat([self.y, other.y])
+        if self.domain is None or other.domain is None:
+            return Examples(x, y)
+        return Examples(x, y, torch.cat([self.domain, other.domain]))
 
 
 @dataclass(frozen=True)
@@ -235,14 +243,15 @@ class Sets:
 
     def to(self, dtype: torch.dtype, scale: float) -> Sets:
         """Convert all epochs to another unit, multiplying them by ``scale``, and to another dtype."""
-        return Sets(self.train.to(dtype, scale), None if self.valid is None else self.valid.to(dtype, scale))
+        return self.map(lambda examples: examples.to(dtype, scale))
 
     def merged(self) -> Sets:
         """All examples as training data, without validation data."""
-        if self.valid is None:
-            return self
-        parts = (self.train, self.valid)
-        return Sets(Examples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])), None)
+        return self if self.valid is None else Sets(self.train.joined(self.valid), None)
+
+    def map(self, change: Callable[[Examples], Examples]) -> Sets:
+        """Change training data and validation data."""
+        return Sets(change(self.train), None if self.valid is None else change(self.valid))
 
     def unit_scale(self) -> float:
         """Factor that brings the median standard deviation of the training channels to 1.
@@ -444,27 +453,30 @@ def split(
     seed: int,
     groups: Array | None = None,
     names: Sequence[str] | None = None,
+    domains: Tensor | None = None,
 ) -> Sets:
     """Split trials into training and validation data.
 
     ``validation`` is a fraction, drawn in the same proportion from each class; indices into ``x``, or a mask; a tuple
     of other epochs and their labels; or None.  Trials of one group stay together.  Labels of other epochs may also be
-    ``names`` of the classes.
+    ``names`` of the classes.  ``domains`` (n,) are the numbers of the domains of the trials in ``x``.
     """
     if validation is None:
-        return Sets(_to_examples(x, codes), None)
+        return Sets(_to_examples(x, codes, domains), None)
     if isinstance(validation, tuple):
-        return Sets(_to_examples(x, codes), _validation_set(validation, classes, names, x))
+        return Sets(_to_examples(x, codes, domains), _validation_set(validation, classes, names, x))
     held_out = _validation_mask(codes, classes, validation, seed, np.arange(len(x)) if groups is None else groups)
     missing = np.setdiff1d(np.arange(len(classes)), codes[~held_out])
     if missing.size:
         raise ParameterError(f"validation leaves no training trial of class {classes.tolist()[missing[0]]!r}.")
-    return Sets(_to_examples(x[~held_out], codes[~held_out]), _to_examples(x[held_out], codes[held_out]))
+    parts = ((x[rows], codes[rows], None if domains is None else domains[rows]) for rows in (~held_out, held_out))
+    train, valid = (_to_examples(*part) for part in parts)
+    return Sets(train, valid)
 
 
-def _to_examples(x: Array, codes: Array) -> Examples:
+def _to_examples(x: Array, codes: Array, domains: Tensor | None = None) -> Examples:
     """Copy epochs and class numbers to tensors."""
-    return Examples(torch.from_numpy(np.array(x, order="C")), torch.from_numpy(codes.astype(np.int64)))
+    return Examples(torch.from_numpy(np.array(x, order="C")), torch.from_numpy(codes.astype(np.int64)), domains)
 
 
 def _validation_set(validation: tuple[Any, ...], classes: Array, names: Sequence[str] | None, train: Array) -> Examples:

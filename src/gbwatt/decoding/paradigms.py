@@ -193,6 +193,11 @@ PARADIGMS: Mapping[str, ParadigmSettings] = MappingProxyType(
 )
 
 
+def fine_tuning_for(paradigm: str | None) -> Training:
+    """Training that begins with weights of a model trained with the settings of a paradigm, or with others (None)."""
+    return FINE_TUNING if paradigm is None else PARADIGMS[paradigm].fine_tuning
+
+
 # ------------------------------------------------------------------------------------------------------------- choice
 
 

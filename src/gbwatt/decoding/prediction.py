@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
 import math
@@ -19,7 +20,7 @@ from gbwatt.data.formats.interchange import RECORDED, from_mne, recorded_state, 
 from gbwatt.data.formats.npz import UNLABELLED, read_npz
 from gbwatt.data.formats.recordings import find_events, is_epochs, open_signals, prepare_recording
 from gbwatt.data.preprocessing import Crop, Pick, Preprocessing
-from gbwatt.data.trials import Frame, Trials
+from gbwatt.data.trials import Frame, Trials, in_order
 from gbwatt.decoding.signal_metadata import Recorded
 from gbwatt.errors import DataWarning, InputError, MissingFileError, ParameterError
 
@@ -127,8 +128,9 @@ class _Windows(NamedTuple):
     time: Array
     event: Array
     bad: Array
+    groups: Trials | None = None  # epochs that know their subjects and sessions
 
-    def trials(self, rows: slice) -> Trials:
+    def trials(self, rows: Array) -> Trials:
         """Return some of the windows as trials without labels."""
         if self.starts is None:
             x = self.samples[rows]
@@ -146,6 +148,7 @@ def predict_recordings(
     hop: float | None = None,
     events: Sequence[str] | None = None,
     tmin: float | None = None,
+    group: Any = None,
 ) -> Predictions:
     """Predict the classes of unlabelled epochs, or of windows of continuous recordings.
 
@@ -164,6 +167,10 @@ def predict_recordings(
         EDGE, boundary, New Segment).
     tmin : float, optional
         Start of the window in seconds after the event; default: as in training.
+    group : optional
+        Known subject or session of the recordings, for decoders with ``alignment`` or ``domain_norm``.  Default: that
+        of Trials and epochs; a continuous recording is a new one, and the decoder is adapted to its windows, which
+        need no labels.
 
     Returns
     -------
@@ -194,7 +201,7 @@ def predict_recordings(
     given = recordings if isinstance(recordings, list | tuple) else [recordings]
     if not given:
         raise ParameterError("recordings is empty; at least one is needed.")
-    parts = [_predict_windows(decoder, item, _windows_of(decoder, item, hop, events, tmin)) for item in given]
+    parts = [_predict_windows(decoder, item, _windows_of(decoder, item, hop, events, tmin), group) for item in given]
     fields = ("labels", "probabilities", "recording", "time", "event", "bad")
     return Predictions(decoder.class_names_, *(np.concatenate([getattr(p, name) for p in parts]) for name in fields))
 
@@ -204,25 +211,55 @@ def is_recording(X: Any) -> bool:
     return isinstance(X, str | Path) or hasattr(X, "first_samp")
 
 
-def _predict_windows(decoder: EEGDecoder, recording: Any, windows: _Windows) -> Predictions:
+def _predict_windows(decoder: EEGDecoder, recording: Any, windows: _Windows, group: Any) -> Predictions:
     """Classify the windows of a recording, some at a time."""
+    n, groups = len(windows.time), None
+    if decoder.domains_ is not None:
+        groups = _groups_of(decoder, recording, windows, group)
+        decoder = _adapted(decoder, windows, groups)
     batches = []
-    for start in range(0, len(windows.time), BATCH):
+    for start in range(0, n, BATCH):
+        rows = np.arange(start, min(start + BATCH, n))
         with warnings.catch_warnings():
             if start:  # the first windows have been compared with the training data
                 warnings.simplefilter("ignore")
-            batches.append(decoder.predict_proba(windows.trials(slice(start, start + BATCH))))
+            own = None if groups is None else groups[rows]
+            batches.append(decoder.predict_proba(windows.trials(rows), groups=own))
     probabilities = np.concatenate(batches)
     name = str(recording) if isinstance(recording, str | Path) else ""
     return Predictions(
         decoder.class_names_,
         decoder.classes_[probabilities.argmax(1)],
         probabilities,
-        np.full(len(windows.time), name),
+        np.full(n, name),
         windows.time,
         windows.event,
         windows.bad,
     )
+
+
+def _groups_of(decoder: EEGDecoder, recording: Any, windows: _Windows, group: Any) -> Array:
+    """Return the domain of each window (n,): the given one, that of the trials, or the recording as a new one."""
+    assert decoder.domains_ is not None  # the caller checks this
+    if group is not None:
+        check_one_of("group", str(group), tuple(map(str, decoder.domains_.names)))
+        known = next(name for name in decoder.domains_.names if str(name) == str(group))
+        return np.full(len(windows.time), known)
+    if windows.groups is not None:
+        return decoder.domains_.names_of(windows.groups)
+    return np.full(len(windows.time), f"recording {recording}")
+
+
+def _adapted(decoder: EEGDecoder, windows: _Windows, groups: Array) -> EEGDecoder:
+    """Return a decoder that knows the domains of all windows; new ones are estimated from up to ``BATCH`` windows."""
+    assert decoder.domains_ is not None  # the caller checks this
+    adapted = None
+    for name in in_order(groups[decoder.domains_.unknown(groups)]):
+        rows = np.flatnonzero(groups == name)
+        rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), BATCH)).astype(int)]
+        adapted = adapted or copy.deepcopy(decoder)
+        adapted.adapt(windows.trials(rows), groups=groups[rows])
+    return adapted or decoder
 
 
 def _windows_of(
@@ -273,6 +310,7 @@ def _windows_of_trials(trials: Trials, trained: Recorded | None, time: Array) ->
         time=time,
         event=none if trials.class_names == (UNLABELLED,) else trials.labels,
         bad=none,
+        groups=trials,
     )
 
 

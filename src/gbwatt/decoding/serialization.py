@@ -12,6 +12,7 @@ import numpy as np
 from gbwatt._io import plain
 from gbwatt.data.trials import Trials
 from gbwatt.decoding import inputs
+from gbwatt.decoding.domains import Domains
 from gbwatt.decoding.fingerprints import TrialFingerprints
 from gbwatt.decoding.inputs import Array
 from gbwatt.decoding.paradigms import Settings
@@ -61,6 +62,7 @@ def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any, fingerprin
         "samples": None if (samples := getattr(decoder, "samples_", None)) is None else samples.to_dict(),
         "settings": plain(decoder.settings_.to_dict()),
         "history": history,
+        **({} if decoder.domains_ is None else {"domains": decoder.domains_.to_dict()}),
         **({} if seen is None else {"fingerprints": seen.to_dict()}),
     }
     training = {
@@ -85,6 +87,8 @@ def _json_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
 
     Class weights become pairs, and validation indices a list; data and machine-dependent parameters are left out.
     """
+    if parameters["frozen"] is not None:
+        parameters = {**parameters, "frozen": list(parameters["frozen"])}
     kept = {name: plain(value) for name, value in parameters.items() if name not in _LOCAL and name != "validation"}
     if kept["initialization"] not in ("random", "classical"):
         kept["initialization"] = None  # paths
@@ -146,9 +150,15 @@ def _rebuild_estimator(cls: type[D], loaded: Pretrained, saved: dict[str, Any], 
     decoder.recorded_ = Recorded.from_dict(saved.get("recorded"))
     decoder.samples_ = Samples.from_dict(saved.get("samples"))
     decoder.fingerprints_ = TrialFingerprints.from_dict(saved.get("fingerprints"))
+    decoder.domains_ = Domains.from_dict(saved.get("domains"), decoder.alignment, decoder.signal_.n_chans)
     decoder._names = _read_class_names(saved, decoder)
     decoder.settings_ = decoder._registered() if settings is None else Settings.from_dict(settings)
     decoder.net_ = decoder._make_trainer(loaded.model, decoder.settings_)
+    n_domains = 1 if decoder.domains_ is None else len(decoder.domains_.names)
+    if (decoder.alignment or decoder._has_domain_norm) and decoder.domains_ is None:
+        raise ValueError("no domains")
+    if decoder._has_domain_norm and loaded.arguments.get("n_domains") != n_domains:
+        raise ValueError(f"{n_domains} names of {loaded.arguments.get('n_domains')} domains")
     decoder.net_.history.extend({**row, "duration": row["duration"]} for row in saved["history"])
     return decoder
 

@@ -17,6 +17,7 @@ from gbwatt.errors import ParameterError
 
 Array = NDArray[Any]
 Pair = tuple[Tensor, Tensor]  # examples (n, n_chans, n_times) and class numbers (n,)
+Batch = tuple[Tensor, ...]  # a pair, perhaps followed by the numbers of the domains (n,)
 
 
 class Windows(Protocol):

@@ -21,6 +21,8 @@ from gbwatt.data.preprocessing import Preprocessing, Step
 from gbwatt.data.trials import UNITS, Trials
 from gbwatt.errors import MismatchError, ParameterError
 
+#: Name of the step that alignment adds to the history of trials.
+ALIGNMENT = "alignment"
 #: High-pass edges up to the first and low-pass edges from the second (Hz) are amplifier settings, not preprocessing.
 HARDWARE_HIGHPASS, HARDWARE_LOWPASS = 0.2, 70.0
 #: Filters whose edges differ by less than this, relatively, are considered equal.
@@ -142,10 +144,19 @@ class Recorded:
         self.scale_of(other, name)
         self._require_filters(other, name)
         self._require_reference(other, name)
-        if None not in (self.steps, other.steps) and _compared_steps(self) != _compared_steps(other):
+        self._require_steps(other, name)
+
+    def _require_steps(self, other: Recorded, name: str) -> None:
+        """Raise MismatchError if the preprocessing steps differ; those of alignment count if both are recorded."""
+        if self.steps is None or other.steps is None:
+            return
+        ours, theirs = _compared_steps(self), _compared_steps(other)
+        if not all(any(step["step"] == ALIGNMENT for step in steps) for steps in (ours, theirs)):
+            # earlier versions did not record it; the unit tells aligned data from others
+            ours, theirs = ([step for step in steps if step["step"] != ALIGNMENT] for steps in (ours, theirs))
+        if ours != theirs:
             raise MismatchError(
-                f"'{name}' was preprocessed by {_compared_steps(other)}, but the training data by "
-                f"{_compared_steps(self)}; "
+                f"'{name}' was preprocessed by {theirs}, but the training data by {ours}; "
                 "use the same steps, or give the plain array to skip this check."
             )
 

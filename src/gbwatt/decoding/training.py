@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from gbwatt.decoding.callbacks import INITIAL, Callback, StopTraining
 from gbwatt.decoding.inputs import Examples
 from gbwatt.decoding.metrics import BatchScores, summarize
-from gbwatt.decoding.sharding import Pair, SingleProcess, gather, hash_numbers, seed_generators
+from gbwatt.decoding.sharding import Batch, SingleProcess, gather, hash_numbers, seed_generators
 from gbwatt.errors import NonFiniteLossError, NotFiniteError, NotSPDError, NotSymmetricError, ParameterError, ShapeError
-from gbwatt.nn.optim import RiemannianAdam, parameter_groups
+from gbwatt.nn.optim import RiemannianAdam, is_part, parameter_groups, require_parts
 
 # ------------------------------------------------------------------------------------------------------ random numbers
 
@@ -56,7 +56,7 @@ class TrainingBatches(Protocol):
     sizes: list[int]
     n_shards: int
 
-    def epoch(self, seed: int, epoch: int, start: int = 0) -> Iterator[Iterable[Pair]]:
+    def epoch(self, seed: int, epoch: int, start: int = 0) -> Iterator[Iterable[Batch]]:
         """Batches of an epoch from number ``start`` on, each as this process's shards.
 
         Seeds torch's random generators by ``seed`` and ``epoch``: once for an epoch, or before each shard.
@@ -90,7 +90,7 @@ class ShuffledBatches:
         self.examples, self.device = examples, torch.device(device)
         self.sizes = batch_sizes(len(examples), batch_size, merge_single=True)
 
-    def epoch(self, seed: int, epoch: int, start: int = 0) -> Iterator[list[Pair]]:
+    def epoch(self, seed: int, epoch: int, start: int = 0) -> Iterator[list[Batch]]:
         """Batches of an epoch, after seeding torch's random generators for it."""
         start_epoch(seed, epoch, self.device)
         for index in torch.randperm(len(self.examples)).split(self.sizes)[start:]:
@@ -103,7 +103,7 @@ class OrderedBatches:
     def __init__(self, examples: Examples, batch_size: int) -> None:
         self.examples, self.sizes = examples, batch_sizes(len(examples), batch_size)
 
-    def __iter__(self) -> Iterator[Pair]:
+    def __iter__(self) -> Iterator[Batch]:
         for end, size in zip(itertools.accumulate(self.sizes), self.sizes, strict=True):
             yield self.examples[end - size : end]
 
@@ -220,6 +220,9 @@ class Trainer:
         Multiply decaying weights by ``1 - lr * weight_decay`` after each step, instead of adding to their gradients.
     balanced_accuracy : bool
         Whether ``valid_accuracy`` is the mean recall of the classes.
+    frozen : sequence of str
+        Names of parts of the module, as in :func:`~gbwatt.nn.optim.require_parts`, whose parameters and statistics stay
+        as they are.
     keep_initial : bool
         Also validate the initial weights, and keep them if no epoch has a lower loss.
     callbacks : sequence of Callback
@@ -261,6 +264,7 @@ class Trainer:
         group_options: Mapping[str, Any] | None = None,
         decoupled_decay: bool = False,
         balanced_accuracy: bool = False,
+        frozen: Sequence[str] = (),
         keep_initial: bool = False,
         callbacks: Sequence[Callback] = (),
         accelerator: Any = None,
@@ -273,6 +277,7 @@ class Trainer:
         self.device: torch.device = self.accelerator.device
         self.callbacks = _initialize(callbacks)
         self.module_ = module.to(self.device)
+        self._frozen_modules = freeze(module, frozen)
         self.criterion_ = nn.CrossEntropyLoss(class_weights, label_smoothing=label_smoothing).to(self.device)
         groups = parameter_groups(module, weight_decay, lr=lr, **(group_options or {}))
         self._rates = [group["lr"] for group in groups]
@@ -285,7 +290,7 @@ class Trainer:
         self.step, self.n_steps, self.losses = 0, 0, list[float]()
         self.best_weights: dict[str, Tensor] = {}
 
-    def fit(self, train: TrainingBatches, valid: Iterable[Pair] | None = None) -> Trainer:
+    def fit(self, train: TrainingBatches, valid: Iterable[Batch] | None = None) -> Trainer:
         """Train for the epochs that the history lacks, unless early stopping or a callback ends it sooner.
 
         In any case, also after an error, the network has the weights of the best epoch, the history has complete epochs
@@ -308,10 +313,14 @@ class Trainer:
         return self
 
     @torch.no_grad()
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits (n, n_outputs) of examples (n, n_chans, n_times) in evaluation mode, on the CPU."""
+    def forward(self, x: Tensor, *domain: Tensor) -> Tensor:
+        """Logits (n, n_outputs) of examples (n, n_chans, n_times) in evaluation mode, on the CPU.
+
+        ``domain`` is the number of each example's domain (n,), for networks that need it.
+        """
         self._set_training(False)
-        return torch.cat([self.module_(part.to(self.device)).cpu() for part in x.split(2 * self.batch_size)])
+        parts = zip(*(values.split(2 * self.batch_size) for values in (x, *domain)), strict=True)
+        return torch.cat([self.module_(*(values.to(self.device) for values in part)).cpu() for part in parts])
 
     def notify(self, event: str, **arguments: Any) -> None:
         """Call a method of all callbacks."""
@@ -324,7 +333,7 @@ class Trainer:
         """Whether the validation loss has not improved for ``early_stopping`` epochs."""
         return self.early_stopping is not None and len(self.history) - best_epoch(self.history) >= self.early_stopping
 
-    def _run_epoch(self, train: TrainingBatches, valid: Iterable[Pair] | None) -> None:
+    def _run_epoch(self, train: TrainingBatches, valid: Iterable[Batch] | None) -> None:
         """Train for an epoch, or the rest of one; validate, and add a row to the history."""
         began, epoch = time.perf_counter(), len(self.history) + 1
         self.history.append({"epoch": epoch})
@@ -348,6 +357,8 @@ class Trainer:
         """Switch the network to training or evaluation mode."""
         if self.module_.training != training:  # visiting all modules takes longer than some of their work
             self.module_.train(training)
+            for part in self._frozen_modules:
+                part.eval()
 
     def _copy_weights(self) -> dict[str, Tensor]:
         """Return a copy of the parameters and buffers of the network."""
@@ -355,11 +366,11 @@ class Trainer:
 
     # ---- steps
 
-    def _run_step(self, shards: Iterable[Pair], size: int, n_shards: int) -> None:
+    def _run_step(self, shards: Iterable[Batch], size: int, n_shards: int) -> None:
         """One step of the optimiser, for a batch of ``size`` examples in all processes together."""
         self._schedule_rates()
         self.notify("on_batch_begin", training=True)
-        inputs: list[Tensor] = []
+        inputs: list[Batch] = []
         with self._diagnosing(inputs, self.step + 1, training=True):
             loss, batch, logits = self._compute_gradients(shards, size, n_shards, inputs)
             self._require_finite(loss, inputs)
@@ -373,8 +384,8 @@ class Trainer:
         self.notify("on_batch_end", batch=batch, training=True, loss=loss, y_pred=logits)
 
     def _compute_gradients(
-        self, shards: Iterable[Pair], size: int, n_shards: int, inputs: list[Tensor]
-    ) -> tuple[Tensor, Pair, Tensor]:
+        self, shards: Iterable[Batch], size: int, n_shards: int, inputs: list[Batch]
+    ) -> tuple[Tensor, Batch, Tensor]:
         """Add up the gradients of a batch of ``size`` examples over its shards, without an optimiser step.
 
         Returns
@@ -384,16 +395,16 @@ class Trainer:
         """
         self._optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
-        for number, (x, y) in enumerate(shards, 1):
-            x, y = x.to(self.device), y.to(self.device)
-            inputs.append(x)
+        for number, shard in enumerate(shards, 1):
+            x, y, *domain = batch = tuple(values.to(self.device) for values in shard)
+            inputs.append((x, *domain))
             share = len(y) / size
             with nullcontext() if number == n_shards else self.accelerator.no_sync(self.model):
-                logits = self.model(x)
+                logits = self.model(x, *domain)
                 loss = self.criterion_(logits, y)
                 self.accelerator.backward(loss * (share * self.accelerator.num_processes))  # processes are averaged
             total = total + share * loss.detach()
-        return self.accelerator.reduce(total, reduction="sum"), (x, y), logits.detach()
+        return self.accelerator.reduce(total, reduction="sum"), batch, logits.detach()
 
     def _schedule_rates(self) -> None:
         """Set the learning rates of this step, if there is a schedule."""
@@ -409,7 +420,7 @@ class Trainer:
             if decay:
                 torch._foreach_mul_(group["params"], 1 - group["lr"] * decay)
 
-    def _require_finite(self, loss: Tensor, inputs: list[Tensor]) -> None:
+    def _require_finite(self, loss: Tensor, inputs: list[Batch]) -> None:
         """Raise an error that explains the cause if the loss is not finite; ``inputs`` are epochs."""
         if not math.isfinite(loss.item()):
             self._optimizer.zero_grad()  # gradients are not the cause
@@ -422,38 +433,52 @@ class Trainer:
     # ---- validation
 
     @torch.no_grad()
-    def _validate(self, valid: Iterable[Pair]) -> dict[str, float]:
+    def _validate(self, valid: Iterable[Batch]) -> dict[str, float]:
         """Loss and accuracy of a whole set."""
         self._set_training(False)
         rows: list[BatchScores] = []
-        for number, (x, y) in enumerate(valid, 1):
-            x = x.to(self.device)
-            with self._diagnosing([x], number, training=False):
-                logits = self.module_(x)
+        for number, (x, y, *domain) in enumerate(valid, 1):
+            epochs = tuple(values.to(self.device) for values in (x, *domain))
+            with self._diagnosing([epochs], number, training=False):
+                logits = self.module_(*epochs)
             rows.append(BatchScores.of(logits, y, self.criterion_.weight))
             if not math.isfinite(rows[-1].loss):
-                raise self._diagnosis([x], number, training=False)
+                raise self._diagnosis([epochs], number, training=False)
             loss = torch.tensor(rows[-1].loss / rows[-1].weight)
-            self.notify("on_batch_end", batch=(x, y), training=False, loss=loss, y_pred=logits)
+            self.notify("on_batch_end", batch=(epochs[0], y), training=False, loss=loss, y_pred=logits)
         mean, accuracy = summarize(gather(self.accelerator, rows), self.balanced_accuracy)
         return {"valid_loss": mean, "valid_accuracy": accuracy}
 
     # ---- numbers that are not finite
 
     @contextmanager
-    def _diagnosing(self, inputs: list[Tensor], batch: int, training: bool) -> Iterator[None]:
+    def _diagnosing(self, inputs: list[Batch], batch: int, training: bool) -> Iterator[None]:
         """Explain errors of matrix functions that refused their input."""
         try:
             yield
         except NUMERICAL_ERRORS as error:
-            if any(find_culprit(self.module_, x) for x in inputs):
+            if any(find_culprit(self.module_, *x) for x in inputs):
                 raise self._diagnosis(inputs, batch, training) from error
             error.add_note(f"This was in epoch {len(self.history)}, batch {batch}.")
             raise
 
-    def _diagnosis(self, inputs: list[Tensor], batch: int, training: bool) -> Exception:
+    def _diagnosis(self, inputs: list[Batch], batch: int, training: bool) -> Exception:
         """Return the error that explains results that are not finite."""
         return diagnose(self.module_, inputs, len(self.history), batch, self.lr, training)
+
+
+def freeze(module: nn.Module, parts: Sequence[str]) -> list[nn.Module]:
+    """Exclude parts of a module from training; return those that are modules, in evaluation mode.
+
+    They must stay in this mode in training, so that their statistics do not change.
+    """
+    require_parts("frozen", parts, module)
+    for name, parameter in module.named_parameters():
+        if any(is_part(name, part) for part in parts):
+            parameter.requires_grad_(False)
+    if parts and not any(parameter.requires_grad for parameter in module.parameters()):
+        raise ParameterError(f"frozen={list(parts)} leaves no parameters to train; leave some of them out.")
+    return [child.eval() for name, child in module.named_modules() if any(is_part(name, part) for part in parts)]
 
 
 def _initialize(callbacks: Sequence[Callback]) -> list[Callback]:
@@ -487,24 +512,24 @@ def first_not_finite(named: Iterable[tuple[str, Tensor | None]]) -> str | None:
 
 
 def diagnose(
-    model: nn.Module, inputs: Iterable[Tensor], epoch: int, batch: int, lr: float, training: bool
+    model: nn.Module, inputs: Iterable[Batch], epoch: int, batch: int, lr: float, training: bool
 ) -> NonFiniteLossError:
     """The error for a batch whose loss or gradients are not finite; ``inputs`` are its shards."""
-    culprits = (find_culprit(model, x) for x in inputs)
+    culprits = (find_culprit(model, *x) for x in inputs)
     unknown = ("all outputs are finite, but too large for the loss", "Use a smaller lr.")
     culprit, remedy = next(filter(None, culprits), unknown)
     remedy = remedy.replace("a smaller lr", f"a smaller lr than {lr:g}")
     return NonFiniteLossError(epoch, batch, culprit, remedy, training)
 
 
-def find_culprit(model: nn.Module, x: Tensor) -> tuple[str, str] | None:
+def find_culprit(model: nn.Module, x: Tensor, *domain: Tensor) -> tuple[str, str] | None:
     """Describe the first non-finite input, parameter, output or gradient, and the remedy; None if all are finite."""
     if not finite([x]):
         return "the input has NaN or infinite samples", "Clean the data."
     name = first_not_finite(model.named_parameters())
     if name:
         return f"parameter {name!r} is not finite after the previous step", "Use a smaller lr."
-    module = first_bad_module(model, x)
+    module = first_bad_module(model, x, *domain)
     if module:
         return (
             f"the output of {module} is not finite",
@@ -520,7 +545,7 @@ def find_culprit(model: nn.Module, x: Tensor) -> tuple[str, str] | None:
 
 
 @torch.no_grad()
-def first_bad_module(model: nn.Module, x: Tensor) -> str | None:
+def first_bad_module(model: nn.Module, x: Tensor, *domain: Tensor) -> str | None:
     """Run a batch again and name the first module whose output is not finite."""
     bad: list[str] = []
 
@@ -533,7 +558,7 @@ def first_bad_module(model: nn.Module, x: Tensor) -> str | None:
 
     handles = [watch(name or "the model", module) for name, module in model.named_modules()]
     try:
-        model(x)
+        model(x, *domain)
     except NUMERICAL_ERRORS:
         pass  # the hooks have seen all outputs before it
     finally:

@@ -1,21 +1,17 @@
-"""Weights from other subjects: alignment of their recordings, and networks that begin with trained weights."""
+"""Weights from other subjects: networks that begin with trained weights."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from gbwatt.data.trials import Trials, in_order
-from gbwatt.decoding.initialization import initialize_final_layer, whitening
-from gbwatt.decoding.inputs import Array, read_epochs
-from gbwatt.errors import MismatchError, ParameterError, ShapeError
+from gbwatt.decoding.alignment import ALIGNMENTS
+from gbwatt.decoding.initialization import adapt_domains, initialize_final_layer
+from gbwatt.errors import MismatchError, ParameterError
 from gbwatt.models.gbwatt import GBWAtt
 from gbwatt.nn.features import SpatioTemporalFeatures, Templates
 
@@ -26,106 +22,6 @@ if TYPE_CHECKING:
 SAME_RATE = 0.01
 #: Folder of the weights that are part of the package.
 WEIGHTS = Path(__file__).parent / "weights"
-
-
-class EuclideanAlignment(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Whiten the channels of each subject, so that the mean covariance of its trials is the identity [1]_.
-
-    Recordings of different subjects, or of different sessions, become comparable.  No labels are used.
-
-    Attributes
-    ----------
-    whiteners_ : dict of group to array (n_chans, n_chans)
-        Inverse square root of the mean covariance of each group, such as a subject.
-
-    References
-    ----------
-    .. [1] H. He, D. Wu, "Transfer learning for brain-computer interfaces: a Euclidean space data alignment approach",
-       IEEE Transactions on Biomedical Engineering 67, 2020.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> X, subject = rng.standard_normal((6, 2, 500)), np.repeat([1, 2], 3)
-    >>> X[subject == 2] *= 10  # another amplitude
-    >>> aligned = EuclideanAlignment().fit_transform(X, groups=subject)
-    >>> [aligned[subject == number].std().round(2).item() for number in (1, 2)]
-    [1.0, 1.0]
-    """
-
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:  # noqa: ARG002
-        """Compute the mean covariance of each group.
-
-        Parameters
-        ----------
-        X : array (n, n_chans, n_times), Trials or mne.Epochs
-        y : ignored
-        groups : array (n,), optional
-            Subject, or another name of the recording, of each trial; by default the subjects of Trials, and otherwise
-            one group.
-
-        Returns
-        -------
-        EuclideanAlignment
-        """
-        x, names = read_epochs(X), _groups_of(X, groups)
-        self.whiteners_ = {
-            group: whitening(torch.from_numpy(x[names == group]), x.shape[1]).numpy() for group in in_order(names)
-        }
-        return self
-
-    def transform(self, X: Any, groups: Any = None) -> Any:
-        """Whiten trials of groups that were fitted.
-
-        Parameters
-        ----------
-        X : array (n, n_chans, n_times), Trials or mne.Epochs
-        groups : array (n,), optional
-            As for :meth:`fit`.
-
-        Returns
-        -------
-        array or Trials
-            Trials, in the unit "a.u.", for Trials; otherwise an array.
-
-        Raises
-        ------
-        ParameterError
-            If a group was not fitted.
-        ShapeError
-            If the number of channels differs from that of the fitted trials.
-        """
-        check_is_fitted(self, "whiteners_")
-        x, names = read_epochs(X), _groups_of(X, groups)
-        aligned = np.empty(x.shape, x.dtype)
-        for group in in_order(names):
-            if group not in self.whiteners_:
-                raise ParameterError(
-                    f"groups: {group!r} was not fitted; fit the alignment to trials of this subject, which need no "
-                    f"labels.  Fitted: {', '.join(map(str, self.whiteners_))}."
-                )
-            whitener = self.whiteners_[group]
-            if x.shape[1] != len(whitener):
-                raise ShapeError(f"'X' has {x.shape[1]} channels, but the alignment was fitted to {len(whitener)}.")
-            aligned[names == group] = whitener @ x[names == group]
-        return X.replace(X=aligned, unit="a.u.") if isinstance(X, Trials) else aligned
-
-    def fit_transform(self, X: Any, y: Any = None, groups: Any = None) -> Any:
-        """Fit the alignment to trials, and whiten them."""
-        return self.fit(X, y, groups).transform(X, groups)
-
-
-def _groups_of(X: Any, groups: Any) -> Array:
-    """Group of each trial (n,): as given in ``groups``, or its subject in Trials, or the same for all."""
-    if groups is None:
-        groups = X.subject if isinstance(X, Trials) else np.zeros(len(X), dtype=int)
-    names = np.asarray(groups)
-    if names.shape != (len(X),):
-        raise ShapeError(f"'groups' has shape {names.shape}; it needs one entry for each of the {len(X)} trials.")
-    return names
-
-
-# ---------------------------------------------------------------------------------------------------- trained weights
 
 
 def list_weights() -> dict[str, Path]:
@@ -142,7 +38,7 @@ def list_weights() -> dict[str, Path]:
 
 
 def model_options(source: EEGDecoder) -> dict[str, Any]:
-    """Model options with the architecture of a trained decoder, without those of its signal.
+    """Model options with the architecture of a trained decoder, without those of its signal and its domains.
 
     They can be used with other numbers of channels, classes and samples.
     """
@@ -152,8 +48,8 @@ def model_options(source: EEGDecoder) -> dict[str, Any]:
             f"initialization: the weights are those of {source.model!r}; only gbwatt, bwatt and matt with filters can "
             "begin with trained weights."
         )
-    signal = ("n_chans", "n_outputs", "n_times", "sfreq", "chs_info", "input_window_seconds")
-    return {name: value for name, value in module.config.items() if name not in signal}
+    own = ("n_chans", "n_outputs", "n_times", "sfreq", "chs_info", "input_window_seconds", "n_domains")
+    return {name: value for name, value in module.config.items() if name not in own}
 
 
 @torch.no_grad()
@@ -165,6 +61,7 @@ def initialize_from(
     ch_names: tuple[str, ...] | None,
     class_names: tuple[str, ...],
     class_weights: Tensor | None = None,
+    domain: Tensor | None = None,
 ) -> None:
     """Copy the weights of a network that was trained on aligned recordings of other subjects.
 
@@ -178,7 +75,8 @@ def initialize_from(
     model : GBWAtt
         With :func:`model_options` of ``source``; changed in place.
     source : EEGDecoder
-        Trained on trials that :class:`EuclideanAlignment` has whitened.
+        Trained on trials that :class:`~gbwatt.decoding.EuclideanAlignment` has whitened, or with the option
+        ``alignment``.
     x : Tensor, shape (n, n_chans, n_times)
         Training epochs.
     y : Tensor, shape (n,)
@@ -189,6 +87,9 @@ def initialize_from(
         Names of the classes.
     class_weights : Tensor, shape (n_classes,), optional
         Weights of the classes in the loss.
+    domain : Tensor, shape (n,), optional
+        Numbers of the domains of the epochs, for networks with ``domain_norm``, whose statistics are estimated from
+        these epochs.
 
     Raises
     ------
@@ -207,15 +108,18 @@ def initialize_from(
     columns = _channel_columns(source, ch_names, x.shape[1])
     aligned_filters = trained.features.spatial.weight[..., 0].double() * source.scale_
     filters = x.new_zeros(len(aligned_filters), x.shape[1], dtype=torch.float64)
-    filters[:, columns] = aligned_filters @ whitening(x[:, columns], len(columns))
+    whitener = ALIGNMENTS[source.alignment or "euclidean"]().whitener(x[:, columns].numpy())
+    filters[:, columns] = aligned_filters @ torch.from_numpy(whitener)
     same_classes = tuple(class_names) == source.class_names_
     left_out = {"features.spatial.weight", *(() if same_classes else ("final_layer.weight", "final_layer.bias"))}
+    left_out |= {f"domain_norm.{name}" for name in ("running_mean", "running_var", "n_batches")}  # of other domains
     own.load_state_dict(_without(trained.state_dict(), left_out), strict=False)
     own.features.spatial.weight.copy_(filters[..., None])
     own.features.freeze_statistics()
     own.eval()
+    adapt_domains(own, x, domain)
     if not same_classes:
-        initialize_final_layer(own, x, y, class_weights)
+        initialize_final_layer(own, x, y, class_weights, domain)
 
 
 def _without(tensors: Mapping[str, Tensor], names: set[str]) -> dict[str, Tensor]:

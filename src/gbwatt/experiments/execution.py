@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from gbwatt.data import Trials, concatenate, find_dataset, load
 from gbwatt.data.splits import add_noise, find_protocol
+from gbwatt.decoding.alignment import EuclideanAlignment
 from gbwatt.decoding.estimator import EEGDecoder
 from gbwatt.decoding.evaluation import scores
 from gbwatt.decoding.training import best_row
 from gbwatt.decoding.training_record import versions
-from gbwatt.decoding.transfer import EuclideanAlignment
 from gbwatt.experiments.runs import Row, Run, find_executor
 from gbwatt.models.gbwatt import GBWAtt
 from gbwatt.models.registry import entry, from_record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -19,6 +20,7 @@ from gbwatt.decoding import EEGDecoder, inputs
 from gbwatt.decoding.inputs import Labels, own_labels
 from gbwatt.decoding.signal_metadata import Recorded
 from gbwatt.errors import InputError, MismatchError, ParameterError, ShapeError
+from gbwatt.nn import DomainSPDBatchNorm
 
 Array = NDArray[Any]
 Model = EEGDecoder | nn.Module
@@ -58,7 +60,7 @@ class ModelInputs(ShortRepr):
     module : nn.Module
         The network.
     x : array (n, n_chans, n_times)
-        Epochs in the unit of the recording.
+        Epochs in the unit of the recording; aligned epochs for estimators with ``alignment``.
     scale : float
         Factor by which epochs are multiplied before they enter the network.
     y : array (n,) or None
@@ -229,10 +231,30 @@ def _from_decoder(decoder: EEGDecoder, trials: Any) -> ModelInputs:
         scale *= decoder.recorded_.scale_of(metadata, "trials")
         axes = metadata or decoder.recorded_
     inputs.same_signal(x, (decoder.signal_.n_chans, decoder.signal_.n_times), "trials")
+    if decoder.domains_ is not None:
+        module, x, domain = decoder.network_for(trials)
+        module, scale = _of_one_domain(module, *domain), decoder.scale_
     ch_names, sfreq = _channels_and_rate(axes, x.shape[1], decoder.signal_.sfreq)
     y = _true_classes(decoder, trials, len(x))
     names, source = decoder.class_names_, _type_with_article(trials)
     return ModelInputs(module, x, scale, y, names, ch_names, sfreq, _first_sample_time(trials), source)
+
+
+def _of_one_domain(module: nn.Module, domain: Tensor | None = None) -> nn.Module:
+    """The network with the statistics of the one domain that all trials belong to, as its default domain."""
+    if domain is None:
+        return module
+    numbers = domain.unique().tolist()
+    if len(numbers) > 1:
+        raise ParameterError(
+            f"'trials' are of {len(numbers)} domains, but a network with domain_norm is explained for one domain at a "
+            "time; select the trials of one subject or session."
+        )
+    copied = copy.deepcopy(module)
+    for part in copied.modules():
+        if isinstance(part, DomainSPDBatchNorm):
+            part.keep(numbers[0])
+    return copied
 
 
 def _true_classes(decoder: EEGDecoder, trials: Any, n: int) -> Array | None:

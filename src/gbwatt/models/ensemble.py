@@ -44,7 +44,12 @@ class Ensemble(nn.Module):
         config = getattr(self.members[0], "config", None)
         return None if config is None else {**config, "n_members": len(self.members)}
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Classify epochs by the mean probabilities of all networks."""
-        logits = torch.stack([member(x).log_softmax(-1) for member in self.members])
+    def adapt(self, x: Tensor, domain: Tensor | None = None) -> None:
+        """Estimate the statistics of domains in every network; see :meth:`gbwatt.models.GBWAtt.adapt`."""
+        for member in self.members:
+            member.adapt(x, domain)  # type: ignore[operator]
+
+    def forward(self, x: Tensor, *domain: Tensor) -> Tensor:
+        """Classify epochs, perhaps with their domains, by the mean probabilities of all networks."""
+        logits = torch.stack([member(x, *domain).log_softmax(-1) for member in self.members])
         return logits.logsumexp(0) - math.log(len(self.members))

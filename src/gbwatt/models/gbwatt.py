@@ -20,7 +20,15 @@ from gbwatt.models import serialization
 from gbwatt.models.presets import Architecture, Split, Task, Training, architecture_for, find_task
 from gbwatt.models.registry import register
 from gbwatt.models.signal import Signal, as_epochs
-from gbwatt.nn import Aggregation, Embedding, MetricLayer, Score, SegmentCovariance, SPDSelfAttention
+from gbwatt.nn import (
+    Aggregation,
+    DomainSPDBatchNorm,
+    Embedding,
+    MetricLayer,
+    Score,
+    SegmentCovariance,
+    SPDSelfAttention,
+)
 from gbwatt.nn.attention import EuclideanSelfAttention, Formulation, NoAttention, Segments
 from gbwatt.nn.covariance import Shrinkage
 from gbwatt.nn.features import SpatioTemporalFeatures, Templates
@@ -40,6 +48,9 @@ RECIPES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 #: Values of these arguments in recipes that do not set them.
 _USUAL = MappingProxyType({"theta": 1.5, "learn_metric": True, "normalize_trace": True})
+
+
+_ADAPTED = 256  # epochs that are filtered at a time by GBWAtt.adapt
 
 
 class Details(NamedTuple):
@@ -115,6 +126,11 @@ class GBWAtt(nn.Module):
         If False, the rectification and the logarithm are left out.
     normalize_trace : bool
         Divide covariances by their trace (:class:`~gbwatt.nn.SegmentCovariance`).
+    domain_norm : "affine-invariant", "bures-wasserstein" or None
+        Normalise the covariances of each domain, such as a subject, by its own mean and dispersion
+        (:class:`~gbwatt.nn.DomainSPDBatchNorm`).
+    n_domains : int
+        Number of domains of ``domain_norm``; :meth:`adapt` adds more.
     recipe : "paper", "release" or "best"
         Defaults of ``aggregation``, ``shrinkage``, ``theta``, ``learn_metric`` and ``normalize_trace``.  "paper": as
         the paper describes, with Fréchet means, no shrinkage, theta 1.5, a trained M and covariances of trace one.
@@ -178,6 +194,8 @@ class GBWAtt(nn.Module):
         features: bool = True,
         attention: Attention = "spd",
         embedding: bool = True,
+        domain_norm: str | None = None,
+        n_domains: int = 1,
         recipe: Recipe = "paper",
     ) -> None:
         super().__init__()
@@ -186,6 +204,7 @@ class GBWAtt(nn.Module):
         check_at_least("n_templates", n_templates, 0)
         if attention != "spd" and (n_templates or embed_mean):
             raise ParameterError(f"attention={attention!r} has no covariances; n_templates and embed_mean need 'spd'.")
+        _check_domains(domain_norm, n_domains, attention)
         signal = Signal.infer(n_chans, n_outputs, n_times, sfreq, chs_info, input_window_seconds)
         rule = architecture_for(signal)
         if not features:
@@ -221,6 +240,8 @@ class GBWAtt(nn.Module):
             "features": features,
             "attention": attention,
             "embedding": embedding,
+            "domain_norm": domain_norm,
+            "n_domains": n_domains,
             "recipe": recipe,
         }
         derived = _Sizes(signal, sizes, features)
@@ -229,9 +250,11 @@ class GBWAtt(nn.Module):
         self.covariances: nn.Module
         self.attention: nn.Module
         self.embedding: nn.Module
+        size = derived.n + n_templates + embed_mean
+        self.domain_norm = None if domain_norm is None else DomainSPDBatchNorm(size, n_domains, domain_norm)
         if attention == "spd":
             self.covariances = SegmentCovariance(derived.windows, eps, shrinkage, embed_mean, normalize_trace)
-            self.attention = SPDSelfAttention(derived.n + n_templates + embed_mean, sizes.k, **of_attention)
+            self.attention = SPDSelfAttention(size, sizes.k, **of_attention)
             self.embedding = Embedding(embedding, reeig)
         elif attention == "euclidean":
             self.covariances = Segments(derived.windows)
@@ -245,15 +268,17 @@ class GBWAtt(nn.Module):
         self.final_layer = nn.Linear(inputs, signal.n_outputs)
 
     @overload
-    def forward(self, x: Tensor, *, details: Literal[False] = ...) -> Tensor: ...
+    def forward(self, x: Tensor, domain: Tensor | None = ..., *, details: Literal[False] = ...) -> Tensor: ...
     @overload
-    def forward(self, x: Tensor, *, details: Literal[True]) -> Details: ...
-    def forward(self, x: Tensor, *, details: bool = False) -> Tensor | Details:
+    def forward(self, x: Tensor, domain: Tensor | None = ..., *, details: Literal[True]) -> Details: ...
+    def forward(self, x: Tensor, domain: Tensor | None = None, *, details: bool = False) -> Tensor | Details:
         """Classify epochs.
 
         Parameters
         ----------
         x : Tensor, shape (batch, n_chans, n_times) or (batch, 1, n_chans, n_times)
+        domain : Tensor of int64, shape (batch,), optional
+            Number of each epoch's domain, for networks with ``domain_norm``; by default domain 0.
         details : bool
             Also return intermediate results.
 
@@ -262,18 +287,51 @@ class GBWAtt(nn.Module):
         Tensor, shape (batch, n_outputs), or Details
             Logits, or logits with intermediate results.
         """
-        x = as_epochs(x, self.config["n_chans"], self.config["n_times"], self)
-        x = self.features(x)  # SFEM: (batch, branches, n, times)
-        covariances = self.covariances(self.templates(x))  # SPDM: (batch, m, n, n)
+        covariances = self._normalize(self._covariances_of(x), domain)  # SFEM, SPDM: (batch, m, n, n)
         attended, weights = self.attention(covariances)  # SSAM: (batch, m, k, k) and (batch, m, m)
         logits = self._classify(attended)  # MEEM
         return Details(logits, covariances, weights, attended) if details else logits
 
-    def embed(self, x: Tensor) -> Tensor:
+    def embed(self, x: Tensor, domain: Tensor | None = None) -> Tensor:
         """Vectors that the final layer classifies, (batch, n_chans, n_times) -> (batch, n_features)."""
-        x = self.features(as_epochs(x, self.config["n_chans"], self.config["n_times"], self))
-        embedded: Tensor = self.embedding(self.attention(self.covariances(self.templates(x)))[0])
+        embedded: Tensor = self.embedding(self.attention(self._normalize(self._covariances_of(x), domain))[0])
         return embedded
+
+    @torch.no_grad()
+    def adapt(self, x: Tensor, domain: Tensor | None = None) -> None:
+        """Estimate the statistics of ``domain_norm`` for domains from epochs without labels; new domains are added.
+
+        The network is put into evaluation mode.
+
+        Parameters
+        ----------
+        x : Tensor, shape (n, n_chans, n_times)
+        domain : Tensor of int64, shape (n,), optional
+            Number of each epoch's domain; by default domain 0.
+
+        Raises
+        ------
+        ParameterError
+            If the network has no ``domain_norm``.
+        """
+        if self.domain_norm is None:
+            raise ParameterError("domain_norm=None: the network has no statistics of domains; choose a domain_norm.")
+        self.eval()
+        self.domain_norm.adapt(torch.cat([self._covariances_of(part) for part in x.split(_ADAPTED)]), domain)
+        self.config["n_domains"] = self.domain_norm.n_domains
+
+    def _covariances_of(self, x: Tensor) -> Tensor:
+        """SFEM and SPDM: the covariances (batch, m, n, n) of the features of epochs, before normalisation."""
+        x = self.features(as_epochs(x, self.config["n_chans"], self.config["n_times"], self))
+        covariances: Tensor = self.covariances(self.templates(x))
+        return covariances
+
+    def _normalize(self, covariances: Tensor, domain: Tensor | None) -> Tensor:
+        """Normalise covariances by the statistics of their domains, if the network has ``domain_norm``."""
+        if self.domain_norm is None:
+            return covariances
+        normalized: Tensor = self.domain_norm(covariances, domain)
+        return normalized
 
     @full_precision
     def _classify(self, x: Tensor) -> Tensor:
@@ -366,6 +424,17 @@ def preset(task: Task, changes: Mapping[str, Any]) -> dict[str, Any]:
     if "chs_info" in changes:
         del signal["n_chans"]
     return {**signal, **sizes, **changes}
+
+
+def _check_domains(domain_norm: str | None, n_domains: int, attention: str) -> None:
+    """Raise ParameterError for numbers of domains or kinds of attention that do not fit ``domain_norm``."""
+    check_at_least("n_domains", n_domains, 1)
+    if domain_norm is not None:
+        check_one_of("domain_norm", domain_norm, DomainSPDBatchNorm.METRICS)
+    if domain_norm is not None and attention != "spd":
+        raise ParameterError(f"attention={attention!r} has no covariances; domain_norm needs 'spd'.")
+    if domain_norm is None and n_domains != 1:
+        raise ParameterError(f"n_domains={n_domains} needs domain_norm, which is None.")
 
 
 def _complete(

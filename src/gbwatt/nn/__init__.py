@@ -11,12 +11,13 @@ from gbwatt.nn.attention import (
 )
 from gbwatt.nn.covariance import SegmentCovariance
 from gbwatt.nn.features import SpatioTemporalFeatures, Templates
-from gbwatt.nn.spd_layers import BiMap, Embedding, LogEig, ReEig, SPDBatchNorm
+from gbwatt.nn.spd_layers import BiMap, DomainSPDBatchNorm, Embedding, LogEig, ReEig, SPDBatchNorm
 
 __all__ = [
     "Aggregation",
     "Attended",
     "BiMap",
+    "DomainSPDBatchNorm",
     "Embedding",
     "FixedMetric",
     "LearnableMetric",

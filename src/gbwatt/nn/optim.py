@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
+from gbwatt._validation import check_one_of
 from gbwatt.errors import ParameterError
 
 with warnings.catch_warnings():  # torch.jit warns that it is deprecated when geoopt is imported
@@ -120,7 +121,7 @@ def geometry_of(parameter: Tensor) -> Geometry | None:
     return geometry or _Other(parameter.manifold)
 
 
-__all__ = ["RiemannianAdam", "make_optimizer", "parameter_groups"]
+__all__ = ["RiemannianAdam", "is_part", "make_optimizer", "parameter_groups", "require_parts"]
 
 
 def parameter_groups(
@@ -129,6 +130,7 @@ def parameter_groups(
     *,
     stages: Sequence[Sequence[nn.Parameter]] | None = None,
     stage_decay: float = 1.0,
+    factors: Mapping[str, float] | None = None,
     lr: float | None = None,
     decay_vectors: bool = True,
 ) -> list[dict[str, Any]]:
@@ -147,8 +149,12 @@ def parameter_groups(
     stage_decay : float
         Factor from the learning rate of a stage to that of the stage before it (layer-wise learning-rate decay);
         requires ``lr``.
+    factors : mapping of str to float, optional
+        Factors of the learning rate by the beginning of the name of parameters, such as "features" or
+        "attention.query"; the longest one counts.  Parameters with the same factor are one stage, in order of the
+        parameters; those without one have the factor 1.  Instead of ``stages``; requires ``lr``.
     lr : float, optional
-        Learning rate of the last stage.
+        Learning rate of the last stage, or of parameters with factor 1.
     decay_vectors : bool
         Whether weight decay applies to parameters with fewer than two axes, such as biases.
 
@@ -162,7 +168,7 @@ def parameter_groups(
     Raises
     ------
     ParameterError
-        If ``stage_decay`` is given without ``lr``.
+        If ``stage_decay`` or ``factors`` is given without ``lr``, or ``factors`` together with ``stages``.
 
     Examples
     --------
@@ -175,16 +181,14 @@ def parameter_groups(
     [(3,)] 0.0 0.005
     [(1, 3)] 0.1 0.01
     [(1,)] 0.0 0.01
+    >>> [group["lr"] for group in parameter_groups(model, 0.1, factors={"0": 0.1}, lr=1e-2)]
+    [0.001, 0.01]
     """
-    if lr is None and stage_decay != 1:
-        raise ParameterError(f"stage_decay={stage_decay} requires lr, the learning rate of the last stage.")
-    if stages is None:
-        stages = [list(model.parameters())]
+    scaled_stages = _scale_stages(model, stages, stage_decay, factors, lr)
     undecayed = {id(getattr(module, name, None)) for module in model.modules() for name in _undecayed_names(module)}
     groups: list[dict[str, Any]] = []
     seen: set[int] = set()
-    for depth, stage in enumerate(stages):
-        scale = stage_decay ** (len(stages) - 1 - depth)
+    for scale, stage in scaled_stages:
         rate = {} if lr is None else {"lr": lr * scale, "scale": scale}
         decayed: list[nn.Parameter] = []
         free: list[nn.Parameter] = []
@@ -198,6 +202,70 @@ def parameter_groups(
             {"params": free, "weight_decay": 0.0, **rate},
         ]
     return [group for group in groups if group["params"]]
+
+
+def _scale_stages(
+    model: nn.Module,
+    stages: Sequence[Sequence[nn.Parameter]] | None,
+    stage_decay: float,
+    factors: Mapping[str, float] | None,
+    lr: float | None,
+) -> list[tuple[float, Sequence[nn.Parameter]]]:
+    """Parameters of each stage, with the factor of its learning rate; arguments as in :func:`parameter_groups`."""
+    if lr is None and (stage_decay != 1 or factors):
+        name = f"factors={dict(factors)}" if factors else f"stage_decay={stage_decay}"
+        raise ParameterError(f"{name} requires lr, the learning rate of the last stage.")
+    if stages is not None and factors:
+        raise ParameterError("factors: learning rates are given by stages already; leave one of them out.")
+    if factors:
+        return _stages_by_factor(model, factors)
+    if stages is None:
+        return [(1.0, list(model.parameters()))]
+    return [(stage_decay ** (len(stages) - 1 - depth), stage) for depth, stage in enumerate(stages)]
+
+
+def _stages_by_factor(model: nn.Module, factors: Mapping[str, float]) -> list[tuple[float, Sequence[nn.Parameter]]]:
+    """Parameters with the same factor together, in order of the first one."""
+    stages: dict[float, list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        prefixes = [prefix for prefix in factors if is_part(name, prefix)]
+        stages.setdefault(float(factors[max(prefixes, key=len)]) if prefixes else 1.0, []).append(parameter)
+    return list(stages.items())
+
+
+def is_part(name: str, prefix: str) -> bool:
+    """Whether the parameter or module ``name`` is ``prefix`` or a part of it.
+
+    Examples
+    --------
+    >>> is_part("features.spatial.weight", "features"), is_part("features_2.weight", "features")
+    (True, False)
+    """
+    return name == prefix or name.startswith(f"{prefix}.")
+
+
+def require_parts(argument: str, prefixes: Iterable[str], model: nn.Module) -> None:
+    """Raise ParameterError if a name is not a part of a model that has parameters.
+
+    Parameters
+    ----------
+    argument : str
+        Name of the argument in the message.
+    prefixes : iterable of str
+        Names of modules or parameters, such as "features" or "attention.query".
+    model : nn.Module
+
+    Examples
+    --------
+    >>> require_parts("frozen", ["bais"], nn.Linear(2, 1))
+    Traceback (most recent call last):
+    ...
+    gbwatt.errors.ParameterError: frozen='bais' is not known; it is one of 'weight', 'bias'. Did you mean 'bias'?
+    """
+    names = [name.split(".") for name, _ in model.named_parameters()]
+    for prefix in prefixes:
+        depth = str(prefix).count(".") + 1
+        check_one_of(argument, prefix, tuple(dict.fromkeys(".".join(name[:depth]) for name in names)))
 
 
 def _undecayed_names(module: nn.Module) -> Sequence[str]:
