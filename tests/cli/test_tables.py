@@ -137,7 +137,7 @@ def test_claims_get_their_verdicts_from_what_there_is(folder, monkeypatch, capsy
     with Store("results.sqlite") as store:
         for line in lines(read_experiment("main", ["training.max_epochs=2"])):
             for subject in range(1, 12):
-                run = Run("mamem-ssvep-ii", subject, seed=0, data="", **line.on("mamem-ssvep-ii"))
+                run = Run("mamem-ssvep-ii", subject, seed=0, data="", **line.on("mamem-ssvep-ii", subject))
                 if line.label in ("MAtt", "GBWAtt (θ = 1.5)"):
                     accuracy = 0.5 + 0.1 * (line.label != "MAtt") + 0.001 * subject * (line.label == "MAtt")
                     store.add(Row(run.key, "done", run.to_dict(), accuracy=accuracy))

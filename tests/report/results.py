@@ -78,7 +78,7 @@ def failed(run, traceback):
 def runs(found, dataset="mamem-ssvep-ii", subjects=range(1, 7), seeds=range(2)):
     """All runs of an experiment, line by line."""
     for line, subject, seed in product(lines(found), subjects, seeds):
-        yield Run(dataset, subject, seed=seed, data="", **line.on(dataset))
+        yield Run(dataset, subject, seed=seed, data="", **line.on(dataset, subject))
 
 
 def rows(found, better="gbwatt", **grid):
