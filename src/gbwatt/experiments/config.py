@@ -523,6 +523,11 @@ class Training(_StrictModel):
     # use of the subject's own training trials beside the sources: with labels, or for alignment only
     own_trials: Annotated[str, _one_of("own_trials", "labelled", "unlabelled")] | None = None
     pretraining_epochs: Count | None = None
+    # alignment of subjects or sessions, parts that are not trained, and factors of the learning rates of parts
+    alignment: Annotated[str, _one_of("alignment", "euclidean", "riemannian")] | None = None
+    domains: Annotated[str, _one_of("domains", "subject", "session")] | None = None
+    frozen: Annotated[tuple[str, ...], _LIST_ALLOWED] | None = None
+    layer_lr: dict[str, float] | None = None
     # foundation models only
     layer_decay: Annotated[float, Field(gt=0, le=1)] | None = None
     warmup_epochs: Annotated[float, Field(ge=0, le=1_000_000)] | None = None

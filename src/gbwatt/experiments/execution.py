@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -85,6 +87,9 @@ def execute(runs: Sequence[Run], root: str | Path | None = None, threads: int = 
     if executor is not None:
         return [executor.execute(run, root) for run in runs]
     parts = load_parts(runs[0], root)
+    if runs[0].training.get("own_trials") == "unlabelled":
+        decoder, parts = _fit_to_sources(runs[0], parts, root)
+        return [_make_row(run, decoder, parts) for run in runs]
     with TemporaryDirectory() as folder:
         weights: list[Path] = []
         if _has_sources(runs[0]):
@@ -121,7 +126,7 @@ def _pretraining_record(run: Run) -> str:
     names = ("sources", "pretraining_epochs", "paradigm")  # pipelines have the first only
     settings = {name: run.training[name] for name in names if name in run.training}
     record = {"dataset": run.dataset, "options": run.options, "split": None if whole else run.split, **settings}
-    return json.dumps(record, sort_keys=True)
+    return json.dumps({**record, "reading": run.reading}, sort_keys=True)
 
 
 @lru_cache(maxsize=5)
@@ -151,16 +156,46 @@ def _load_aligned_sources(record: str, root: str | Path | None) -> Trials:
 
     The trials of each subject are aligned by their own mean covariance.
     """
-    settings = json.loads(record)
+    aligned: Trials = EuclideanAlignment().fit_transform(_load_sources(json.loads(record), root))
+    return aligned
+
+
+def _load_sources(settings: Mapping[str, Any], root: str | Path | None) -> Trials:
+    """Load the trials of all source subjects; ``settings`` is a record of :func:`_pretraining_record`."""
     name, split = settings["dataset"], settings["split"]
     parts = []
     for subject in settings["sources"]:
-        trials = load(name, subject, root=root)
+        trials = load(name, subject, root=root, **settings["reading"])
         if split is not None:
             trials = trials[find_dataset(name).protocol.splits(trials)[split].merged().train]
         parts.append(trials)
-    aligned: Trials = EuclideanAlignment().fit_transform(concatenate(parts))
-    return aligned
+    return concatenate(parts)
+
+
+def _fit_to_sources(run: Run, parts: Parts, root: str | Path | None) -> tuple[EEGDecoder, Parts]:
+    """Train on other subjects, and adapt to the training trials of the subject, whose labels are not used.
+
+    Returns the decoder, and the trials of the sources with the test trials of the subject.
+    """
+    train, valid, test = parts
+    record = replace(run, subject=0, split=0, data="").to_dict()
+    fitted, sources = _fit_once(json.dumps(record, sort_keys=True), root)
+    decoder = copy.deepcopy(fitted)
+    if decoder.domains_ is not None:
+        decoder.adapt(train if valid is None else concatenate([train, valid]))
+    return decoder, (sources, None, test)
+
+
+@lru_cache(maxsize=2)
+def _fit_once(record: str, root: str | Path | None) -> tuple[EEGDecoder, Trials]:
+    """Train on the sources of a run, given as JSON text; runs of the same process share the result.
+
+    Returns the decoder and the trials of the sources.
+    """
+    run = Run.from_dict(json.loads(record))
+    named = {"dataset": run.dataset, "split": None, "sources": run.training["sources"], "reading": run.reading}
+    sources = _load_sources(named, root)
+    return make_decoder(run, None).fit(sources), sources
 
 
 def _pool_sources(run: Run, parts: Parts, root: str | Path | None) -> Parts:
@@ -218,7 +253,7 @@ def columns(history: list[dict[str, Any]]) -> dict[str, list[float]]:
 
 
 #: Training settings that the split, the key and the pretraining use.
-_NOT_FOR_DECODER = ("merge_validation", "paradigm_revision", "sources", "pretraining_epochs")
+_NOT_FOR_DECODER = ("merge_validation", "paradigm_revision", "sources", "own_trials", "pretraining_epochs")
 
 
 def make_decoder(run: Run, validation: Trials | None, initialization: Sequence[Path] = ()) -> EEGDecoder:
@@ -249,9 +284,10 @@ def conditions(decoder: EEGDecoder, test: Trials) -> dict[str, dict[str, float]]
     module = decoder.net_.module_
     if not isinstance(module, GBWAtt) or module.config["attention"] != "spd":
         return None
-    x = torch.as_tensor(test.X * decoder.scale_, dtype=next(module.parameters()).dtype)
+    network, aligned, domain = decoder.network_for(test)
+    x = torch.as_tensor(aligned * decoder.scale_, dtype=next(module.parameters()).dtype)
     with torch.no_grad():
-        before, after = module(x, details=True).condition_numbers()
+        before, after = network(x, *domain, details=True).condition_numbers()
     return {"before": _summarize_conditions(before.numpy()), "after": _summarize_conditions(after.numpy())}
 
 
