@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gbwatt import EEGDecoder, GBWAttClassifier
-from gbwatt.decoding.paradigms import MOST_TRIALS, OF_TASKS, PARADIGMS, Settings, choose_settings
+from gbwatt.decoding.paradigms import MANY_TRIALS, MOST_TRIALS, OF_TASKS, PARADIGMS, Settings, choose_settings
 from gbwatt.errors import ParameterError
 from gbwatt.models import create
 from gbwatt.models.presets import TASKS
@@ -30,13 +30,33 @@ def epochs(n=24, channels=3, times=48, seed=0):
     return x, y
 
 
+@pytest.mark.parametrize("n_trials", [20, 500])
 @pytest.mark.parametrize("name", PARADIGMS)
 @pytest.mark.parametrize("signal", SIGNALS, ids=str)
-def test_settings_of_every_paradigm_build_a_network_for_every_signal(name, signal):
-    settings = PARADIGMS[name].settings(name, signal, "as requested")
+def test_settings_of_every_paradigm_build_a_network_for_every_signal(name, signal, n_trials):
+    settings = PARADIGMS[name].settings(name, signal, "as requested", n_trials)
     module = create("gbwatt", **vars(signal), **settings.options)
     assert module.config["recipe"] == "best"
     assert settings.options["kernel"] <= max(2, signal.n_times // 2 + 1)
+
+
+@pytest.mark.parametrize(
+    ("channels", "n_trials", "initialization", "n_temporal"),
+    [
+        (3, MANY_TRIALS - 1, "classical", 15),
+        (3, MANY_TRIALS, "random", 20),
+        (8, MANY_TRIALS, "random", 20),
+        (9, MANY_TRIALS, "classical", 9),
+        (22, MANY_TRIALS, "classical", 22),
+    ],
+)
+def test_filters_of_few_channels_are_trained_from_random_weights_if_there_are_many_trials(
+    channels, n_trials, initialization, n_temporal
+):
+    settings = PARADIGMS["mi"].settings("mi", Signal(channels, 2, 500, 125.0), "", n_trials)
+    assert (settings.initialization, settings.options["n_temporal"]) == (initialization, n_temporal)
+    chosen = choose_settings("mi", no_comparison, no_pipeline, Signal(channels, 2, 500, 125.0), np.arange(n_trials) % 2)
+    assert chosen.options == settings.options
 
 
 def test_every_task_of_the_paper_has_a_paradigm():
@@ -85,6 +105,11 @@ def losses(initial, trained=None, seed=0):
 def pipeline_with_loss(mean):
     """A filter-bank pipeline whose trials all have this loss."""
     return lambda train, test: np.full(len(test), mean)
+
+
+def no_comparison(settings, train, test, *, trained):
+    """A comparison that must not be made."""
+    raise AssertionError
 
 
 def no_pipeline(train, test):

@@ -22,7 +22,7 @@ from gbwatt.data.loading import Recordings, fingerprint
 from gbwatt.data.splits import Split, Splitter, find_protocol
 from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
 from gbwatt.decoding.metrics import Accuracy, score
-from gbwatt.decoding.paradigms import OF_TASKS, PARADIGMS, fine_tuning_for
+from gbwatt.decoding.paradigms import OF_TASKS, PARADIGMS, Settings, fine_tuning_for
 from gbwatt.decoding.signal_metadata import Recorded
 from gbwatt.decoding.training import best_row, freeze
 from gbwatt.decoding.training_record import FILE, USES, TrainingRecord, versions
@@ -231,19 +231,26 @@ class TrainingSetup(ModelSetup):
         decoder._check_arguments()
         return next(iter(decoder._read_sources()), None)
 
+    @property
+    def signal(self) -> Signal:
+        """Shape and sampling rate of the trials, and the number of classes in training."""
+        _, n_chans, n_times = self.trials.shape
+        return Signal(n_chans, len(np.unique(self.trials.y[self.split.train])), n_times, self.trials.sfreq)
+
+    def settings_of(self, paradigm: str) -> Settings:
+        """Settings of a paradigm for these trials."""
+        return PARADIGMS[paradigm].settings(paradigm, self.signal, "", len(self.split.train))
+
     def build_model(self) -> nn.Module:
         """Build the model for these trials; raise ParameterError for wrong options."""
-        _, n_chans, n_times = self.trials.shape
-        n_outputs = len(np.unique(self.trials.y[self.split.train]))
-        signal = Signal(n_chans, n_outputs, n_times, self.trials.sfreq)
         arguments: dict[str, Any] = {"task": self.task}
         if self.source is not None:
             arguments = model_options(self.source)
         elif self.paradigm is not None:  # "auto" is not known yet: any of the settings serves to check the options
-            arguments = dict(PARADIGMS.get(self.paradigm, PARADIGMS["mi"]).settings("", signal, "").options)
+            arguments = dict(self.settings_of(self.paradigm if self.paradigm in PARADIGMS else "mi").options)
         try:
             members = self.training.get("n_members", 1)
-            return create(self.model, **vars(signal), n_members=members, **{**arguments, **self.options})
+            return create(self.model, **vars(self.signal), n_members=members, **{**arguments, **self.options})
         except TypeError as error:
             for name in self.options:
                 check_one_of(f"option of {self.model}", name, known_options(self.model) or ())

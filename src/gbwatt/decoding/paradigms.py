@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -26,6 +26,7 @@ MOST_TRIALS = 300  # that it uses
 MOST_CHANNELS = 32  # principal components of the channels that are kept for oscillations
 COMPONENTS = 16  # that are kept for event-related potentials
 FILTERS = 16  # largest number of temporal filters for which channels are divided into frequency bands
+MANY_TRIALS = 100  # from which on random initial weights are better than a filter bank of few channels
 
 Array = NDArray[Any]
 
@@ -84,10 +85,9 @@ class ParadigmSettings:
 
     Attributes
     ----------
-    options : callable
-        Model options for a signal.
+    network : callable
+        Model options and initial weights, "random" or "classical", for a signal and a number of training trials.
     training : Training
-    initialization : "random" or "classical"
     fine_tuning : Training
         Training that begins with weights from other subjects.
     revision : int
@@ -95,17 +95,19 @@ class ParadigmSettings:
     schedule : "constant" or "cosine"
     """
 
-    options: Callable[[Signal], dict[str, Any]]
+    network: Callable[[Signal, int], tuple[dict[str, Any], str]]
     training: Training
-    initialization: str
     fine_tuning: Training
     revision: int = 1
     schedule: str = "cosine"
 
-    def settings(self, name: str, signal: Signal, reason: str) -> Settings:
-        """Settings of the paradigm ``name`` for a signal; ``reason`` says why it was chosen."""
-        options = {"recipe": "best", **self.options(signal)}
-        return Settings(name, reason, options, self.training, self.initialization, self.schedule)
+    def settings(self, name: str, signal: Signal, reason: str, n_trials: int = 0) -> Settings:
+        """Settings of the paradigm ``name`` for a signal and a number of training trials, by default few.
+
+        ``reason`` says why the paradigm was chosen.
+        """
+        options, initialization = self.network(signal, n_trials)
+        return Settings(name, reason, {"recipe": "best", **options}, self.training, initialization, self.schedule)
 
 
 # ---------------------------------------------------------------------------------------------------------- the rules
@@ -126,25 +128,30 @@ def _kernel(signal: Signal, seconds: float) -> int:
     return _even(min(seconds * sampling_rate(signal), signal.n_times / 2))
 
 
-def _oscillations(signal: Signal) -> dict[str, Any]:
-    """Covariances of whitened channels in up to two windows of 1 s or more; few channels are divided into bands."""
+def _oscillations(signal: Signal, n_trials: int) -> tuple[dict[str, Any], str]:
+    """Covariances in up to two windows of 1 s or more, of whitened channels; few channels are divided into bands.
+
+    With few channels and many trials, random filters are trained instead of dividing the channels into bands.
+    """
     channels = min(signal.n_chans, MOST_CHANNELS)
     bands = max(1, FILTERS // channels)
-    n = channels * bands
-    return {
-        "n_spatial": channels,
+    trained_filters = bands > 1 and n_trials >= MANY_TRIALS
+    n = 20 if trained_filters else channels * bands
+    options = {
+        "n_spatial": n if trained_filters else channels,
         "n_temporal": n,
-        "kernel": _kernel(signal, 0.5 if bands > 1 else 0.2),
+        "kernel": _kernel(signal, 0.2 if trained_filters or bands == 1 else 0.5),
         "n_segments": max(1, min(2, int(signal.n_times / sampling_rate(signal)), signal.n_times // (2 * n))),
-        "k": n,
+        "k": 18 if trained_filters else n,
         "shrinkage": 0.1,
         "residual": "learnt",
     }
+    return options, "random" if trained_filters else "classical"
 
 
-def _steady_state(signal: Signal) -> dict[str, Any]:
+def _steady_state(signal: Signal, _: int) -> tuple[dict[str, Any], str]:
     """Temporal filters that are long enough to separate stimulation frequencies."""
-    return {
+    options = {
         "n_spatial": 125,
         "n_temporal": 15,
         "kernel": _kernel(signal, 0.5),
@@ -152,12 +159,13 @@ def _steady_state(signal: Signal) -> dict[str, Any]:
         "k": 12,
         "shrinkage": "samples",
     }
+    return options, "random"
 
 
-def _potentials(signal: Signal) -> dict[str, Any]:
+def _potentials(signal: Signal, _: int) -> tuple[dict[str, Any], str]:
     """Means and covariances of two windows of components with evoked responses, and templates of the responses."""
     channels, templates = min(signal.n_chans, COMPONENTS), 4
-    return {
+    options = {
         "n_spatial": channels,
         "n_temporal": channels,
         "kernel": _kernel(signal, 0.25),
@@ -168,6 +176,7 @@ def _potentials(signal: Signal) -> dict[str, Any]:
         "embed_mean": True,
         "n_templates": templates,
     }
+    return options, "classical"
 
 
 PARADIGMS: Mapping[str, ParadigmSettings] = MappingProxyType(
@@ -175,20 +184,16 @@ PARADIGMS: Mapping[str, ParadigmSettings] = MappingProxyType(
         "mi": ParadigmSettings(
             _oscillations,
             Training(1e-3, 32, 100, 1e-2),
-            "classical",
             fine_tuning=Training(1e-3, 32, 120, 1e-2),
             revision=3,
         ),
         "ssvep": ParadigmSettings(
             _steady_state,
             Training(1e-3, 64, 120, 1e-1),
-            "random",
             fine_tuning=Training(2e-4, 64, 20, 1e-2),
             revision=2,
         ),
-        "erp": ParadigmSettings(
-            _potentials, Training(1e-3, 32, 60, 1e-2), "classical", fine_tuning=FINE_TUNING, revision=2
-        ),
+        "erp": ParadigmSettings(_potentials, Training(1e-3, 32, 60, 1e-2), fine_tuning=FINE_TUNING, revision=2),
     }
 )
 
@@ -221,13 +226,13 @@ class Pipeline(Protocol):
 def choose_settings(name: str, compare: Compare, filter_bank: Pipeline, signal: Signal, y: Array) -> Settings:
     """Settings for a paradigm; "auto" chooses the paradigm by cross-validation of the training trials.
 
-    "auto" proceeds in two steps.  First it compares the paradigms whose initial weights are a classical pipeline, "mi"
-    and "erp", without training, which takes little time.  If "erp" is better than "mi" and than a filter bank, it is
-    chosen.  The filter bank is needed because the initial weights of "mi" do not separate the frequencies of
-    steady-state responses, which may be phase-locked to the stimulus like event-related potentials.  Otherwise "mi" and
-    "ssvep" are compared after training.  In both steps, "mi" is kept unless the log loss of the other paradigm is lower
-    by more than the standard error of the difference.  About :data:`MOST_TRIALS` trials at most are used, in
-    :data:`FOLDS` folds of consecutive trials.
+    "auto" proceeds in two steps.  First it compares "mi" and "erp" with initial weights that are a classical pipeline,
+    without training, which takes little time.  If "erp" is better than "mi" and than a filter bank, it is chosen.  The
+    filter bank is needed because the initial weights of "mi" do not separate the frequencies of steady-state responses,
+    which may be phase-locked to the stimulus like event-related potentials.  Otherwise "mi" and "ssvep" are compared
+    after training.  In both steps, "mi" is kept unless the log loss of the other paradigm is lower by more than the
+    standard error of the difference.  About :data:`MOST_TRIALS` trials at most are used, in :data:`FOLDS` folds of
+    consecutive trials.
 
     Parameters
     ----------
@@ -247,31 +252,34 @@ def choose_settings(name: str, compare: Compare, filter_bank: Pipeline, signal: 
     """
     check_one_of("paradigm", name, (*PARADIGMS, "auto"))
     if name != "auto":
-        return PARADIGMS[name].settings(name, signal, "as requested")
-    candidates = {key: rule.settings(key, signal, "") for key, rule in PARADIGMS.items()}
+        return PARADIGMS[name].settings(name, signal, "as requested", len(y))
+    candidates = {key: rule.settings(key, signal, "", len(y)) for key, rule in PARADIGMS.items()}
     rows = _select_trials(y)
     folds = min(FOLDS, int(np.bincount(y[rows]).min()))
     if folds < 2:
         return replace(candidates["mi"], reason="a class has a single trial, so paradigms could not be compared")
     parts = [(rows[train], rows[test]) for train, test in StratifiedKFold(folds).split(rows, y[rows])]
 
-    def losses_of(keys: Iterable[str], trained: bool) -> dict[str, Array]:
+    def losses_of(compared: Mapping[str, Settings], trained: bool) -> dict[str, Array]:
         """Log losses of all trials for each paradigm."""
         return {
-            key: np.concatenate([compare(candidates[key], *part, trained=trained) for part in parts]) for key in keys
+            key: np.concatenate([compare(settings, *part, trained=trained) for part in parts])
+            for key, settings in compared.items()
         }
 
-    classical = [key for key, settings in candidates.items() if settings.initialization == "classical"]
+    few = {key: rule.settings(key, signal, "") for key, rule in PARADIGMS.items()}
+    classical = {key: settings for key, settings in few.items() if settings.initialization == "classical"}
     losses, stage = losses_of(classical, False), "of the initial weights"
     best = _clearly_lowest(losses)
     if best == "erp":
         losses["filter bank"] = np.concatenate([filter_bank(*part) for part in parts])
     if best == "mi" or losses["filter bank"].mean() <= losses[best].mean():
-        losses, stage = losses_of(["mi", *(key for key in candidates if key not in classical)], True), "after training"
+        others = {key: settings for key, settings in candidates.items() if key == "mi" or key not in classical}
+        losses, stage = losses_of(others, True), "after training"
         best = _clearly_lowest(losses)
-    others = " and ".join(f"{loss.mean():.3f} ({key})" for key, loss in losses.items() if key != best)
+    rest = " and ".join(f"{loss.mean():.3f} ({key})" for key, loss in losses.items() if key != best)
     result = f"log loss {losses[best].mean():.3f} {stage} in {folds}-fold cross-validation of the training trials"
-    return replace(candidates[best], reason=f"{result}, against {others}")
+    return replace(candidates[best], reason=f"{result}, against {rest}")
 
 
 def _clearly_lowest(losses: Mapping[str, Array]) -> str:

@@ -400,8 +400,9 @@ def default_space(setup: TrainingSetup) -> dict[str, Dimension]:
     """
     usual = usual_settings(setup)
     space = {} if entry(setup.model).classical else _training_space(setup.usual_training, len(setup.split.train))
-    rule = PARADIGMS.get(str(setup.paradigm))
-    kept = _KEPT_BY_CLASSICAL_WEIGHTS if rule is not None and rule.initialization == "classical" else ()
+    paradigm = str(setup.paradigm)
+    classical = paradigm in PARADIGMS and setup.settings_of(paradigm).initialization == "classical"
+    kept = _KEPT_BY_CLASSICAL_WEIGHTS if classical else ()
     names = set(setting_names(setup)).difference(kept)
     for name, make in _OPTION_RULES.items():
         known = name in names and (name not in _NEED_DEFAULT or usual.get(name) is not None)
