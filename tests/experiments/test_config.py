@@ -140,7 +140,11 @@ BAD = {
         "use preprocess",
     ),
     "preprocess": (experiment(preprocess="bandpas=8-30"), "preprocess:", "Did you mean 'bandpass'?"),
-    "own trials": (transfer(sources="others", own_trials="none", paradigm="dataset"), "training.own_trials: own_trials='none'", "labelled"),
+    "own trials": (
+        transfer(sources="others", own_trials="none", paradigm="dataset"),
+        "training.own_trials: own_trials='none'",
+        "labelled",
+    ),
     "own trials alone": (
         transfer(own_trials="unlabelled"),
         "training.own_trials: own_trials is for models that use other",
@@ -211,6 +215,22 @@ def test_an_error_says_where_and_what_is_allowed(kind):
     assert len({problem.path for problem in caught.value.problems}) == 1, "and nothing else is wrong"
     for part in parts:
         assert part in str(caught.value)
+
+
+def test_an_error_in_settings_of_all_models_is_reported_once():
+    with pytest.raises(ConfigurationError) as caught:
+        experiment_from_dict(experiment(training={"own_trials": "unlabelled"}))
+    assert [problem.path for problem in caught.value.problems] == [("training", "own_trials")]
+
+
+def test_settings_of_all_models_may_be_for_those_with_sources():
+    models = [
+        {"label": "Others", "model": "gbwatt", "training": {"sources": "others"}},
+        {"label": "Alone", "model": "gbwatt"},
+    ]
+    settings = {"paradigm": "dataset", "pretraining_epochs": 3}
+    opened = experiment_from_dict(experiment(models=models, training=settings))
+    assert opened.training.given() == settings
 
 
 def test_all_errors_come_at_once_in_the_order_of_the_file(write):

@@ -313,6 +313,7 @@ def test_splits_of_a_subject_share_one_training_and_give_the_rows_of_each_by_its
     assert rows[0].loss != rows[1].loss
     labelled = [replace(r, training={**r.training, "own_trials": "labelled"}) for r in runs]
     assert len(group_runs(labelled)) == 2
+    assert len(group_runs([runs[0], replace(runs[0], fraction=0.5)])) == 1
 
 
 @pytest.mark.parametrize("sources", [[], [2, 3]])

@@ -375,7 +375,11 @@ def _conflicting_transfer(raw: Mapping[str, Any], row: Mapping[str, Any], number
     options, vary = row.get("options") or {}, raw.get("vary")
     varied = _varied_option(vary) if isinstance(vary, dict) else ""
     normalized = varied == "domain_norm" or (isinstance(options, dict) and options.get("domain_norm") is not None)
+    rows = [one.get("training") for one in _as_list(raw.get("models")) if isinstance(one, dict)]
+    of_some = any(isinstance(one, dict) and "sources" in one for one in rows)
     for name, text in _transfer_errors(row.get("model"), given, normalized):
+        if name not in own and of_some and "sources" not in given:
+            continue  # a shared setting of those models that have sources
         if name in own:
             yield Problem(("models", number, "training", name), text)
         else:
@@ -1015,7 +1019,7 @@ def _validate(content: dict[str, Any], source: str, origins: Origins, problems: 
         found_problems += [translate(detail, _allowed_keys) for detail in error.errors()]
     except (ArithmeticError, RecursionError) as error:  # of a dict; files cannot have such numbers and depths
         found_problems.append(Problem((), f"a value is too large or too deeply nested ({error})."))
-    found_problems += conflicts(content)
+    found_problems += dict.fromkeys(conflicts(content))  # a shared setting may contradict several models
     if experiment is None or found_problems:
         raise ConfigurationError(source, found_problems, origins)
     return experiment
