@@ -313,7 +313,7 @@ class Line(NamedTuple):
     datasets: frozenset[str] | None  # real data sets that it is for; None: all
     n_seeds: float  # largest number of seeds; infinity: all of the experiment
 
-    def on(self, dataset: str, subject: int, pool: Sequence[int]) -> dict[str, Any]:
+    def on(self, dataset: str, subject: int, pool: Sequence[int] = ()) -> dict[str, Any]:
         """Return the arguments that all runs of the line on a subject have, with all training settings.
 
         The sources "others" are replaced by the subjects in ``pool`` other than ``subject``.
