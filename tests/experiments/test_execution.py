@@ -320,3 +320,30 @@ def test_splits_of_a_subject_share_one_training_and_give_the_rows_of_each_by_its
 def test_a_subject_whose_labels_are_not_used_is_no_source(run, sources):
     with pytest.raises(ParameterError, match=r"must be other subjects than 3, whose labels are not used"):
         training_trials(_unlabelled_run(run, 3, sources=sources))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"alignment": "euclidean"},
+        {"alignment": "riemannian"},
+        {"alignment": "euclidean", "domains": "session"},
+        {"frozen": ["features"]},
+        {"layer_lr": {"attention": 10.0}},
+    ],
+)
+def test_settings_of_transfer_change_the_result_with_and_without_sources(run, settings):
+    without = {name: settings[name] for name in settings if name == "alignment" and "domains" in settings}
+    for make in (_unlabelled_run, lambda run, _, **new: replace(run, model="gbwatt", training={**SMALL, **new})):
+        (plain,), (changed,) = (execute([make(run, 3, **some)]) for some in (without, settings))
+        assert changed.loss != plain.loss
+        assert changed.key != plain.key
+
+
+def test_a_run_reads_and_splits_as_it_says(run):
+    harder, other = replace(run, reading={"difficulty": 0.9}), replace(run, protocol="in-order")
+    assert len({one.key for one in (run, harder, other)}) == 3
+    plain, changed, in_order = (load_parts(one) for one in (run, harder, other))
+    assert not np.array_equal(plain[0].X, changed[0].X)
+    assert set(plain[2].session) == {"5"}
+    assert set(in_order[2].session) > {"5"}, "a fourth of the trials"
