@@ -26,7 +26,7 @@ from gbwatt.data import Dataset, Preprocessing, find_dataset
 from gbwatt.data.splits import PROTOCOLS
 from gbwatt.errors import InputError, ParameterError
 from gbwatt.experiments import grid, paper
-from gbwatt.experiments.runs import LabelledRun, canonicalize
+from gbwatt.experiments.runs import UNLABELLED, LabelledRun, canonicalize, has_executor
 from gbwatt.experiments.table_formats import visible
 from gbwatt.experiments.yaml_io import (
     AllowedKeys,
@@ -119,6 +119,15 @@ def parse_subjects(value: Any) -> grid.Subjects:
     if not isinstance(value, list | tuple):
         raise ParameterError(f"subjects={value!r} must be 'all' or a list of numbers.")
     return _check_integers("subjects", value, 0)
+
+
+def parse_subjects_by_dataset(value: Any) -> grid.Subjects | dict[str, grid.Subjects]:
+    """Return "all", the subjects of a list, or one of them for each data set of a mapping."""
+    if not isinstance(value, Mapping):
+        return parse_subjects(value)
+    names = [dataset_name(str(name)) for name in value]
+    check_distinct("subjects", names)
+    return dict(zip(names, map(parse_subjects, value.values()), strict=True))
 
 
 def parse_sources(value: Any) -> tuple[int, ...] | str:
@@ -241,6 +250,8 @@ def conflicts(raw: Mapping[str, Any]) -> Iterator[Problem]:
     vary: Mapping[str, Any] = raw["vary"] if isinstance(raw.get("vary"), dict) else {}
     yield from _repeated_labels(models)
     yield from _unknown_reference(raw.get("reference"), models)
+    yield from _foreign_subjects(raw.get("subjects"), datasets)
+    yield from _invalid_reading(raw, datasets)
     lines = len(models) * max(1, len(_as_list(vary.get("values"))))
     if lines > MOST_LINES:
         text = f"models × values of vary give {lines} table lines; at most {MOST_LINES} are allowed: use fewer."
@@ -248,6 +259,7 @@ def conflicts(raw: Mapping[str, Any]) -> Iterator[Problem]:
         return
     for number, row in enumerate(models):
         yield from _misplaced_settings(raw.get("training"), row, number)
+        yield from _conflicting_transfer(raw, row, number)
         yield from _foreign_datasets(row, number, datasets)
         yield from _invalid_options(row, number, _find_datasets(row.get("datasets")) or datasets, vary)
 
@@ -290,6 +302,40 @@ def _unknown_reference(label: object, models: list[dict[str, Any]]) -> Iterator[
             yield Problem(("reference",), str(error))
 
 
+def _foreign_subjects(subjects: object, datasets: list[Dataset | None]) -> Iterator[Problem]:
+    """Yield a problem for each data set that subjects are given for, but is not a data set of the experiment."""
+    names = [dataset.name for dataset in datasets if dataset is not None]
+    for name in subjects if isinstance(subjects, dict) else ():
+        dataset = _find_or_none(str(name))
+        if dataset is not None and dataset.name not in names:
+            text = f"dataset={dataset.name!r} is not a data set of the experiment: {', '.join(map(repr, names))}."
+            yield Problem(("subjects", name), text)
+
+
+def _invalid_reading(raw: Mapping[str, Any], datasets: list[Dataset | None]) -> Iterator[Problem]:
+    """Yield a problem for each way of reading or splitting that a data set does not have."""
+    reading = raw["reading"] if isinstance(raw.get("reading"), dict) else {}
+    if "preprocessing" in reading:
+        yield Problem(("reading", "preprocessing"), "preprocessing is not an option of reading; use preprocess.")
+    for dataset in (one for one in datasets if one is not None):
+        if has_executor(dataset.name):
+            for name in ("protocol", "preprocess", *(["reading"] if reading else [])):
+                if raw.get(name) is not None:
+                    yield Problem((name,), f"{name} is not for corpora such as {dataset.name!r}; remove it.")
+            continue
+        known = _reader_options(dataset)
+        for name in reading.keys() - {"preprocessing"}:
+            if text := error_of(check_one_of, f"option of {dataset.name}", name, known):
+                yield Problem(("reading", name), text)
+
+
+def _reader_options(dataset: Dataset) -> tuple[str, ...]:
+    """Return the names of the arguments with which a data set, or its simulated counterpart, can be read."""
+    simulated = grid.simulated_counterpart(dataset.name)
+    datasets = [dataset, *([] if simulated is None else [find_dataset(simulated)])]
+    return tuple(dict.fromkeys(["source", *(name for one in datasets for s in one.sources for name in s.options)]))
+
+
 #: Training settings that only foundation models have.
 FOR_CORPORA = ("layer_decay", "warmup_epochs", "label_smoothing", "precision", "shards")
 
@@ -313,6 +359,86 @@ def _misplaced_settings(shared: object, row: Mapping[str, Any], number: int) -> 
             if name in FOR_CORPORA:
                 text = f"{name} is for foundation models; model {model!r} does not have it: remove it."
                 yield Problem((*path, name), text)
+
+
+#: Training settings for trials of several subjects, which foundation models do not have.
+FOR_TRIALS = ("sources", "own_trials", "pretraining_epochs", "alignment", "domains", "frozen", "layer_lr")
+
+
+def _conflicting_transfer(raw: Mapping[str, Any], row: Mapping[str, Any], number: int) -> Iterator[Problem]:
+    """Yield a problem for each setting of transfer between subjects that contradicts another, or has no effect.
+
+    ``row`` is the model with the index ``number`` of the experiment ``raw``.
+    """
+    own, shared = (one if isinstance(one, dict) else {} for one in (row.get("training"), raw.get("training")))
+    given: dict[str, Any] = {**protocol_training(raw.get("protocol")), **shared, **own}
+    options, vary = row.get("options") or {}, raw.get("vary")
+    varied = _varied_option(vary) if isinstance(vary, dict) else ""
+    normalized = varied == "domain_norm" or (isinstance(options, dict) and options.get("domain_norm") is not None)
+    rows = [one.get("training") for one in _as_list(raw.get("models")) if isinstance(one, dict)]
+    of_some = any(isinstance(one, dict) and "sources" in one for one in rows)
+    for name, text in _transfer_errors(row.get("model"), given, normalized):
+        if name not in own and of_some and "sources" not in given:
+            continue  # a shared setting of those models that have sources
+        if name in own:
+            yield Problem(("models", number, "training", name), text)
+        else:
+            yield Problem(("training", name) if name in shared else ("protocol",), text)
+
+
+def _transfer_errors(model: object, given: Mapping[str, Any], normalized: bool) -> Iterator[tuple[str, str]]:
+    """Yield the name of each training setting that contradicts another one, and the message.
+
+    ``given`` are all settings of a model, and ``normalized`` is whether it has the option ``domain_norm``.
+    """
+    from gbwatt.models import entry, list_models
+
+    if not isinstance(model, str) or model not in list_models():
+        return
+    classical = entry(model).classical
+    if not entry(model).for_tasks:
+        for name in FOR_TRIALS:
+            if name in given:
+                yield name, f"{name} is not for foundation models such as {model!r}; remove it."
+        return
+    if classical:
+        for name in ("frozen", "layer_lr"):
+            if given.get(name):
+                yield name, f"{name}: the classical pipeline {model!r} has no parts that are trained; remove it."
+    if given.get("domains") and not given.get("alignment") and not normalized:
+        yield "domains", "domains has no effect without alignment or the model option domain_norm; remove it."
+    if "sources" not in given:
+        for name in ("own_trials", "pretraining_epochs"):
+            if name in given:
+                yield name, f"{name} is for models that use other subjects: set sources, for example to others."
+    elif given.get("own_trials") == UNLABELLED:
+        if "pretraining_epochs" in given:
+            yield (
+                "pretraining_epochs",
+                "pretraining_epochs is for fine-tuning; with own_trials: unlabelled, use max_epochs instead.",
+            )
+        if "early_stopping" in given:
+            text = "early_stopping needs validation trials; with own_trials: unlabelled there are none: remove it."
+            yield "early_stopping", text
+    else:
+        yield from _fine_tuning_errors(model, given, classical)
+
+
+def _fine_tuning_errors(model: str, given: Mapping[str, Any], classical: bool) -> Iterator[tuple[str, str]]:
+    """Yield errors as :func:`_transfer_errors`, for a model that uses sources and labelled trials of the subject."""
+    remedy = "or set own_trials: unlabelled"
+    if "alignment" in given:
+        text = (
+            "alignment: with sources and labelled trials of the subject, each subject is aligned by its Euclidean mean"
+        )
+        yield "alignment", f"{text} already; remove it, {remedy}."
+    if classical:
+        return
+    if model != "gbwatt":
+        text = f"sources: {model!r} cannot be fine-tuned, only 'gbwatt' and classical pipelines can use sources"
+        yield "sources", f"{text} with labelled trials of the subject; use one of these, {remedy}."
+    elif "paradigm" not in given:
+        yield "sources", f"sources: fine-tuning needs a paradigm; set paradigm: dataset, for example, {remedy}."
 
 
 def _foreign_datasets(row: Mapping[str, Any], number: int, datasets: list[Dataset | None]) -> Iterator[Problem]:
@@ -471,6 +597,12 @@ USER_FOLDER = Path("experiments")
 #: Protocol in which each subject is tested after training on the others.
 LEAVE_ONE_SUBJECT_OUT = "leave-one-subject-out"
 
+
+def protocol_training(protocol: object) -> dict[str, Any]:
+    """Return the training settings that follow from a protocol, unless a model has others."""
+    return {"sources": grid.OTHERS, "own_trials": UNLABELLED} if protocol == LEAVE_ONE_SUBJECT_OUT else {}
+
+
 SEEDS = 10  # default number of seeds, as in the paper
 
 _LIST_ALLOWED = Field(strict=False)  # accepts a list for a tuple, since YAML has no tuples
@@ -521,13 +653,15 @@ class Training(_StrictModel):
     # begin with weights of gbwatt that were trained on aligned trials of these subjects, and for how many epochs
     sources: Annotated[tuple[int, ...] | Literal["others"], PlainValidator(parse_sources)] | None = None
     # use of the subject's own training trials beside the sources: with labels, or for alignment only
-    own_trials: Annotated[str, _one_of("own_trials", "labelled", "unlabelled")] | None = None
+    own_trials: Annotated[str, _one_of("own_trials", "labelled", UNLABELLED)] | None = None
     pretraining_epochs: Count | None = None
     # alignment of subjects or sessions, parts that are not trained, and factors of the learning rates of parts
     alignment: Annotated[str, _one_of("alignment", "euclidean", "riemannian")] | None = None
     domains: Annotated[str, _one_of("domains", "subject", "session")] | None = None
-    frozen: Annotated[tuple[str, ...], _LIST_ALLOWED] | None = None
-    layer_lr: dict[str, float] | None = None
+    frozen: Annotated[tuple[Text, ...], _LIST_ALLOWED, AfterValidator(lambda x: check_distinct("frozen", x))] | None = (
+        None
+    )
+    layer_lr: dict[str, Annotated[float, Field(gt=0, le=1_000_000)]] | None = None
     # foundation models only
     layer_decay: Annotated[float, Field(gt=0, le=1)] | None = None
     warmup_epochs: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
@@ -653,8 +787,8 @@ class Experiment(_StrictModel):
         Names of data sets, or files.
     simulated : "auto", "always" or "never"
         When to use simulated recordings instead of real ones: where files are missing, for all data sets, or never.
-    subjects : "all" or tuple of int
-        Subjects of each data set.
+    subjects : "all", tuple of int, or dict
+        Subjects of each data set; a dict has them by data set, and data sets that it lacks have all.
     seeds : tuple of int
         Random seeds.
     training : Training
@@ -682,7 +816,10 @@ class Experiment(_StrictModel):
     paper: Annotated[str, AfterValidator(check_paper_table)] | None = None
     datasets: Names
     simulated: Annotated[str, _one_of("simulated", "auto", "always", "never")] = "auto"
-    subjects: Annotated[tuple[int, ...] | Literal["all"], PlainValidator(parse_subjects)] = "all"
+    subjects: Annotated[
+        tuple[int, ...] | Literal["all"] | dict[str, tuple[int, ...] | Literal["all"]],
+        PlainValidator(parse_subjects_by_dataset),
+    ] = "all"
     seeds: Annotated[tuple[int, ...], PlainValidator(parse_seeds)] = tuple(range(SEEDS))
     training: Training = Training()
     models: Annotated[tuple[ModelRow, ...], _LIST_ALLOWED, AfterValidator(lambda rows: check_not_empty("models", rows))]
@@ -701,9 +838,7 @@ class Experiment(_StrictModel):
     @property
     def protocol_training(self) -> dict[str, Any]:
         """Training settings that follow from the protocol, unless a model has others."""
-        if self.protocol != LEAVE_ONE_SUBJECT_OUT:
-            return {}
-        return {"sources": grid.OTHERS, "own_trials": "unlabelled"}
+        return protocol_training(self.protocol)
 
     @property
     def how_to_read(self) -> dict[str, Any]:
@@ -731,7 +866,7 @@ class Experiment(_StrictModel):
         names = self.datasets
         if datasets is not None:
             names = check_distinct("datasets", [dataset_name(name) for name in datasets])
-        numbers = self.subjects if subjects is None else parse_subjects(subjects)
+        numbers = self.subjects if subjects is None else parse_subjects_by_dataset(subjects)
         return grid.find_recordings(names, numbers, self.simulated if simulated is None else simulated, root)
 
     def labelled_runs(
@@ -884,7 +1019,7 @@ def _validate(content: dict[str, Any], source: str, origins: Origins, problems: 
         found_problems += [translate(detail, _allowed_keys) for detail in error.errors()]
     except (ArithmeticError, RecursionError) as error:  # of a dict; files cannot have such numbers and depths
         found_problems.append(Problem((), f"a value is too large or too deeply nested ({error})."))
-    found_problems += conflicts(content)
+    found_problems += dict.fromkeys(conflicts(content))  # a shared setting may contradict several models
     if experiment is None or found_problems:
         raise ConfigurationError(source, found_problems, origins)
     return experiment

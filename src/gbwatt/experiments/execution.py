@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import time
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -20,12 +18,13 @@ import torch
 from numpy.typing import NDArray
 
 from gbwatt.data import Trials, concatenate, find_dataset, load
-from gbwatt.data.splits import add_noise, find_protocol
+from gbwatt.data.splits import Splitter, add_noise, find_protocol
 from gbwatt.decoding.alignment import EuclideanAlignment
 from gbwatt.decoding.estimator import EEGDecoder
 from gbwatt.decoding.evaluation import scores
 from gbwatt.decoding.training import best_row
 from gbwatt.decoding.training_record import versions
+from gbwatt.errors import ParameterError
 from gbwatt.experiments.runs import Row, Run, find_executor
 from gbwatt.models.gbwatt import GBWAtt
 from gbwatt.models.registry import entry, from_record
@@ -37,8 +36,7 @@ Parts = tuple[Trials, Trials | None, Trials]
 def load_parts(run: Run, root: str | Path | None = None) -> Parts:
     """Load the trials of a run and split them by the protocol of the data set; the test trials have no noise yet."""
     trials = load(run.dataset, run.subject, root=root, **run.reading)
-    protocol = find_protocol(run.protocol) if run.protocol else find_dataset(run.dataset).protocol
-    split = protocol.splits(trials)[run.split]
+    split = _find_protocol(run.dataset, run.protocol).splits(trials)[run.split]
     if run.fraction != 1:
         split = split.limited(trials.y, run.fraction, run.seed)
     if run.training.get("merge_validation"):
@@ -48,6 +46,11 @@ def load_parts(run: Run, root: str | Path | None = None) -> Parts:
         train = add_noise(train, run.noise, run.seed + 1)
         valid = add_noise(valid, run.noise, run.seed + 2) if len(valid.y) else valid
     return train, valid if len(valid.y) else None, test
+
+
+def _find_protocol(dataset: str, name: str) -> Splitter:
+    """Return the protocol with this name or, if it is empty, that of the data set."""
+    return find_protocol(name) if name else find_dataset(dataset).protocol
 
 
 def with_test_noise(test: Trials, run: Run) -> Trials:
@@ -86,10 +89,9 @@ def execute(runs: Sequence[Run], root: str | Path | None = None, threads: int = 
     executor = find_executor(runs[0].dataset)
     if executor is not None:
         return [executor.execute(run, root) for run in runs]
+    if runs[0].unlabelled:
+        return list(_execute_unlabelled(runs, root))
     parts = load_parts(runs[0], root)
-    if runs[0].training.get("own_trials") == "unlabelled":
-        decoder, parts = _fit_to_sources(runs[0], parts, root)
-        return [_make_row(run, decoder, parts) for run in runs]
     with TemporaryDirectory() as folder:
         weights: list[Path] = []
         if _has_sources(runs[0]):
@@ -125,8 +127,8 @@ def _pretraining_record(run: Run) -> str:
     whole = run.subject not in run.training["sources"]
     names = ("sources", "pretraining_epochs", "paradigm")  # pipelines have the first only
     settings = {name: run.training[name] for name in names if name in run.training}
-    record = {"dataset": run.dataset, "options": run.options, "split": None if whole else run.split, **settings}
-    return json.dumps({**record, "reading": run.reading}, sort_keys=True)
+    record = {"dataset": run.dataset, "options": run.options, "reading": run.reading, "protocol": run.protocol}
+    return json.dumps({**record, "split": None if whole else run.split, **settings}, sort_keys=True)
 
 
 @lru_cache(maxsize=5)
@@ -161,41 +163,54 @@ def _load_aligned_sources(record: str, root: str | Path | None) -> Trials:
 
 
 def _load_sources(settings: Mapping[str, Any], root: str | Path | None) -> Trials:
-    """Load the trials of all source subjects; ``settings`` is a record of :func:`_pretraining_record`."""
+    """Load the trials of all source subjects; ``settings`` is a record of :func:`_pretraining_record`.
+
+    If a split is given, its test trials are left out.  A source without this split has no run that is tested on it.
+    """
     name, split = settings["dataset"], settings["split"]
     parts = []
     for subject in settings["sources"]:
         trials = load(name, subject, root=root, **settings["reading"])
-        if split is not None:
-            trials = trials[find_dataset(name).protocol.splits(trials)[split].merged().train]
-        parts.append(trials)
+        splits = [] if split is None else _find_protocol(name, settings["protocol"]).splits(trials)
+        parts.append(trials[splits[split].merged().train] if split is not None and split < len(splits) else trials)
     return concatenate(parts)
 
 
-def _fit_to_sources(run: Run, parts: Parts, root: str | Path | None) -> tuple[EEGDecoder, Parts]:
-    """Train on other subjects, and adapt to the training trials of the subject, whose labels are not used.
+def training_trials(run: Run, root: str | Path | None = None) -> tuple[Trials, Trials | None]:
+    """Load the labelled training trials of a run, and its validation trials, if any.
 
-    Returns the decoder, and the trials of the sources with the test trials of the subject.
+    Runs without labels of their own subject have all trials of the sources, and no validation trials.
+
+    Raises
+    ------
+    ParameterError
+        If a subject whose labels must not be used is among the sources.
     """
-    train, valid, test = parts
-    record = replace(run, subject=0, split=0, data="").to_dict()
-    fitted, sources = _fit_once(json.dumps(record, sort_keys=True), root)
-    decoder = copy.deepcopy(fitted)
-    if decoder.domains_ is not None:
-        decoder.adapt(train if valid is None else concatenate([train, valid]))
-    return decoder, (sources, None, test)
+    if not run.unlabelled:
+        return load_parts(run, root)[:2]
+    sources = run.training.get("sources") or ()
+    if not sources or run.subject in sources:
+        raise ParameterError(
+            f"sources={list(sources)} must be other subjects than {run.subject}, whose labels are not used "
+            "(own_trials: unlabelled)."
+        )
+    return _load_sources(json.loads(_pretraining_record(run)), root), None
 
 
-@lru_cache(maxsize=2)
-def _fit_once(record: str, root: str | Path | None) -> tuple[EEGDecoder, Trials]:
-    """Train on the sources of a run, given as JSON text; runs of the same process share the result.
+def _execute_unlabelled(runs: Sequence[Run], root: str | Path | None) -> Iterator[Row]:
+    """Train once on other subjects and, for each run, adapt to its training trials, whose labels are not used."""
+    sources, _ = training_trials(runs[0], root)
+    decoder = make_decoder(runs[0], None).fit(sources)
+    for run in runs:
+        train, valid, test = load_parts(run, root)
+        if decoder.domains_ is not None:  # estimated anew for each run
+            decoder.adapt(_joined(train, valid))
+        yield _make_row(run, decoder, (sources, None, test))
 
-    Returns the decoder and the trials of the sources.
-    """
-    run = Run.from_dict(json.loads(record))
-    named = {"dataset": run.dataset, "split": None, "sources": run.training["sources"], "reading": run.reading}
-    sources = _load_sources(named, root)
-    return make_decoder(run, None).fit(sources), sources
+
+def _joined(train: Trials, valid: Trials | None) -> Trials:
+    """Return training and validation trials together."""
+    return train if valid is None else concatenate([train, valid])
 
 
 def _pool_sources(run: Run, parts: Parts, root: str | Path | None) -> Parts:
@@ -204,7 +219,7 @@ def _pool_sources(run: Run, parts: Parts, root: str | Path | None) -> Parts:
     All trials are aligned.  The alignment of the subject is fitted to its training trials.
     """
     train, valid, test = parts
-    own = train if valid is None else concatenate([train, valid])
+    own = _joined(train, valid)
     alignment = EuclideanAlignment().fit(own)
     sources = _load_aligned_sources(_pretraining_record(run), root)
     sources = sources[sources.subject != run.subject]  # whose trials are among the own ones

@@ -21,6 +21,7 @@ from gbwatt.data.simulated import SETS
 from gbwatt.data.splits import find_protocol
 from gbwatt.errors import ParameterError
 from gbwatt.experiments.runs import (
+    UNLABELLED,
     LabelledRun,
     Row,
     Run,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 Subjects = Sequence[int] | Literal["all"]
-#: Sources that stand for all other subjects of the experiment.
+#: Sources that stand for all other subjects of the experiment whose files exist.
 OTHERS = "others"
 #: Largest number of runs of one experiment; those of the paper have up to ten thousand.
 MOST_RUNS = 200_000
@@ -92,8 +93,26 @@ def original(name: str) -> str:
 # ---------------------------------------------------------------------------------------------------------- recordings
 
 
+def subjects_on(subjects: Subjects | Mapping[str, Subjects], dataset: str) -> Subjects:
+    """Return the subjects of a data set, or of its simulated counterpart; ``subjects`` may be a mapping by data set.
+
+    Data sets that are not in the mapping have all subjects.
+
+    Examples
+    --------
+    >>> subjects_on({"mamem-ssvep-ii": (1, 2)}, "simulated-ssvep"), subjects_on({"mamem-ssvep-ii": (1, 2)}, "bi2012")
+    ((1, 2), 'all')
+    """
+    if not isinstance(subjects, Mapping):
+        return subjects
+    return next((own for name, own in subjects.items() if original(name) == original(dataset)), "all")
+
+
 def find_recordings(
-    datasets: Sequence[str], subjects: Subjects, simulated: str, root: str | Path | None = None
+    datasets: Sequence[str],
+    subjects: Subjects | Mapping[str, Subjects],
+    simulated: str,
+    root: str | Path | None = None,
 ) -> dict[str, Recordings]:
     """Choose real or simulated recordings for each data set.
 
@@ -101,8 +120,8 @@ def find_recordings(
     ----------
     datasets : sequence of str
         Names of data sets.
-    subjects : "all" or sequence of int
-        Requested subjects.  A data set without any of them is skipped.
+    subjects : "all", sequence of int, or mapping
+        Requested subjects; of a mapping, for each data set.  A data set without any of them is skipped.
     simulated : "auto", "always" or "never"
         Use simulated recordings where files are missing, for all data sets, or never.
     root : path, optional
@@ -121,10 +140,7 @@ def find_recordings(
         If files are missing and must not be simulated.
     """
     _require_known_subjects(datasets, subjects)
-    chosen = {
-        name: _choose_recordings(name, _requested_subjects(name, subjects), simulated, root, subjects)
-        for name in datasets
-    }
+    chosen = {name: _choose_recordings(name, subjects_on(subjects, name), simulated, root) for name in datasets}
     if chosen and not any(one.subjects or one.missing for one in chosen.values()):
         raise ParameterError(f"subjects: {'; '.join(one.reason for one in chosen.values())}.")
     absent = [one for one in chosen.values() if one.missing and not one.subjects]
@@ -140,8 +156,12 @@ def find_recordings(
     return chosen
 
 
-def _require_known_subjects(datasets: Sequence[str], subjects: Subjects) -> None:
+def _require_known_subjects(datasets: Sequence[str], subjects: Subjects | Mapping[str, Subjects]) -> None:
     """Reject subjects that none of the data sets has; data sets without a list of subjects may have any."""
+    if isinstance(subjects, Mapping):
+        for name in datasets:
+            _require_known_subjects([name], subjects_on(subjects, name))
+        return
     if isinstance(subjects, str):
         return
     known = {name: _known_subjects(name) for name in datasets}
@@ -173,14 +193,10 @@ def _skip_dataset(requested: str, name: str, subjects: Subjects, known: Sequence
     return Recordings(requested, name, (), (), f"{name} has none of {_join(subjects)}, it has {_join(known)}")
 
 
-def _choose_recordings(
-    name: str, requested: tuple[int, ...], simulated: str, root: str | Path | None, subjects: Subjects
-) -> Recordings:
-    """Choose real or simulated recordings for one data set.
-
-    ``requested`` are the subjects of the request ``subjects`` that the data set has.
-    """
+def _choose_recordings(name: str, subjects: Subjects, simulated: str, root: str | Path | None) -> Recordings:
+    """Choose real or simulated recordings for one data set."""
     check_one_of("simulated", simulated, ("auto", "always", "never"))
+    requested = _requested_subjects(name, subjects)
     if not requested:
         return _skip_dataset(name, name, subjects, _known_subjects(name))
     if name in SETS:
@@ -296,18 +312,23 @@ class Line(NamedTuple):
     arguments: dict[str, Any]  # of a run; "training" has only the settings of the experiment
     datasets: frozenset[str] | None  # real data sets that it is for; None: all
     n_seeds: float  # largest number of seeds; infinity: all of the experiment
-    subjects: Subjects  # of the experiment
 
-    def on(self, dataset: str, subject: int) -> dict[str, Any]:
+    def on(self, dataset: str, subject: int, pool: Sequence[int] = ()) -> dict[str, Any]:
         """Return the arguments that all runs of the line on a subject have, with all training settings.
 
-        The sources "others" are replaced by the other subjects of the experiment.
+        The sources "others" are replaced by the subjects in ``pool`` other than ``subject``.
         """
         training = complete_training(self.arguments["model"], dataset, self.arguments["training"])
-        if training.get("sources") == OTHERS:
-            every = find_dataset(dataset).subjects if isinstance(self.subjects, str) else self.subjects
-            training["sources"] = [number for number in every if number != subject]
+        if self.uses_others:
+            training["sources"] = sorted(number for number in pool if number != subject)
+        elif "sources" in training and training.get("own_trials") == UNLABELLED:
+            training["sources"] = [number for number in training["sources"] if number != subject]
         return {**self.arguments, "training": training}
+
+    @property
+    def uses_others(self) -> bool:
+        """Whether the sources are all other subjects of the experiment."""
+        return bool(self.arguments["training"].get("sources") == OTHERS)
 
     def is_for(self, dataset: str) -> bool:
         """Return whether the line includes a data set, or the real one that a simulated data set imitates."""
@@ -318,14 +339,15 @@ def lines(experiment: Experiment) -> Iterator[Line]:
     """Yield the lines of the table of an experiment, model by model."""
     for row in experiment.models:
         training = {**experiment.protocol_training, **experiment.training.given(), **row.training.given()}
+        if training.get("own_trials") != UNLABELLED:
+            training.pop("own_trials", None)  # the default
         datasets = None if row.datasets is None else frozenset(map(original, row.datasets))
         for setting, options, changes in experiment.variants(row.options):
             # with a paradigm, options that are not given follow from the training data
             recorded = canonicalize(options) if "paradigm" in training else canonical_options(row.model, options)
             model = {"model": row.model, "options": recorded, "training": training}
             model |= {"reading": experiment.how_to_read, "protocol": experiment.own_protocol}
-            arguments = {**model, **changes}
-            yield Line(row.label, setting, arguments, datasets, _count_seeds(row), experiment.subjects)
+            yield Line(row.label, setting, {**model, **changes}, datasets, _count_seeds(row))
 
 
 def _count_seeds(row: ModelRow) -> float:
@@ -347,9 +369,20 @@ def _expand_lines(
         for subject, data in ((number, _fingerprint_of(name, number, root, reading)) for number in source.subjects)
         for split in range(n_splits)
     ]
+    pool: tuple[int, ...] | None = None
     for line in lines(experiment):
-        if line.is_for(source.requested):
-            yield from ((line, _run_arguments(line, part, root)) for part in parts)
+        if not line.is_for(source.requested):
+            continue
+        if line.uses_others and pool is None:
+            pool = _find_pool(experiment, source, root)
+        yield from ((line, _run_arguments(line, part, pool or (), root)) for part in parts)
+
+
+def _find_pool(experiment: Experiment, source: Recordings, root: str | Path | None) -> tuple[int, ...]:
+    """Return all subjects of the experiment whose files exist, also those that are not selected for this call."""
+    simulated = "always" if source.simulated else "never"
+    subjects = subjects_on(experiment.subjects, source.requested)
+    return _choose_recordings(source.requested, subjects, simulated, root).subjects
 
 
 def _fingerprint_of(name: str, subject: int, root: str | Path | None, reading: Mapping[str, Any]) -> str:
@@ -358,14 +391,22 @@ def _fingerprint_of(name: str, subject: int, root: str | Path | None, reading: M
     return fingerprint(name, subject, root, reading) if executor is None else executor.fingerprint(name, root)
 
 
-def _run_arguments(line: Line, part: dict[str, Any], root: str | Path | None) -> dict[str, Any]:
-    """Return all arguments of a run except the seed: those of its line, and ``part``, which selects its trials."""
-    arguments = {**part, **line.on(part["dataset"], part["subject"])}
+def _run_arguments(line: Line, part: dict[str, Any], pool: Sequence[int], root: str | Path | None) -> dict[str, Any]:
+    """Return all arguments of a run except the seed: those of its line, and ``part``, which selects its trials.
+
+    ``pool`` are the subjects that the sources "others" stand for.
+    """
+    arguments = {**part, **line.on(part["dataset"], part["subject"], pool)}
     executor = find_executor(part["dataset"])
     if executor is not None:  # the data of runs on corpora include the pretrained weights
         arguments["data"] = executor.extend_fingerprint(part["data"], arguments["options"], root)
     elif "sources" in arguments["training"]:
         reading, sources = arguments["reading"], arguments["training"]["sources"]
+        if not sources:
+            raise ParameterError(
+                f"sources: {part['dataset']} has no other subject with files than {part['subject']} among the sources "
+                f"of {line.label!r}; add subjects or files."
+            )
         others = [_fingerprint_of(part["dataset"], number, root, reading) for number in sources]
         arguments["data"] = f"{part['data']}+{hashlib.sha256(' '.join(others).encode()).hexdigest()[:16]}"
     return arguments
@@ -414,24 +455,56 @@ def match_runs(experiment: Experiment, rows: Iterable[Row], datasets: Sequence[s
         Only these data sets; a real data set and its simulated counterpart are two.
     """
     table_lines = list(lines(experiment))
+    matched, pools = _match_lines(experiment, table_lines, rows, datasets)
     indices: dict[_RunIndex, None] = {}
     data: dict[tuple[int, _RunIndex], str] = {}  # by line: the fingerprint includes weights and other subjects
-    for run in (Run.from_dict(row.run) for row in rows):
-        matches = [number for number, line in enumerate(table_lines) if _is_run_of(run, line)]
-        if matches and _is_requested(run, experiment, datasets):
-            index = _index_in_line(run)
-            indices[index] = None
-            data.update({(number, index): run.data for number in matches})
+    for run, matches in matched:
+        index = _index_in_line(run)
+        indices[index] = None
+        data.update({(number, index): run.data for number in matches})
     by_dataset: dict[str, list[_RunIndex]] = defaultdict(list)
     for index in indices:
         by_dataset[index[0]].append(index)
     return [
-        LabelledRun(line.label, line.setting, _make_run(line, index, data.get((number, index)) or index[-1]))
+        LabelledRun(
+            line.label,
+            line.setting,
+            _make_run(line, index, data.get((number, index)) or index[-1], pools.get(name, ())),
+        )
         for name, group in by_dataset.items()
         for number, line in enumerate(table_lines)
         if line.is_for(name)
         for index in _with_first_seeds(group, line.n_seeds)
     ]
+
+
+def _match_lines(
+    experiment: Experiment, table_lines: Sequence[Line], rows: Iterable[Row], datasets: Sequence[str] | None
+) -> tuple[list[tuple[Run, list[int]]], dict[str, tuple[int, ...]]]:
+    """Return the runs of rows with the numbers of their lines, and for each data set the pool of "others".
+
+    If rows have different pools, because some were obtained with fewer files, those of the largest pool are matched.
+    """
+    of_others = {number for number, line in enumerate(table_lines) if line.uses_others}
+    requested = (run for run in (Run.from_dict(row.run) for row in rows) if _is_requested(run, experiment, datasets))
+    numbered = [(run, [n for n, line in enumerate(table_lines) if _is_run_of(run, line)]) for run in requested]
+    matched = [(run, numbers) for run, numbers in numbered if numbers]
+    pools: dict[str, tuple[int, ...]] = {}
+    for name in {run.dataset for run, _ in matched} if of_others else ():
+        every = _requested_subjects(name, subjects_on(experiment.subjects, name))
+        seen = {_pool_of(run) for run, numbers in matched if run.dataset == name and of_others & set(numbers)}
+        own = [pool for pool in seen if set(pool) <= set(every)]
+        pools[name] = max(own, key=lambda pool: (len(pool), pool), default=every)
+    kept = (
+        (run, [n for n in numbers if n not in of_others or _pool_of(run) == pools[run.dataset]])
+        for run, numbers in matched
+    )
+    return [(run, numbers) for run, numbers in kept if numbers], pools
+
+
+def _pool_of(run: Run) -> tuple[int, ...]:
+    """Return the subjects of which a run has trials, in order: its sources, if any, and its own."""
+    return tuple(sorted({*run.training.get("sources", ()), run.subject}))
 
 
 def _with_first_seeds(indices: Sequence[_RunIndex], n_seeds: float) -> Iterator[_RunIndex]:
@@ -440,17 +513,19 @@ def _with_first_seeds(indices: Sequence[_RunIndex], n_seeds: float) -> Iterator[
     return (index for index in indices if seeds.index(index[_SEED]) < n_seeds)
 
 
-def _make_run(line: Line, index: _RunIndex, data: str) -> Run:
-    """Make the run with an index of :func:`_index_in_line` in a line; ``data`` is the fingerprint of its data."""
-    return Run(**dict(zip(_FIELDS_IN_LINE, (*index[:-1], data), strict=True)), **line.on(index[0], index[1]))
+def _make_run(line: Line, index: _RunIndex, data: str, pool: Sequence[int]) -> Run:
+    """Make the run with an index of :func:`_index_in_line` in a line.
+
+    ``data`` is the fingerprint of its data, and ``pool`` are the subjects that the sources "others" stand for.
+    """
+    return Run(**dict(zip(_FIELDS_IN_LINE, (*index[:-1], data), strict=True)), **line.on(index[0], index[1], pool))
 
 
 def _is_run_of(run: Run, line: Line) -> bool:
     """Return whether a run belongs to a line of a table, because it has all arguments of the line."""
     others = (getattr(run, name) == value for name, value in line.arguments.items() if name != "training")
-    return (
-        all(others) and run.training == line.on(run.dataset, run.subject)["training"]
-    )  # which takes longer to look up
+    # settings of training take longer to look up
+    return all(others) and run.training == line.on(run.dataset, run.subject, _pool_of(run))["training"]
 
 
 def _index_in_line(run: Run) -> _RunIndex:
@@ -465,7 +540,8 @@ def _is_requested(run: Run, experiment: Experiment, datasets: Sequence[str] | No
 
     Requested are ``datasets`` or, without these, the data sets of the experiment and their simulated counterparts.
     """
-    if not isinstance(experiment.subjects, str) and run.subject not in experiment.subjects:
+    subjects = subjects_on(experiment.subjects, run.dataset)
+    if not isinstance(subjects, str) and run.subject not in subjects:
         return False
     name = run.dataset
     return name in datasets if datasets is not None else original(name) in map(original, experiment.datasets)
@@ -530,22 +606,40 @@ def collect_results(runs: Sequence[LabelledRun], rows: Mapping[str, Row]) -> Res
     rows : dict
         Rows by the keys of their runs.  A run without a row counts as missing.
     """
-    results, seen = Results(), set()
+    results, of_cells = Results(), defaultdict[Cell, dict[str, Run]](dict)
     for label, setting, run in runs:
-        cell, key = Cell(label, setting, run.dataset), run.key
-        group = results.setdefault(cell, CellResults())
+        of_cells[Cell(label, setting, run.dataset)].setdefault(run.key, run)
+    for cell, unique in of_cells.items():
+        results[cell] = _collect_cell(unique, rows)
+    return results
+
+
+def _collect_cell(runs: Mapping[str, Run], rows: Mapping[str, Row]) -> CellResults:
+    """Sort the rows of the runs of one cell; both are given by key."""
+    executed = [run for key, run in runs.items() if key in rows]
+    group = CellResults(training=_training_texts(executed or list(runs.values())))
+    for key in runs:
         row = rows.get(key)
-        if (cell, key) in seen:
-            continue
-        seen.add((cell, key))
-        group.training.add(_join(f"{name} = {value}" for name, value in sorted(training_changes(run).items())))
         if row is None:
             group.missing.add(key)
         elif row.status == "failed":
             group.failed.add(key)
         else:
             group.done.append(row)
-    return results
+    return group
+
+
+def _training_texts(runs: Sequence[Run]) -> set[str]:
+    """Return texts of the training settings of runs that differ from the registered ones.
+
+    Sources that are all other subjects are the same setting for all subjects.
+    """
+    changes = [training_changes(run) for run in runs]
+    pools = {_pool_of(run) for run in runs}
+    if len(pools) == 1 and len({tuple(one.get("sources", ())) for one in changes}) > 1:
+        others = f"all others of {[*pools.pop()]}"
+        changes = [{**one, "sources": others} if "sources" in one else one for one in changes]
+    return {_join(f"{name} = {value}" for name, value in sorted(one.items())) for one in changes}
 
 
 __getattr__ = renamed(__name__, {"twin": "simulated_counterpart"})

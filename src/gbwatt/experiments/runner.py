@@ -311,7 +311,9 @@ def expected_seconds(runs: Sequence[Run], rows: Iterable[Row]) -> tuple[float, l
 
 def _cost_key(run: Run) -> str:
     """Return a text that is the same for runs whose epochs take equally long."""
-    return f"{run.dataset}, {run.model}, {sorted(run.options.items())}, {run.fraction}"
+    training = run.training
+    transfer = [len(training.get("sources", ())), training.get("own_trials"), training.get("pretraining_epochs")]
+    return f"{run.dataset}, {run.model}, {sorted(run.options.items())}, {run.fraction}, {transfer}"
 
 
 def measured_seconds(runs: Sequence[Run], root: str | Path | None = None, threads: int = 1) -> float:
@@ -346,10 +348,10 @@ def _measure_epoch(run: Run, root: str | Path | None) -> float:
     executor = find_executor(run.dataset)
     if executor is not None:
         return _estimate_epoch(executor, run, root)
-    from gbwatt.experiments.execution import load_parts, make_decoder
+    from gbwatt.experiments.execution import make_decoder, training_trials
 
     short = replace(run, training={**run.training, "max_epochs": 2})
-    train, valid, _ = load_parts(short, root)
+    train, valid = training_trials(short, root)
     began = time.perf_counter()
     try:
         decoder = make_decoder(short, valid).fit(train)

@@ -15,6 +15,9 @@ from gbwatt.data import DATASETS
 #: Part of every key.  Increased when the same run gives other numbers, for instance after a change of initialisation.
 REVISION = 1
 
+#: Value of the training setting "own_trials": the subject's own training trials are used without labels.
+UNLABELLED = "unlabelled"
+
 Status = Literal["done", "failed"]
 
 
@@ -92,8 +95,20 @@ class Run:
 
     @property
     def training_run(self) -> Run:
-        """The run without noise that only the test trials have; runs for which it is equal share one training."""
-        return self if self.noisy_training else replace(self, noise=0.0)
+        """The run without what its training does not depend on; runs for which it is equal share one training.
+
+        That is noise in the test trials only.  If the network is trained on other subjects only, it is also which
+        trials of the subject are for training and test.
+        """
+        noise = self.noise if self.noisy_training else 0.0
+        if self.unlabelled:
+            return replace(self, noise=noise, split=0, fraction=1.0)
+        return replace(self, noise=noise)
+
+    @property
+    def unlabelled(self) -> bool:
+        """Whether a model is trained on other subjects only; labels of the subject serve for its test only."""
+        return bool(self.training.get("own_trials") == UNLABELLED)
 
     def __str__(self) -> str:
         """Return data set, subject, model with its options, and seed as text."""
@@ -186,7 +201,8 @@ def registered_training(model: str, dataset: str) -> dict[str, Any]:
 def complete_training(model: str, dataset: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return training settings, with the registered value of every setting that is not in ``settings``.
 
-    With a paradigm, other settings than the given ones follow from it, and the revision of its settings is added.
+    With a paradigm, other settings than the given ones follow from it, and the revision of its settings is added.  They
+    are those of fine-tuning if the training begins with weights from sources.
     """
     given = {name: canonicalize(value) for name, value in settings.items()}
     if "paradigm" not in given:
@@ -197,7 +213,8 @@ def complete_training(model: str, dataset: str, settings: Mapping[str, Any]) -> 
     known = paradigms.PARADIGMS.get(name)
     if known is None:  # any of them
         return {**given, "paradigm": name, "paradigm_revision": max(p.revision for p in paradigms.PARADIGMS.values())}
-    usual = canonicalize(asdict(known.fine_tuning if "sources" in given else known.training))
+    fine_tuned = "sources" in given and given.get("own_trials") != UNLABELLED
+    usual = canonicalize(asdict(known.fine_tuning if fine_tuned else known.training))
     return {**usual, **given, "paradigm": name, "paradigm_revision": known.revision}
 
 
