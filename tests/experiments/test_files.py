@@ -142,12 +142,14 @@ def test_unseen_subjects_are_compared_on_the_same_test_trials():
     assert others[0].label == experiment.reference
     given = [row.training.given() for row in others]
     assert all(one["sources"] == "others" and one["own_trials"] == "unlabelled" for one in given)
-    assert [one.get("alignment") for one in given] == [None, "euclidean", "riemannian", None, "euclidean"]
-    assert [row.options.get("domain_norm") for row in others] == [None, None, None, "affine-invariant", None]
+    assert [one.get("alignment") for one in given] == [None, "euclidean", "riemannian", None, "euclidean", "euclidean"]
+    assert [row.options.get("domain_norm") for row in others] == [None] * 3 + ["affine-invariant"] + [None] * 2
     assert (tuned.training.sources, tuned.training.own_trials) == ("others", None)
     assert alone.training.sources is None
     assert not experiment.own_protocol, "all lines are tested by the protocol of the data set"
-    assert all(row.datasets is None for row in experiment.models)
+    pipelines = [row for row in others if row.datasets is not None]
+    assert sorted(name for row in pipelines for name in row.datasets) == sorted(experiment.datasets)
+    assert all(entry(row.model).classical for row in pipelines)
     imagery = read_experiment(FOLDER / "decoders_imagery.yaml")
     assert experiment.subjects == {"mamem-ssvep-ii": "all", "physionet-lr": imagery.subjects}
 
