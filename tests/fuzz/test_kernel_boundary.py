@@ -113,6 +113,8 @@ GEOMETRY: dict[str, Any] = {
     "unchart": lambda d: (d.spd(d.rows), d.spd(), 1.5, False),
     "chart_adjoint": lambda d: (d.spd(d.rows), deformed(d), d.spd(), 0.75, d.spd(d.rows)),
     "unchart_adjoint": lambda d: (d.spd(d.rows), deformed(d), d.spd(), 0.75, d.spd(d.rows)),
+    "mapped_charts": lambda d: (d.spd(d.rows), d.numbers(d.m, d.k, d.k), 0.75, True),
+    "mapped_charts_adjoint": lambda d: (deformed(d), d.numbers(d.m, d.k, d.k), 0.75, d.numbers(d.m, d.rows, d.k, d.k)),
     "procrustes": lambda d: (d.spd(d.rows), d.spd(d.rng.choice((1, d.rows))), d.rng.random() < 0.5),
     "bures_start": lambda d: (d.spd(d.rows, d.m),),
     "bures_frames": lambda d: (d.spd(d.rows), d.spd(d.rows, d.m), d.rng.choice((None, d.spd(d.rows, d.m)))),

@@ -94,6 +94,11 @@ class Metric(ABC):
         """Factor of the squared distance."""
         return 1.0
 
+    def _images(self, **points: Tensor) -> tuple[Tensor, ...]:
+        """Check points, and map them into the space."""
+        require_symmetric(**points)
+        return tuple(self.chart(x, name) for name, x in points.items())
+
     @full_precision
     @thread_independent
     def sqdist(self, x: Tensor, y: Tensor) -> Tensor:
@@ -112,9 +117,8 @@ class Metric(ABC):
 
     def _sqdist_and_images(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Squared distance, and the images of ``x`` and ``y`` in the space."""
-        require_symmetric(x=x, y=y)
         x, y = as_batches(x, y)
-        a, b = self.chart(x, "x"), self.chart(y, "y")
+        a, b = self._images(x=x, y=y)
         square = self.scale * self.space.sqdist(a, b)
         # no matrices are equal unless one entry is; a traced graph cannot branch on it
         if torch.compiler.is_compiling() or bool((x[..., 0, 0] == y[..., 0, 0]).any()):
@@ -295,8 +299,8 @@ class Metric(ABC):
         Tensor, shape (..., k, k)
             Symmetric matrices.
         """
-        require_symmetric(x=x)
-        return in_range("coordinates(x)", self.scale**0.5 * self.space.coordinates(self.chart(x, "x")))
+        (a,) = self._images(x=x)
+        return in_range("coordinates(x)", self.scale**0.5 * self.space.coordinates(a))
 
     @full_precision
     @thread_independent
@@ -350,6 +354,36 @@ class Metric(ABC):
             If the iteration does not converge.
         """
         return barycenter(self, points, weights).value
+
+
+@final
+class OfImages(Metric):
+    """A metric for points that are given by their images in its space; :meth:`point` still returns matrices.
+
+    It has distances and coordinates, but neither tangent vectors nor means.
+    """
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+
+    @property
+    def space(self) -> Space:
+        """That of the metric."""
+        return self.metric.space
+
+    @property
+    def chart(self) -> Chart:
+        """That of the metric, of which only the inverse is used."""
+        return self.metric.chart
+
+    @property
+    def scale(self) -> Tensor | float:
+        """That of the metric."""
+        return self.metric.scale
+
+    def _images(self, **points: Tensor) -> tuple[Tensor, ...]:
+        """The points themselves."""
+        return tuple(points.values())
 
 
 @final

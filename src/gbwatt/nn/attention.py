@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,11 @@ from gbwatt.geometry import (
     Metric,
 )
 from gbwatt.geometry._context import full_precision
+from gbwatt.geometry.charts import DeformedRoot
 from gbwatt.geometry.linalg import congruence, powm, sqrtm, weighted_sums
-from gbwatt.geometry.symmetric import sym
+from gbwatt.geometry.metrics import OfImages
+from gbwatt.geometry.symmetric import sym, symmetric_part
+from gbwatt.nn._hooks import is_plain
 from gbwatt.nn.optim import positive_definite
 from gbwatt.nn.spd_layers import BiMap
 
@@ -124,7 +127,16 @@ def find_metric(
 
 
 class Score(ABC):
-    """Score of queries and keys under a metric."""
+    """Score of queries and keys under a metric.
+
+    Attributes
+    ----------
+    of_images : bool
+        Whether queries and keys may also be images in the space of the metric, see
+        :class:`~gbwatt.geometry.metrics.OfImages`: only distances and coordinates are used.
+    """
+
+    of_images: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
@@ -140,6 +152,7 @@ def _pair_up(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
 class InverseLog(Score):
     """``1 / (1 + log(1 + d))`` (Eq. 14 of the paper), or the same with the squared distance, as in MAtt."""
 
+    of_images = True
     squared: bool = False
 
     def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
@@ -151,6 +164,7 @@ class InverseLog(Score):
 class Gaussian(Score):
     """``exp(-d² / 2 σ²)``."""
 
+    of_images = True
     sigma: float = 1.0
 
     def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
@@ -161,6 +175,8 @@ class Gaussian(Score):
 class NegativeSquared(Score):
     """``-d²``."""
 
+    of_images = True
+
     def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
         return -metric.sqdist(*_pair_up(q, k))
 
@@ -168,6 +184,8 @@ class NegativeSquared(Score):
 @dataclass(frozen=True)
 class Inner(Score):
     """Inner product of the logarithms at the origin of the metric: for Bures-Wasserstein ``tr (Q^½ - I)(K^½ - I)``."""
+
+    of_images = True
 
     def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
         return metric.coordinates(q).flatten(-2) @ metric.coordinates(k).flatten(-2).mT
@@ -196,7 +214,9 @@ def _sum_for_each_query(weights: Tensor, x: Tensor) -> Tensor:
 
 
 class Aggregation(ABC):
-    """Weighted mean under a metric."""
+    """Weighted mean under a metric; ``of_images`` as for :class:`Score`."""
+
+    of_images: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, metric: Metric, v: Tensor, weights: Tensor) -> Tensor:
@@ -214,6 +234,8 @@ class Frechet(Aggregation):
 @dataclass(frozen=True)
 class Tangent(Aggregation):
     """The mean in the tangent space at the origin of the metric: for Bures-Wasserstein ``(Σ w V^½)²``."""
+
+    of_images = True
 
     def __call__(self, metric: Metric, v: Tensor, weights: Tensor) -> Tensor:
         return metric._point(
@@ -356,14 +378,38 @@ class SPDSelfAttention(nn.Module):
         check_same_kind(weight=self.query.weight, x=x)
         if x.ndim < 3 or x.shape[-3] == 0:
             raise ShapeError(f"'x' {tuple(x.shape)} must be sequences of matrices (batch, m, n, n) with m > 0.")
-        metric = self.metric()  # for the current M and theta
-        x = self._deform(x)
-        q, k, v = self.query(x), self.key(x), self.value(x)
+        metric, (q, k, v) = self._project(self.metric(), self._deform(x))  # for the current M and theta
         if weights is None:
             weights = self._weigh(self.score(metric, q, k))
         else:
             weights = weights.to(x).expand(*x.shape[:-2], x.shape[-3])
         return Attended(self._aggregate(metric, v, weights), weights)
+
+    def _project(self, metric: Metric, x: Tensor) -> tuple[Metric, tuple[Tensor, ...]]:
+        """Queries, keys and values, and the metric that they belong to.
+
+        If the maps are orthogonal, their images in the space of the metric are computed together, without the matrices.
+        """
+        maps = (self.query, self.key, self.value)
+        images = None
+        if self._accepts_images(metric):
+            w = torch.stack([one.weight for one in maps])
+            images = metric.chart.of_maps(symmetric_part("x", x), w)
+        if images is None:
+            return metric, tuple(one(x) for one in maps)
+        return OfImages(metric), images.unbind()
+
+    def _accepts_images(self, metric: Metric) -> bool:
+        """Whether images can replace queries, keys and values."""
+        square = self.query.weight.shape[0] == self.query.weight.shape[1]
+        return (
+            square
+            and isinstance(metric.chart, DeformedRoot)
+            and self.formulation == "isometric"
+            and self.score.of_images
+            and self.aggregation.of_images
+            and all(is_plain(one, BiMap) for one in (self.query, self.key, self.value))
+        )
 
     def _weigh(self, scores: Tensor) -> Tensor:
         """Attention weights ``(1 - t) softmax(S / τ) + t I`` (batch, m, m) from scores S."""

@@ -12,6 +12,7 @@ from gbwatt._validation import check_at_least, check_same_kind
 from gbwatt.errors import ShapeError
 from gbwatt.geometry._context import apply, differentiable_once, full_precision
 from gbwatt.nn import _native
+from gbwatt.nn._hooks import is_plain
 
 #: Cost of an operation of a Fourier transform relative to one of a convolution, measured on the CPU.
 _TRANSFORM = 3.0
@@ -66,9 +67,8 @@ def update(norm: nn.BatchNorm1d, mean: Tensor, var: Tensor, samples: int) -> Non
 
 def _is_plain(norm: nn.BatchNorm1d, x: Tensor) -> bool:
     """Whether the kernel can replace ``norm``: a standard BatchNorm1d without hooks, dtype of x, several samples."""
-    hooks = norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks or norm._backward_pre_hooks
     usual = norm.affine and norm.track_running_stats and norm.momentum is not None and norm.weight.dtype == x.dtype
-    return type(norm) is nn.BatchNorm1d and usual and not hooks and x.shape[0] * x.shape[2] > 1
+    return is_plain(norm, nn.BatchNorm1d) and usual and x.shape[0] * x.shape[2] > 1
 
 
 class _Correlation(torch.autograd.Function):
