@@ -102,7 +102,7 @@ def window_gradient(d: Draw) -> tuple[Any, ...]:
 
 # function -> arguments that it accepts
 GEOMETRY: dict[str, Any] = {
-    "svd": lambda d: (d.numbers(d.rows, d.k, d.k),),
+    "svd": lambda d: (d.numbers(d.rows, d.k, d.k), d.rng.random() < 0.5),
     "eigh": lambda d: (d.spd(d.rows),),
     "symmetric": lambda d: (d.spd(d.rows),),
     "bimap": lambda d: (d.spd(d.rows), d.numbers(d.k, d.n)),

@@ -72,9 +72,21 @@ def svd(f: Tensor) -> SVD:
     if not _native.supports(f):
         return _lapack_svd(f)
     u, s, v, failed = _native.svd(f)
+    assert v is not None  # for the type checker
     if failed is not None:
         u[failed], s[failed], v[failed] = _lapack_svd(f[failed])
     return SVD(u, s, v)
+
+
+def _eigh_of_gram(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues (..., k) and eigenvectors (..., k, k) of ``a aᵀ`` from the singular values of ``a`` (..., k, k)."""
+    if _native.supports(a):
+        u, s, _, failed = _native.svd(a, right=False)
+        if failed is not None:
+            u[failed], s[failed], _ = _lapack_svd(a[failed])
+    else:
+        u, s, _ = _lapack_svd(a)
+    return s.square().clamp_min(torch.finfo(a.dtype).tiny), u
 
 
 def _lapack_svd(f: Tensor) -> SVD:
@@ -232,6 +244,8 @@ class SpectralFunction:
         Matrices on which the function is defined, see :func:`eigh`.
     native : int, optional
         Number of the function in the compiled kernel, if that computes its derivative.
+    exponent : float, optional
+        Parameter p in the kernel of a function that has no parameter itself, such as the square root.
     """
 
     name: str
@@ -240,6 +254,7 @@ class SpectralFunction:
     slope: Callable[[Tensor, Tensor], Tensor] | None = None
     domain: Domain = "symmetric"
     native: int | None = None
+    exponent: float | None = None
 
 
 def _log_ratio(a: Tensor, b: Tensor) -> Tensor:
@@ -289,12 +304,16 @@ SQRT = SpectralFunction(
     lambda x, _: x.sqrt(),
     lambda a, b, _: 1 / (a.sqrt() + b.sqrt()),
     domain="semidefinite",
+    native=_native.POWER,
+    exponent=0.5,
 )
 INVSQRT = SpectralFunction(
     "the inverse square root",
     lambda x, _: x.rsqrt(),
     lambda a, b, _: -1 / (a.sqrt() * b.sqrt() * (a.sqrt() + b.sqrt())),
     domain="definite",
+    native=_native.POWER,
+    exponent=-0.5,
 )
 POWER = SpectralFunction(
     "the matrix power",
@@ -337,7 +356,7 @@ def _daleckii_krein(u: Tensor, quotients: Tensor, v: Tensor) -> Tensor:
 def _spectral_gradient(f: SpectralFunction, p: Tensor, values: Tensor, u: Tensor, grad: Tensor) -> Tensor:
     """Gradient in the matrix of ``f(x; p)``, from the eigendecomposition and the gradient ``grad`` of the result."""
     if f.native is not None and p.numel() == 1 and _native.supports(u):
-        return _native.derive(u, values, grad, f.native, float(p))
+        return _native.derive(u, values, grad, f.native, float(p) if f.exponent is None else f.exponent)
     return _daleckii_krein(u, _difference_quotients(f, values, p), grad)
 
 
@@ -347,8 +366,7 @@ class _Spectral(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: Tensor, f: SpectralFunction, gram: bool, name: str) -> Tensor:
         if gram:
-            u, s, _ = svd(x)
-            values = s.square().clamp_min(torch.finfo(x.dtype).tiny)
+            values, u = _eigh_of_gram(x)
         else:
             values, u = eigh(x, f.domain, name)
         ctx.save_for_backward(x, values, u, p)

@@ -181,21 +181,23 @@ def _size_arguments(x: Tensor) -> tuple[int, int, int, int]:
 # -------------------------------------------------------------------------------------------------------------- jobs
 
 
-def svd(f: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+def svd(f: Tensor, right: bool = True) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """``f = u diag(s) vᵀ`` by one-sided Jacobi, for the matrices that :func:`supports` accepts.
 
     Parameters
     ----------
     f : Tensor, shape (..., k, k)
+    right : bool
+        Whether to compute v.
 
     Returns
     -------
     u, s, v, failed : Tensors of shape (..., k, k), (..., k), (..., k, k), (...)
-        ``failed`` is a mask of singular or non-finite matrices, whose vectors are not accurate; None if there are
-        none.
+        v is None unless ``right``.  ``failed`` is a mask of singular or non-finite matrices, whose vectors are not
+        accurate; None if there are none.
     """
     f = _check_matrices("f", f)
-    u, s, v = torch.empty_like(f), f.new_empty(f.shape[:-1]), torch.empty_like(f)
+    u, s, v = torch.empty_like(f), f.new_empty(f.shape[:-1]), torch.empty_like(f) if right else None
     failed = torch.empty(f.shape[:-2], dtype=torch.bool)
     bad = _jacobi.svd(*arrays(f, u, s, v, failed), *_size_arguments(f))
     return u, s, v, failed if bad else None

@@ -54,7 +54,7 @@ typedef struct {
 typedef struct {
     size_t k;
     const void *f;
-    void *u, *s, *v; /* singular vectors and values (k) */
+    void *u, *s, *v; /* left singular vectors, values (k), right vectors* */
     unsigned char *failed;
 } svd_arguments;
 
@@ -265,7 +265,7 @@ static PyObject *svd(PyObject *self, PyObject *args)
         return NULL;
     NAMES(z);
     if (!HOLDS(f, itemsize, items, k, k) || !HOLDS(u, itemsize, items, k, k) || !HOLDS(s, itemsize, items, k) ||
-        !HOLDS(v, itemsize, items, k, k) || !HOLDS(failed, 1, items))
+        !MAY_HOLD(v, itemsize, items, k, k) || !HOLDS(failed, 1, items))
         return NULL;
     svd_arguments job = {k, .f = POINTER(f), .u = POINTER(u), .s = POINTER(s), .v = POINTER(v), .failed = POINTER(failed)};
     return finish(WORKER(svd, itemsize), &job, &z);

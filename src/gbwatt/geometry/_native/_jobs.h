@@ -65,11 +65,11 @@ BEGIN(symmetric, 0, 0)
 END(NULL)
 
 BEGIN(svd, 2 * PARTS + 1, PARTS * k)
-    vec *f = BLOCK(0), *v = BLOCK(1);
+    vec *f = BLOCK(0), *v = t->v ? BLOCK(1) : NULL;
     LOAD(t->f, ITEM(l), f);
     NAME(decompose)(f, v, s, BLOCK(2), k, FRESH, 0, good);
     STORE(f, ITEM(l), t->u);
-    STORE(v, ITEM(l), t->v);
+    if (v) STORE(v, ITEM(l), t->v);
     PUT_VALUES(s, t->s);
 END(t->failed)
 
