@@ -1,4 +1,4 @@
-"""Spatial and temporal filters (SFEM), computed as a single correlation."""
+"""Spatial and temporal filters (SFEM), computed as a single correlation, or as a product and a correlation."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from gbwatt.errors import ShapeError
 from gbwatt.geometry._context import apply, differentiable_once, full_precision
 from gbwatt.nn import _native
 from gbwatt.nn._hooks import is_plain
+
+#: Channels for each spatial filter from which it is faster to apply the spatial filters first, measured on the CPU.
+_SPATIAL_FIRST = 2
 
 #: Cost of an operation of a Fourier transform relative to one of a convolution, measured on the CPU.
 _TRANSFORM = 3.0
@@ -92,6 +95,27 @@ class _Correlation(torch.autograd.Function):
             grad.sum((0, 2)) if in_bias else None,
             None,
         )
+
+
+class _Mixture(torch.autograd.Function):
+    """:func:`mix` by the compiled filters."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        ctx.save_for_backward(x, w)
+        return _native.mix(x, w)
+
+    @staticmethod
+    @differentiable_once("a spatial filter")
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = ctx.saved_tensors
+        in_x, in_w = ctx.needs_input_grad
+        return _native.mix(grad, w.mT) if in_x else None, _native.mix_gradient(x, grad) if in_w else None
+
+
+def mix(x: Tensor, w: Tensor) -> Tensor:
+    """Filters of channels ``w x``: (batch, n_in, times), (n_out, n_in) -> (batch, n_out, times)."""
+    return apply(_Mixture, x, w) if _native.supports(x) and x.dtype == w.dtype else w @ x
 
 
 class _NormalisedCorrelation(torch.autograd.Function):
@@ -231,7 +255,8 @@ class SpatioTemporalFeatures(_Filters):
     (batch, n_chans, n_times) -> (batch, branches, n_temporal, times), where times is n_times, plus one if the kernel
     is even: epochs are padded with half a kernel of zeros at either end.
 
-    Everything except the last normalisation is computed as one correlation of the epochs.  ``torch.autocast`` has no
+    Everything except the last normalisation is computed as one correlation of the epochs; if there are many channels for
+    each spatial filter, of the spatially filtered epochs.  ``torch.autocast`` has no
     effect, because covariances need features in full precision.
 
     Parameters
@@ -266,9 +291,23 @@ class SpatioTemporalFeatures(_Filters):
         bias, padding = self.temporal.bias, self.temporal.kernel_size[0] // 2
         assert bias is not None  # by construction; for the type checker
         self._check_epochs(x)
-        kernel = self._combined_kernel(self._spatial_affine(x))
+        affine = self._spatial_affine(x)
+        if self._is_spatial_first():
+            x, kernel = mix(x, affine[:, :-1]), self._temporal_kernel(affine[:, -1:])
+        else:
+            kernel = self._combined_kernel(affine)
         y: Tensor = normalised_correlation(x, kernel, padding, bias, self.temporal_norm)
         return y.unflatten(1, (self.branches, -1))  # type: ignore[no-any-return]
+
+    def _is_spatial_first(self) -> bool:
+        """Whether the spatial filters are applied first, because they reduce the number of channels enough."""
+        n_spatial, n_chans = self.spatial.weight.shape[:2]
+        return self.temporal.groups == 1 and n_chans >= _SPATIAL_FIRST * n_spatial
+
+    def _temporal_kernel(self, offset: Tensor) -> Tensor:
+        """Temporal filters (outputs, n_spatial + 1, length), with a constant input for the offsets (n_spatial, 1)."""
+        weight = self.temporal.weight
+        return torch.cat([weight, offset.mT @ weight], dim=1)
 
     def _combined_kernel(self, affine: Tensor) -> Tensor:
         """Spatial and temporal filters combined into one kernel (outputs, n_chans + 1, length).
