@@ -17,11 +17,13 @@ from gbwatt.geometry.linalg import (
     EXP,
     LOG,
     Domain,
+    Spectrum,
     congruence,
     factor,
     gram,
     power_function,
     product,
+    remember_spectrum,
     solve_lower,
     spectral,
     spectral_derivative,
@@ -59,26 +61,33 @@ class _Deformation(torch.autograd.Function):
 def deformed_factor(x: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
     """A factor ``C⁻¹ U Λ^p`` of ``C⁻¹ X^2p C⁻ᵀ`` for symmetric ``x`` (..., k, k) and lower triangular ``c`` (k, k).
 
-    Computed by the compiled kernel in one call; None if it does not accept the matrices.
+    Computed by the compiled kernel in one call; None if it does not accept the matrices, or if ``p`` is not a single
+    number.
     """
-    return _apply_kernel(_native.chart, _native.chart_adjoint, x, c, p)
+    deformed = _call_kernel(_native.chart, x, c, p)
+    return None if deformed is None else apply(_Deformation, x, c, p, deformed, _native.chart_adjoint, _number(p))
 
 
 def deformed_power(a: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
     """``(C a aᵀ Cᵀ)^p`` for factors ``a`` (..., k, k) and lower triangular ``c`` (k, k), as :func:`deformed_factor`."""
-    return _apply_kernel(_native.unchart, _native.unchart_adjoint, a, c, p)
+    deformed = _call_kernel(_native.unchart, a, c, p)
+    if deformed is None:
+        return None
+    power = apply(_Deformation, a, c, p, deformed, _native.unchart_adjoint, _number(p))
+    return remember_spectrum(power, Spectrum(deformed.eigenvalues ** _number(p), deformed.u))
 
 
-def _apply_kernel(job: _KernelFunction, adjoint: _Adjoint, x: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
-    """Compute ``job(x, c, p)`` by the compiled kernel, differentiable through ``adjoint``.
+def _number(p: Tensor | float) -> float:
+    """The value of a parameter."""
+    return float(p.detach()) if isinstance(p, Tensor) else p
 
-    Returns None if the kernel does not accept the matrices or ``p`` is not a single number.
-    """
+
+def _call_kernel(job: _KernelFunction, x: Tensor, c: Tensor, p: Tensor | float) -> _native.Deformed | None:
+    """Result of ``job(x, c, p)``; None if the kernel does not accept the matrices or ``p`` is not a single number."""
     if not _native.supports(x) or (isinstance(p, Tensor) and p.numel() > 1):
         return None
-    power = float(p.detach()) if isinstance(p, Tensor) else p
-    deformed = job(x, c, power, power < 0)
-    return None if deformed is None else apply(_Deformation, x, c, p, deformed, adjoint, power)
+    power = _number(p)
+    return job(x, c, power, power < 0)
 
 
 class _MappedCharts(torch.autograd.Function):
@@ -127,17 +136,17 @@ def mapped_factors(x: Tensor, w: Tensor, c: Tensor, p: Tensor | float) -> Tensor
         return None
     with torch.no_grad():
         d = solve_lower(c, w.mT)
-    power = float(p.detach()) if isinstance(p, Tensor) else p
+    power = _number(p)
     deformed = _native.mapped_charts(x, d, power, power < 0)
     return None if deformed is None else apply(_MappedCharts, x, w, c, p, d, deformed, power)
 
 
 def _are_orthogonal(w: Tensor) -> bool:
-    """Whether square matrices (..., k, k) are orthogonal up to rounding."""
+    """Whether square matrices (n, k, k) are orthogonal up to rounding."""
     k = w.shape[-1]
     with torch.no_grad():
-        defect = w.mT @ w - torch.eye(k, dtype=w.dtype, device=w.device)
-        return bool(defect.abs().amax() <= 8 * k * torch.finfo(w.dtype).eps)  # false for NaN
+        defect = torch.baddbmm(torch.eye(k, dtype=w.dtype, device=w.device), w.mT, w, beta=-1)
+        return float(defect.abs().max()) <= 8 * k * torch.finfo(w.dtype).eps  # false for NaN
 
 
 class Chart(ABC):

@@ -29,7 +29,7 @@ from gbwatt._validation import above_zero, check_broadcastable, check_finite
 from gbwatt.errors import MismatchError, ParameterError, ShapeError
 from gbwatt.geometry._context import apply, as_batches, differentiable_once, full_precision, thread_independent
 from gbwatt.geometry.charts import Chart, DeformedRoot, Identity, Logarithm, Root
-from gbwatt.geometry.linalg import factor, in_range
+from gbwatt.geometry.linalg import factor, in_range, weighted_sums
 from gbwatt.geometry.means import barycenter
 from gbwatt.geometry.spaces import Cone, Factors, Interval, Invariant, Space, Symmetric, outside, require_coordinates
 from gbwatt.geometry.symmetric import require_symmetric, symmetric_part, tangent_vectors
@@ -326,11 +326,28 @@ class Metric(ABC):
         c = symmetric_part("c", c, 1.0)
         if not torch.compiler.is_compiling():
             require_coordinates(self.space, (c / self.scale**0.5).detach())
-        return self._in_range("point(c)", self._point(c))
+        return self._in_range("point(c)", self.chart.inverse(self.space.point(c / self.scale**0.5)))
 
-    def _point(self, c: Tensor) -> Tensor:
-        """Compute :meth:`point` without checking whether a point with these coordinates exists."""
-        return in_range("point(c)", self.chart.inverse(self.space.point(c / self.scale**0.5)))
+    @full_precision
+    @thread_independent
+    def tangent_mean(self, points: Tensor, weights: Tensor) -> Tensor:
+        """Mean in the tangent space at the origin: the :meth:`point` of the weighted sum of :meth:`coordinates`.
+
+        Parameters
+        ----------
+        points : Tensor, shape (..., m, k, k)
+            Positive definite matrices to average, shared by all queries.
+        weights : Tensor, shape (..., q, m)
+            Non-negative weights that sum to one over the last axis.
+
+        Returns
+        -------
+        Tensor, shape (..., q, k, k)
+            Positive definite matrices.
+        """
+        (a,) = self._images(points=points)
+        mean = weighted_sums(weights, self.space.coordinates(a))  # a convex combination, for which a point exists
+        return in_range("the tangent mean", self.chart.inverse(self.space.point(mean)))
 
     def mean(self, points: Tensor, weights: Tensor | None = None) -> Tensor:
         """Weighted Fréchet mean, the ``value`` of :func:`~gbwatt.geometry.barycenter` with its default options.

@@ -157,7 +157,7 @@ class InverseLog(Score):
 
     def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
         distance = metric.sqdist if self.squared else metric.dist
-        return 1 / (1 + distance(*_pair_up(q, k)).log1p())
+        return (1 + distance(*_pair_up(q, k)).log1p()).reciprocal()
 
 
 @dataclass(frozen=True)
@@ -238,9 +238,7 @@ class Tangent(Aggregation):
     of_images = True
 
     def __call__(self, metric: Metric, v: Tensor, weights: Tensor) -> Tensor:
-        return metric._point(
-            _sum_for_each_query(weights, metric.coordinates(v))
-        )  # convex combinations of coordinates are coordinates
+        return metric.tangent_mean(v, weights)
 
 
 @dataclass(frozen=True)
@@ -421,7 +419,8 @@ class SPDSelfAttention(nn.Module):
         if self.residual == 0:
             return weights
         share = self.residual_logit.sigmoid() if isinstance(self.residual, str) else self.residual
-        return (1 - share) * weights + share * torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device)
+        eye = torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device)
+        return weights.lerp(eye, share)
 
     def _deform(self, x: Tensor) -> Tensor:
         """Deform the input, the first step of Algorithm 2; in the isometric formulation, return it unchanged."""

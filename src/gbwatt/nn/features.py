@@ -255,9 +255,9 @@ class SpatioTemporalFeatures(_Filters):
     (batch, n_chans, n_times) -> (batch, branches, n_temporal, times), where times is n_times, plus one if the kernel
     is even: epochs are padded with half a kernel of zeros at either end.
 
-    Everything except the last normalisation is computed as one correlation of the epochs; if there are many channels for
-    each spatial filter, of the spatially filtered epochs.  ``torch.autocast`` has no
-    effect, because covariances need features in full precision.
+    Everything except the last normalisation is computed as one correlation of the epochs or, if there are many channels
+    for each spatial filter, of the spatially filtered epochs.  ``torch.autocast`` has no effect, because covariances
+    need features in full precision.
 
     Parameters
     ----------
