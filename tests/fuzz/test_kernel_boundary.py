@@ -132,7 +132,7 @@ GEOMETRY: dict[str, Any] = {
 FILTERS: dict[str, Any] = {
     "correlate": lambda d: (lambda x, kernel, padding: (x, kernel, d.numbers(d.m), padding))(*epochs(d)),
     "filter_gradient": gradient,
-    "mix": lambda d: (features(d), d.numbers(d.m, d.n)),
+    "mix": lambda d: (features(d), d.numbers(d.m, d.n), d.numbers(d.m)),
     "mix_gradient": lambda d: (lambda x: (x, d.numbers(d.rows, d.m, x.shape[2])))(features(d)),
     "channel_moments": lambda d: (features(d),),
     "normalise": lambda d: (features(d), d.numbers(d.n), d.numbers(d.n), 1e-5),

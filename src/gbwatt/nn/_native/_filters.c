@@ -59,7 +59,7 @@ typedef struct {
     epochs e;
     filters f;
     const void *kernel, *bias; /* (n_out, n_in or one more, length), (n_out)* */
-    void *spectrum, *ends;     /* scratch: spectra of the filters; results for the constant input (n_out, width)* */
+    void *spectrum, *ends;     /* scratch: spectra of the filters; constant input and bias in the results (n_out, width)* */
     void *out;
 } correlation_arguments;
 
@@ -123,8 +123,8 @@ typedef struct {
 typedef struct {
     epochs e;
     size_t n_out;
-    const void *w; /* (n_out, n_in) */
-    void *out;     /* (batch, n_out, times) */
+    const void *w, *offset; /* (n_out, n_in), (n_out) */
+    void *out;              /* (batch, n_out, times) */
 } mixture_arguments;
 
 typedef struct {
@@ -132,7 +132,7 @@ typedef struct {
     size_t n_out;
     const void *grad; /* (batch, n_out, times) */
     size_t pieces;    /* parts of the sum over trials, which the caller adds up */
-    double *out;      /* (pieces, n_out, n_in) */
+    double *out;      /* (pieces, n_out, n_in + 1) */
 } mixture_gradient_arguments;
 
 #include "../../geometry/_native/_boundary.h"
@@ -274,10 +274,11 @@ static int correlate_all(correlation_arguments *t, int itemsize, int threads)
     const size_t pairs = pairs_of_blocks(&t->e, &t->f);
     t->spectrum = new((size_t)itemsize * 2, FREQUENCIES(t->f.size, blocks_of(&t->f)), t->e.n_in,
                       rounded(t->f.n_out, itemsize));
-    t->ends = t->f.constant ? new((size_t)itemsize, t->f.n_out, t->f.width, 1) : NULL;
-    int failed = !t->spectrum || (t->f.constant && !t->ends);
+    const int ends = t->f.constant || t->bias;
+    t->ends = ends ? new((size_t)itemsize, t->f.n_out, t->f.width, 1) : NULL;
+    int failed = !t->spectrum || (ends && !t->ends);
     if (!failed) failed = run(WORKER(responses, itemsize), t, t->e.n_in, threads, NULL);
-    if (!failed && t->f.constant) failed = run(WORKER(constants, itemsize), t, 1, 1, NULL);
+    if (!failed && ends) failed = run(WORKER(constants, itemsize), t, 1, 1, NULL);
     if (!failed) failed = run(WORKER(correlations, itemsize), t, (pairs + PAIRS - 1) / PAIRS, threads, NULL);
     delete(t->spectrum), delete(t->ends);
     return failed;
@@ -330,18 +331,20 @@ static PyObject *filter_gradient(PyObject *self, PyObject *args)
 
 static PyObject *mix(PyObject *self, PyObject *args)
 {
-    array x, w, out;
+    array x, w, offset, out;
     Py_ssize_t filters;
     sizes z;
     epochs e;
     (void)self;
-    if (!PyArg_ParseTuple(args, A A A EPOCHS "n" KIND, READ(x), READ(w), READ(out), READ_EPOCHS(z), &filters,
-                          READ_KIND(z)) ||
+    if (!PyArg_ParseTuple(args, A A A A EPOCHS "n" KIND, READ(x), READ(w), READ(offset), READ(out), READ_EPOCHS(z),
+                          &filters, READ_KIND(z)) ||
         !check_epochs(&e, x, &z) || !in_range("n_out", filters, 1, MAX_CHANNELS))
         return NULL;
     const size_t n_out = (size_t)filters;
-    if (!HOLDS(w, z.itemsize, n_out, e.n_in) || !HOLDS(out, z.itemsize, e.batch, n_out, e.times)) return NULL;
-    mixture_arguments job = {e, n_out, .w = POINTER(w), .out = POINTER(out)};
+    if (!HOLDS(w, z.itemsize, n_out, e.n_in) || !HOLDS(offset, z.itemsize, n_out) ||
+        !HOLDS(out, z.itemsize, e.batch, n_out, e.times))
+        return NULL;
+    mixture_arguments job = {e, n_out, .w = POINTER(w), .offset = POINTER(offset), .out = POINTER(out)};
     return finish(WORKER(mixtures, z.itemsize), &job, e.batch, z.threads);
 }
 
@@ -359,7 +362,7 @@ static PyObject *mix_gradient(PyObject *self, PyObject *args)
         return NULL;
     const size_t n_out = (size_t)filters;
     if (!HOLDS(grad, z.itemsize, e.batch, n_out, e.times) ||
-        !HOLDS(out, sizeof(double), (size_t)pieces, n_out, e.n_in))
+        !HOLDS(out, sizeof(double), (size_t)pieces, n_out, e.n_in + 1))
         return NULL;
     mixture_gradient_arguments job = {e, n_out, .grad = POINTER(grad), .pieces = (size_t)pieces, .out = POINTER(out)};
     return finish(WORKER(mixture_gradients, z.itemsize), &job, job.pieces, z.threads);
@@ -469,7 +472,7 @@ static PyObject *covariances(PyObject *self, PyObject *args)
 static PyMethodDef methods[] = {
     {"correlate", correlate, METH_VARARGS, "filters of epochs"},
     {"filter_gradient", filter_gradient, METH_VARARGS, "derivative of correlate in the filters"},
-    {"mix", mix, METH_VARARGS, "filters of channels, w x"},
+    {"mix", mix, METH_VARARGS, "filters of channels, w x + offset"},
     {"mix_gradient", mix_gradient, METH_VARARGS, "derivative of mix in the filters"},
     {"channel_moments", channel_moments, METH_VARARGS, "products and sums of channels"},
     {"normalise", normalise, METH_VARARGS, "batch normalisation"},

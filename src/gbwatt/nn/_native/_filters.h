@@ -338,7 +338,8 @@ static void *NAME(responses)(void *argument)
     return NULL;
 }
 
-/* What filters make of a constant 1 that stops at the ends of the epochs, plus the bias: (n_out, width). */
+/* What filters make of a constant 1 that stops at the ends of the epochs, if they have this input, plus the bias: (n_out,
+ * width). */
 static void *NAME(constants)(void *argument)
 {
     slice *own = (slice *)argument;
@@ -348,10 +349,10 @@ static void *NAME(constants)(void *argument)
     double *sums = new(sizeof(double), w->length + 1, 1, 1);
     if (!sums) own->out_of_memory = 1;
     for (size_t o = 0; o < w->n_out && sums; o++) {
-        const REAL *kernel = (const REAL *)t->kernel + ((o + 1) * (e->n_in + 1) - 1) * w->length;
+        const REAL *kernel = (const REAL *)t->kernel + ((o + 1) * inputs_of(e, w) - 1) * w->length;
         const double bias = t->bias ? ((const REAL *)t->bias)[o] : 0;
         sums[0] = 0;
-        for (size_t s = 0; s < w->length; s++) sums[s + 1] = sums[s] + kernel[s];
+        for (size_t s = 0; s < w->length; s++) sums[s + 1] = w->constant ? sums[s] + kernel[s] : 0;
         for (size_t n = 0; n < w->width; n++) {
             const size_t end = e->times + w->padding, least = n < w->padding ? w->padding - n : 0;
             size_t most = n < end ? end - n : 0;
@@ -867,7 +868,7 @@ static void NAME(channels)(const epochs *e, size_t trial, size_t stride, REAL *t
     }
 }
 
-/* Filters of channels, w x: (batch, n_out, times).  Items are trials. */
+/* Filters of channels, w x + offset: (batch, n_out, times).  Items are trials. */
 static void *NAME(mixtures)(void *argument)
 {
     slice *own = (slice *)argument;
@@ -884,8 +885,11 @@ static void *NAME(mixtures)(void *argument)
     for (size_t item = own->first; item < own->last && !own->out_of_memory; item++) {
         NAME(channels)(e, item, stride, x);
         NAME(multiply_rows)(w, x, stride, t->n_out, n, y);
-        for (size_t o = 0; o < t->n_out; o++)
-            memcpy((REAL *)t->out + (item * t->n_out + o) * e->times, y + o * stride, sizeof(REAL) * e->times);
+        for (size_t o = 0; o < t->n_out; o++) {
+            const REAL offset = ((const REAL *)t->offset)[o], *restrict row = y + o * stride;
+            REAL *restrict to = (REAL *)t->out + (item * t->n_out + o) * e->times;
+            for (size_t s = 0; s < e->times; s++) to[s] = row[s] + offset;
+        }
     }
     delete(x), delete(y), delete(w);
     return NULL;
@@ -916,17 +920,20 @@ static void NAME(add_row_products)(const REAL *g, size_t n_out, const REAL *x, s
     }
 }
 
-/* Derivatives in filters of channels, in `pieces` parts of the sum over trials, (pieces, n_out, n_in).  Items are pieces. */
+/* Derivatives in filters of channels and, in the last column, in their offsets, in `pieces` parts of the sum over trials,
+ * (pieces, n_out, n_in + 1).  Items are pieces. */
 static void *NAME(mixture_gradients)(void *argument)
 {
     slice *own = (slice *)argument;
     const mixture_gradient_arguments *t = own->arguments;
     const epochs *e = &t->e;
-    const size_t n = e->n_in, stride = ROUNDED(e->times);
+    const size_t n = e->n_in + 1, stride = ROUNDED(e->times);
     const ptrdiff_t times = (ptrdiff_t)e->times;
     REAL *x = new(sizeof(REAL), n, stride, 1), *g = new(sizeof(REAL), t->n_out, stride, 1);
     vec *sums = new(sizeof(vec), t->n_out, n, 1);
     if (!x || !g || !sums) own->out_of_memory = 1;
+    else
+        for (size_t s = 0; s < stride; s++) x[e->n_in * stride + s] = 1; /* the input of the offsets */
     for (size_t item = own->first; item < own->last && !own->out_of_memory; item++) {
         memset(sums, 0, sizeof(vec) * t->n_out * n);
         for (size_t b = e->batch * item / t->pieces; b < e->batch * (item + 1) / t->pieces; b++) {

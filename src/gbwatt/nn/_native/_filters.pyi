@@ -39,7 +39,16 @@ def filter_gradient(
     /,
 ) -> None: ...
 def mix(
-    x: _Array, w: _Array, out: _Array, shape: _Sizes, stride: _Sizes, n_out: int, itemsize: int, threads: int, /
+    x: _Array,
+    w: _Array,
+    offset: _Array,
+    out: _Array,
+    shape: _Sizes,
+    stride: _Sizes,
+    n_out: int,
+    itemsize: int,
+    threads: int,
+    /,
 ) -> None: ...
 def mix_gradient(
     x: _Array,
