@@ -407,7 +407,7 @@ class _Spectral(torch.autograd.Function):
         grad_x = grad_p = None
         if ctx.needs_input_grad[0]:
             grad_x = _spectral_gradient(ctx.f, p, values, u, grad)
-            grad_x = 2 * grad_x @ x if ctx.gram else grad_x
+            grad_x = grad_x.mul_(2) @ x if ctx.gram else grad_x
         if ctx.needs_input_grad[1]:
             inner = u.mT @ sym(grad) @ u
             slope = inner.diagonal(dim1=-2, dim2=-1) * ctx.f.slope(values, p[..., None])
