@@ -600,9 +600,17 @@ class GeneralizedBuresWasserstein(Metric):
         return f"GeneralizedBuresWasserstein(M {size}x{size}, theta={float(torch.as_tensor(self.theta).detach()):g})"
 
     @property
-    def chart(self) -> Chart:
+    def chart(self) -> DeformedRoot:
         """Factor of ψ(X)."""
         return DeformedRoot(self.M, self.theta, self.root)
+
+    def of_maps(self, x: Tensor, w: Tensor) -> Tensor | None:
+        """Images (maps, ..., k, k) of ``wᵀ x w`` for matrices ``x`` and maps ``w`` (maps, k, k), see :class:`OfImages`.
+
+        They come from a single decomposition of each matrix; None if this is not possible, as if a map is not
+        orthogonal.
+        """
+        return self.chart.of_maps(x, w)
 
     def with_cached_root(self) -> GeneralizedBuresWasserstein:
         """Copy of the metric that computes the Cholesky factor of M once instead of in every method.

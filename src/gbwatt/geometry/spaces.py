@@ -45,7 +45,8 @@ def _squared_norm(x: Tensor) -> Tensor:
 
 def _norm(x: Tensor) -> Tensor:
     """Frobenius norm: (..., k, k) -> (...)."""
-    return torch.linalg.vector_norm(x, dim=(-2, -1))
+    norm: Tensor = torch.linalg.vector_norm(x, dim=(-2, -1))
+    return norm
 
 
 def _identity_like(a: Tensor) -> Tensor:

@@ -21,7 +21,6 @@ from gbwatt.geometry import (
     Metric,
 )
 from gbwatt.geometry._context import full_precision
-from gbwatt.geometry.charts import DeformedRoot
 from gbwatt.geometry.linalg import congruence, powm, sqrtm, weighted_sums
 from gbwatt.geometry.metrics import OfImages
 from gbwatt.geometry.symmetric import sym, symmetric_part
@@ -389,25 +388,17 @@ class SPDSelfAttention(nn.Module):
         If the maps are orthogonal, their images in the space of the metric are computed together, without the matrices.
         """
         maps = (self.query, self.key, self.value)
-        images = None
-        if self._accepts_images(metric):
-            w = torch.stack([one.weight for one in maps])
-            images = metric.chart.of_maps(symmetric_part("x", x), w)
-        if images is None:
-            return metric, tuple(one(x) for one in maps)
-        return OfImages(metric), images.unbind()
+        if isinstance(metric, GeneralizedBuresWasserstein) and self._accepts_images():
+            images = metric.of_maps(symmetric_part("x", x), torch.stack([one.weight for one in maps]))
+            if images is not None:
+                return OfImages(metric), images.unbind()
+        return metric, tuple(one(x) for one in maps)
 
-    def _accepts_images(self, metric: Metric) -> bool:
+    def _accepts_images(self) -> bool:
         """Whether images can replace queries, keys and values."""
-        square = self.query.weight.shape[0] == self.query.weight.shape[1]
-        return (
-            square
-            and isinstance(metric.chart, DeformedRoot)
-            and self.formulation == "isometric"
-            and self.score.of_images
-            and self.aggregation.of_images
-            and all(is_plain(one, BiMap) for one in (self.query, self.key, self.value))
-        )
+        n, k = self.query.weight.shape
+        ready = self.score.of_images and self.aggregation.of_images and self.formulation == "isometric"
+        return n == k and ready and all(is_plain(one, BiMap) for one in (self.query, self.key, self.value))
 
     def _weigh(self, scores: Tensor) -> Tensor:
         """Attention weights ``(1 - t) softmax(S / τ) + t I`` (batch, m, m) from scores S."""

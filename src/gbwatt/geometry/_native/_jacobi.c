@@ -660,7 +660,8 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_jacobi", NULL, -1, 
 PyMODINIT_FUNC PyInit__jacobi(void)
 {
     PyObject *self = create_kernel(&module, INTERFACE);
-    if (self && (PyModule_AddIntConstant(self, "MAX_SIZE", MAX_SIZE) || PyModule_AddIntConstant(self, "LANES", LANES)))
+    if (self && (PyModule_AddIntConstant(self, "MAX_SIZE", MAX_SIZE) || PyModule_AddIntConstant(self, "LANES", LANES) ||
+                 PyModule_AddIntConstant(self, "MAX_MAPS", MAX_MAPS)))
         Py_CLEAR(self);
     return self;
 }
