@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
@@ -132,5 +134,6 @@ def test_a_spectrum_is_known_until_its_matrix_changes(spd):
     assert_close(spectral(x, LOG_REEIG, 1e-5, spectrum=known_spectrum(x)), spectral(x, LOG_REEIG, 1e-5), 1e-12)
     x[0] += 1
     assert known_spectrum(x) is None
+    assert known_spectrum(copy.deepcopy(x)) is None
     with torch.inference_mode():
         assert known_spectrum(deformed_power(a, c, 0.75)) is None  # changes of inference tensors are not seen

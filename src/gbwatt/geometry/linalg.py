@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from gbwatt._validation import broadcast_shape, check_finite, check_in_range, raise_not_spd
 from gbwatt.errors import DoubleBackwardError
@@ -85,16 +86,20 @@ class Spectrum(NamedTuple):
     vectors: Tensor
 
 
+#: Decompositions of matrices and the numbers of their changes at that time; not attributes, which copies would inherit.
+_SPECTRA = WeakTensorKeyDictionary()
+
+
 def remember_spectrum(x: Tensor, spectrum: Spectrum) -> Tensor:
     """Return ``x``, composed from ``spectrum``, which :func:`known_spectrum` returns as long as x is not changed."""
     if not x.is_inference():  # changes of inference tensors are not counted
-        x._spectrum = spectrum, x._version  # type: ignore[attr-defined]
+        _SPECTRA[x] = spectrum, x._version
     return x
 
 
 def known_spectrum(x: Tensor) -> Spectrum | None:
     """The decomposition of a matrix that was composed from it, so that it need not be computed; None if not known."""
-    spectrum, version = getattr(x, "_spectrum", (None, None))
+    spectrum, version = (None, None) if torch.compiler.is_compiling() else _SPECTRA.get(x, (None, None))
     return spectrum if spectrum is not None and x._version == version else None
 
 

@@ -377,7 +377,7 @@ class Metric(ABC):
 class OfImages(Metric):
     """A metric for points that are given by their images in its space; :meth:`point` still returns matrices.
 
-    It has distances and coordinates, but neither tangent vectors nor means.
+    It has distances, coordinates and tangent means, but neither tangent vectors nor Fréchet means.
     """
 
     def __init__(self, metric: Metric) -> None:

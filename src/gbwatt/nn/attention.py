@@ -132,7 +132,7 @@ class Score(ABC):
     ----------
     of_images : bool
         Whether queries and keys may also be images in the space of the metric, see
-        :class:`~gbwatt.geometry.metrics.OfImages`: only distances and coordinates are used.
+        :class:`~gbwatt.geometry.metrics.OfImages`, which has not all methods.
     """
 
     of_images: ClassVar[bool] = False
