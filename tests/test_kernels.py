@@ -51,6 +51,7 @@ def test_limits_are_the_same_on_both_sides(kernels):
     jacobi, filters = kernels
     assert jacobi.MAX_SIZE == gbwatt.geometry._native.MAX_SIZE
     assert jacobi.LANES == gbwatt.geometry._native.BLOCK
+    assert jacobi.MAX_MAPS == gbwatt.geometry._native.MAX_MAPS
     assert filters.MAX_CHANNELS == gbwatt.nn._native.MAX_CHANNELS
 
 

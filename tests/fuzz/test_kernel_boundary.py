@@ -102,7 +102,7 @@ def window_gradient(d: Draw) -> tuple[Any, ...]:
 
 # function -> arguments that it accepts
 GEOMETRY: dict[str, Any] = {
-    "svd": lambda d: (d.numbers(d.rows, d.k, d.k),),
+    "svd": lambda d: (d.numbers(d.rows, d.k, d.k), d.rng.random() < 0.5),
     "eigh": lambda d: (d.spd(d.rows),),
     "symmetric": lambda d: (d.spd(d.rows),),
     "bimap": lambda d: (d.spd(d.rows), d.numbers(d.k, d.n)),
@@ -113,6 +113,8 @@ GEOMETRY: dict[str, Any] = {
     "unchart": lambda d: (d.spd(d.rows), d.spd(), 1.5, False),
     "chart_adjoint": lambda d: (d.spd(d.rows), deformed(d), d.spd(), 0.75, d.spd(d.rows)),
     "unchart_adjoint": lambda d: (d.spd(d.rows), deformed(d), d.spd(), 0.75, d.spd(d.rows)),
+    "mapped_charts": lambda d: (d.spd(d.rows), d.numbers(d.m, d.k, d.k), 0.75, True),
+    "mapped_charts_adjoint": lambda d: (deformed(d), d.numbers(d.m, d.k, d.k), 0.75, d.numbers(d.m, d.rows, d.k, d.k)),
     "procrustes": lambda d: (d.spd(d.rows), d.spd(d.rng.choice((1, d.rows))), d.rng.random() < 0.5),
     "bures_start": lambda d: (d.spd(d.rows, d.m),),
     "bures_frames": lambda d: (d.spd(d.rows), d.spd(d.rows, d.m), d.rng.choice((None, d.spd(d.rows, d.m)))),
@@ -130,6 +132,8 @@ GEOMETRY: dict[str, Any] = {
 FILTERS: dict[str, Any] = {
     "correlate": lambda d: (lambda x, kernel, padding: (x, kernel, d.numbers(d.m), padding))(*epochs(d)),
     "filter_gradient": gradient,
+    "mix": lambda d: (features(d), d.numbers(d.m, d.n), d.numbers(d.m)),
+    "mix_gradient": lambda d: (lambda x: (x, d.numbers(d.rows, d.m, x.shape[2])))(features(d)),
     "channel_moments": lambda d: (features(d),),
     "normalise": lambda d: (features(d), d.numbers(d.n), d.numbers(d.n), 1e-5),
     "normalise_gradient": normalised,

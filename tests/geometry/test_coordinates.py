@@ -38,3 +38,10 @@ def test_coordinates_are_differentiable(spd, name):
     assert torch.autograd.gradcheck(
         lambda c: metric.point((c + c.mT) / 2), metric.coordinates(x.detach()).requires_grad_()
     )
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_tangent_mean_is_the_point_of_mean_coordinates(spd, softmax_weights, name):
+    metric, x, weights = make_metric(name, 5), spd(4, 3, k=5), softmax_weights(4, 2, 3)
+    expected = metric.point(torch.einsum("bqm,bmij->bqij", weights, metric.coordinates(x)))
+    assert_close(metric.tangent_mean(x, weights), expected, 1e-10)

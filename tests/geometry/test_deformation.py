@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
 from gbwatt.geometry import GeneralizedBuresWasserstein, _native
-from gbwatt.geometry.charts import DeformedRoot, deformed_factor, deformed_power
+from gbwatt.geometry.charts import DeformedRoot, deformed_factor, deformed_power, mapped_factors
+from gbwatt.geometry.linalg import LOG_REEIG, known_spectrum, spectral
 from tests.geometry.conftest import assert_close
 
 needs_kernel = pytest.mark.skipif(not _native.available(), reason="a property of the kernel, which was not built")
@@ -69,3 +72,68 @@ def matrix_root(x):
 
 def test_a_power_for_each_matrix_is_left_to_torch(spd):
     assert deformed_factor(spd(3, k=4), torch.eye(4, dtype=torch.float64), torch.ones(3)) is None
+
+
+def test_a_power_for_each_matrix_has_no_common_decomposition(spd):
+    x, eye = spd(3, k=4), torch.eye(4, dtype=torch.float64)
+    assert mapped_factors(x, eye[None], eye, torch.ones(3)) is None
+
+
+def factors_one_by_one(x, w, c, p):
+    """Factors of ``wᵀ x w``, each from its own decomposition."""
+    return torch.stack([deformed_factor(one.mT @ x @ one, c, p) for one in w])
+
+
+@needs_kernel
+@pytest.mark.parametrize("theta", POWERS)
+@pytest.mark.parametrize(("k", "batch", "maps"), [(1, (3,), 2), (5, (1,), 3), (12, (17, 2), 3), (18, (40,), 1)])
+def test_factors_of_mapped_matrices_come_from_one_decomposition(spd, orthogonal, theta, k, batch, maps):
+    """Values, and derivatives of functions that are invariant to rotated factors."""
+    x, c = spd(*batch, k=k, cond=1e3), torch.linalg.cholesky(spd(k=k, cond=30, seed=5))
+    w = torch.stack([orthogonal(k, seed) for seed in range(maps)])
+    weights = torch.randn(maps, *x.shape, dtype=x.dtype)
+    found = []
+    for function in (mapped_factors, factors_one_by_one):
+        inputs = [one.clone().requires_grad_() for one in (x, w, c, torch.tensor(theta / 2, dtype=x.dtype))]
+        squares = square(function(*inputs))
+        found.append((squares.detach(), *torch.autograd.grad((squares * weights).sum(), inputs)))
+    for got, want in zip(*found, strict=True):
+        assert_close(got, (want + want.mT) / 2 if want.shape == x.shape else want, 1e-9)
+
+
+@needs_kernel
+def test_only_orthogonal_maps_share_a_decomposition(spd, orthogonal):
+    x, c, w = spd(3, k=6), torch.eye(6, dtype=torch.float64), torch.stack([orthogonal(6, seed) for seed in range(2)])
+    rounding = 6 * torch.finfo(x.dtype).eps
+    assert mapped_factors(x, w * (1 + rounding), c, 0.75) is not None
+    assert mapped_factors(x, w * (1 + 10 * rounding), c, 0.75) is None
+    assert mapped_factors(x, w * torch.nan, c, 0.75) is None
+    x[1] = torch.diag(torch.tensor([1.0, 1, 1, 1, 1, 0]))
+    assert mapped_factors(x, w, c, 0.75) is None
+
+
+@needs_kernel
+def test_factors_of_mapped_matrices_do_not_depend_on_the_batch(spd, orthogonal):
+    x, c, w = (
+        spd(40, k=7),
+        torch.linalg.cholesky(spd(k=7, seed=1)),
+        torch.stack([orthogonal(7, seed) for seed in range(3)]),
+    )
+    together = mapped_factors(x, w, c, 0.75)
+    alone = torch.cat([mapped_factors(one[None], w, c, 0.75) for one in x], 1)
+    assert torch.equal(together, alone)
+
+
+@needs_kernel
+def test_a_spectrum_is_known_until_its_matrix_changes(spd):
+    a, c = spd(3, k=4), torch.eye(4, dtype=torch.float64)
+    x = deformed_power(a, c, 0.75)
+    values, u = known_spectrum(x)
+    assert_close((u * values[:, None]) @ u.mT, x, 1e-12)
+    assert known_spectrum(x.clone()) is None
+    assert_close(spectral(x, LOG_REEIG, 1e-5, spectrum=known_spectrum(x)), spectral(x, LOG_REEIG, 1e-5), 1e-12)
+    x[0] += 1
+    assert known_spectrum(x) is None
+    assert known_spectrum(copy.deepcopy(x)) is None
+    with torch.inference_mode():
+        assert known_spectrum(deformed_power(a, c, 0.75)) is None  # changes of inference tensors are not seen

@@ -208,7 +208,7 @@ def test_a_mean_does_not_depend_on_the_others_of_its_batch(spd, softmax_weights)
 
 FUNCTIONS = [
     *((linalg.POWER, p) for p in (-1.0, 0.25, 0.5, 0.75, 1.0, 1.5, 4.0)),
-    (linalg.LOG, 0.0),
+    *((f, 0.0) for f in (linalg.LOG, linalg.SQRT, linalg.INVSQRT)),
     *((linalg.LOG_REEIG, floor) for floor in (1e-5, 0.3)),
 ]
 

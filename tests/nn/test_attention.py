@@ -134,6 +134,32 @@ def test_metric_and_power_are_trained_and_stay_where_they_belong(x, theta):
         assert_close(w.mT @ w, torch.eye(4, dtype=torch.float64), 1e-10)
 
 
+def gradients(layer, x):
+    """Results, and derivatives of a function of them in x and all parameters."""
+    x = x.clone().requires_grad_()
+    out = layer(x)
+    value = out.value[..., 0, 1].sum() + out.weights[:, 0, 1].sum()
+    return [out.value.detach(), out.weights.detach(), *torch.autograd.grad(value, [x, *layer.parameters()])]
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("theta", [1.5, -0.7])
+def test_square_maps_give_the_same_whether_they_share_a_decomposition_or_not(x, score, theta):
+    """A hook requires the matrices themselves; all values and derivatives agree."""
+    torch.manual_seed(0)
+    options = {"aggregation": "tangent", "residual": "learnt", "temperature": "learnt", "learn_theta": True}
+    layer = SPDSelfAttention(6, 6, score=score, theta=theta, **options).double()
+    with torch.no_grad():
+        for one in (layer.query, layer.key, layer.value):
+            one.weight.copy_(torch.linalg.qr(one.weight).Q)
+        layer.metric.M.add_(0.2)
+    together, seen = gradients(layer, x), []
+    layer.key.register_forward_hook(lambda *given: seen.append(given[-1]))
+    for got, want in zip(together, gradients(layer, x), strict=True):
+        assert_close(got, want, 1e-8)
+    assert len(seen) == 1
+
+
 def test_what_is_not_to_be_learnt_is_no_trained_parameter():
     trained = {n for n, p in attention(learn_metric=False).named_parameters() if p.requires_grad}
     assert trained == {"query.weight", "key.weight", "value.weight"}

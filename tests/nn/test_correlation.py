@@ -61,6 +61,28 @@ def test_filters_without_a_constant_input_have_no_ends():
     x, kernel, padding, _ = epochs(SIZES[0], constant=False)
     expected = nn.functional.conv1d(x, kernel, padding=padding)
     assert relative(features.correlate(x, kernel, padding), expected) <= 1e-13
+    bias = torch.randn(len(kernel), dtype=x.dtype)
+    assert relative(features.correlate(x, kernel, padding, bias), expected + bias[:, None]) <= 1e-13
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("batch", "n_in", "n_out", "times"), [(1, 1, 1, 1), (5, 7, 3, 33), (9, 20, 11, 64)])
+def test_mixtures_of_channels_are_products(batch, n_in, n_out, times, dtype):
+    """Also of epochs that are not dense; values and derivatives."""
+    torch.manual_seed(0)
+    x = torch.randn(batch, times, 2 * n_in).to(dtype).mT[:, ::2]
+    given = [x, torch.randn(n_out, n_in).to(dtype), torch.randn(n_out).to(dtype)]
+    found, exact = ([t.clone().to(d).requires_grad_() for t in given] for d in (dtype, torch.float64))
+    y, expected = features.mix(*found), exact[1] @ exact[0] + exact[2][:, None]
+    eps = 30 * torch.finfo(dtype).eps
+    assert relative(y, expected) <= eps
+    assert relative(features.mix(x, *given[1:]), expected) <= eps
+    direction = torch.randn_like(y)
+    y.backward(direction)
+    expected.backward(direction.double())
+    for a, b in zip(found, exact, strict=True):
+        assert relative(a.grad, b.grad) <= eps
 
 
 @pytest.mark.usefixtures("way")

@@ -64,6 +64,19 @@ def test_one_correlation_gives_what_two_convolutions_give(sizes):
     assert relative(layer.eval()(x), plainly(other.eval(), x)) <= 1e-13
 
 
+@pytest.mark.parametrize(("n_chans", "branches", "first"), [(7, 1, False), (8, 1, True), (8, 2, False)])
+def test_spatial_filters_come_first_if_they_halve_the_channels(n_chans, branches, first, monkeypatch):
+    """Of a single group of filters; the results are the same."""
+    torch.manual_seed(0)
+    layer = SpatioTemporalFeatures(n_chans, n_spatial=4, n_temporal=5, kernel=6, branches=branches)
+    x, calls, mix = torch.randn(3, n_chans, 40), [], features.mix
+    monkeypatch.setattr(features, "mix", lambda *given: calls.append(given) or mix(*given))
+    found = layer(x)
+    assert bool(calls) == first
+    monkeypatch.setattr(features, "_SPATIAL_FIRST", 1e9 if first else 1)
+    assert relative(layer(x), found) <= 1e-6  # sums of at most 48 products
+
+
 @pytest.mark.parametrize("task", ["mi", "ssvep", "ern"])
 def test_single_precision_is_as_good_as_that_of_two_convolutions(task):
     """On channels that share most of what they record, as EEG does."""

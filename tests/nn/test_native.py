@@ -30,6 +30,7 @@ def everything(x, kernel, weight, bias):
     out, moments = _native.normalise(y, weight, bias, 1e-5)
     gradients, coefficients = _native.normalise_gradient(y, out, weight, moments, 1e-5)
     filters = _native.filter_gradient(x, out, kernel, 3, y, coefficients)
+    mixed = _native.mix(x, kernel[:, :-1, 0], bias)
     covariances = _native.covariances(out, 3, 0.9, 1e-3)
     embedded = _native.covariances(out, 3, 0.9, 1e-3, embed_mean=True)
     return [
@@ -39,6 +40,8 @@ def everything(x, kernel, weight, bias):
         gradients,
         filters,
         _native.channel_moments(x),
+        mixed,
+        *_native.mix_gradient(x, mixed),
         covariances,
         _native.covariance_gradient(out, covariances, 0.9),
         embedded,
@@ -68,9 +71,10 @@ def test_the_result_of_a_trial_does_not_depend_on_its_batch(times, monkeypatch):
     torch.manual_seed(0)
     x, kernel, bias = torch.randn(13, 3, times), torch.randn(4, 4, 9), torch.randn(4)
     x[::2] *= 1e8
-    whole = _native.correlate(x, kernel, bias, 4)
+    whole, mixed = _native.correlate(x, kernel, bias, 4), _native.mix(x, kernel[:, :3, 0], bias)
     for trial in (0, 7, 12):
         assert torch.equal(_native.correlate(x[[trial]], kernel, bias, 4)[0], whole[trial])
+        assert torch.equal(_native.mix(x[[trial]], kernel[:, :3, 0], bias)[0], mixed[trial])
 
 
 @pytest.mark.usefixtures("kernel_only")

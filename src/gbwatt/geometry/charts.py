@@ -12,16 +12,18 @@ from torch import Tensor
 
 from gbwatt._validation import check_same_kind, check_square
 from gbwatt.geometry import _native
-from gbwatt.geometry._context import apply, differentiable_once
+from gbwatt.geometry._context import apply, differentiable_once, thread_independent
 from gbwatt.geometry.linalg import (
     EXP,
     LOG,
     Domain,
+    Spectrum,
     congruence,
     factor,
     gram,
     power_function,
     product,
+    remember_spectrum,
     solve_lower,
     spectral,
     spectral_derivative,
@@ -59,26 +61,92 @@ class _Deformation(torch.autograd.Function):
 def deformed_factor(x: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
     """A factor ``C⁻¹ U Λ^p`` of ``C⁻¹ X^2p C⁻ᵀ`` for symmetric ``x`` (..., k, k) and lower triangular ``c`` (k, k).
 
-    Computed by the compiled kernel in one call; None if it does not accept the matrices.
+    Computed by the compiled kernel in one call; None if it does not accept the matrices, or if ``p`` is not a single
+    number.
     """
-    return _apply_kernel(_native.chart, _native.chart_adjoint, x, c, p)
+    deformed = _call_kernel(_native.chart, x, c, p)
+    return None if deformed is None else apply(_Deformation, x, c, p, deformed, _native.chart_adjoint, _number(p))
 
 
 def deformed_power(a: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
     """``(C a aᵀ Cᵀ)^p`` for factors ``a`` (..., k, k) and lower triangular ``c`` (k, k), as :func:`deformed_factor`."""
-    return _apply_kernel(_native.unchart, _native.unchart_adjoint, a, c, p)
+    deformed = _call_kernel(_native.unchart, a, c, p)
+    if deformed is None:
+        return None
+    power = apply(_Deformation, a, c, p, deformed, _native.unchart_adjoint, _number(p))
+    return remember_spectrum(power, Spectrum(deformed.eigenvalues ** _number(p), deformed.u))
 
 
-def _apply_kernel(job: _KernelFunction, adjoint: _Adjoint, x: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
-    """Compute ``job(x, c, p)`` by the compiled kernel, differentiable through ``adjoint``.
+def _number(p: Tensor | float) -> float:
+    """The value of a parameter."""
+    return float(p.detach()) if isinstance(p, Tensor) else p
 
-    Returns None if the kernel does not accept the matrices or ``p`` is not a single number.
-    """
+
+def _call_kernel(job: _KernelFunction, x: Tensor, c: Tensor, p: Tensor | float) -> _native.Deformed | None:
+    """Result of ``job(x, c, p)``; None if the kernel does not accept the matrices or ``p`` is not a single number."""
     if not _native.supports(x) or (isinstance(p, Tensor) and p.numel() > 1):
         return None
-    power = float(p.detach()) if isinstance(p, Tensor) else p
-    deformed = job(x, c, power, power < 0)
-    return None if deformed is None else apply(_Deformation, x, c, p, deformed, adjoint, power)
+    power = _number(p)
+    return job(x, c, power, power < 0)
+
+
+class _MappedCharts(torch.autograd.Function):
+    """Autograd node for :func:`mapped_factors`: derivatives in the matrices ``x``, the maps ``w``, ``c`` and ``p``."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        w: Tensor,
+        c: Tensor,
+        p: Tensor | float,
+        d: Tensor,
+        deformed: _native.Deformed,
+        power: float,
+    ) -> Tensor:
+        ctx.save_for_backward(x, w, c, p if isinstance(p, Tensor) else None, d, *deformed)
+        ctx.power = power
+        return deformed.value
+
+    @staticmethod
+    @differentiable_once("a power of a matrix")
+    @thread_independent
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        _, w, c, p, d, *deformed = ctx.saved_tensors
+        in_x, in_d, in_w, slopes = _native.mapped_charts_adjoint(_native.Deformed(*deformed), d, ctx.power, grad)
+        in_c = -solve_lower(c, (in_d @ d.mT).sum(0), transposed=True).tril()  # of d = c⁻¹ wᵀ
+        return (
+            in_x,
+            in_w @ w,
+            in_c,
+            slopes.sum().reshape(p.shape) if ctx.needs_input_grad[3] else None,
+            None,
+            None,
+            None,
+        )
+
+
+def mapped_factors(x: Tensor, w: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
+    """Factors :func:`deformed_factor` of ``wᵀ x w`` for several maps ``w`` (maps, k, k), shape (maps, ..., k, k).
+
+    If the maps are orthogonal, the eigenvectors of ``wᵀ x w`` are those of ``x`` (..., k, k), multiplied by ``wᵀ``, so
+    that a single decomposition serves all maps.  None if they are not, or as for :func:`deformed_factor`.
+    """
+    if not _native.supports(x) or (isinstance(p, Tensor) and p.numel() > 1) or not _are_orthogonal(w):
+        return None
+    with torch.no_grad():
+        d = solve_lower(c, w.mT)
+    power = _number(p)
+    deformed = _native.mapped_charts(x, d, power, power < 0)
+    return None if deformed is None else apply(_MappedCharts, x, w, c, p, d, deformed, power)
+
+
+def _are_orthogonal(w: Tensor) -> bool:
+    """Whether square matrices (n, k, k) are orthogonal up to rounding."""
+    k = w.shape[-1]
+    with torch.no_grad():
+        defect = torch.baddbmm(torch.eye(k, dtype=w.dtype, device=w.device), w.mT, w, beta=-1)
+        return float(defect.abs().max()) <= 8 * k * torch.finfo(w.dtype).eps  # false for NaN
 
 
 class Chart(ABC):
@@ -204,6 +272,12 @@ class DeformedRoot(Chart):
         # one system for the rows of all matrices: a = (X^½θ C⁻ᵀ)ᵀ because the power is symmetric
         rows = power.flatten(0, -2).mT
         return solve_lower(root, rows).mT.reshape(power.shape).mT
+
+    def of_maps(self, x: Tensor, w: Tensor) -> Tensor | None:
+        """Images (maps, ..., k, k) of ``wᵀ x w`` for square maps ``w``; None if they cannot be computed together."""
+        check_same_kind(x=x, M=self.M)
+        check_square(x=x, M=self.M)
+        return mapped_factors(x, w, self._factor_of_m(), self.theta / 2)
 
     def _factor_of_m(self) -> Tensor:
         """Cholesky factor C of M."""

@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from gbwatt._validation import broadcast_shape, check_finite, check_in_range, raise_not_spd
 from gbwatt.errors import DoubleBackwardError
@@ -72,9 +73,45 @@ def svd(f: Tensor) -> SVD:
     if not _native.supports(f):
         return _lapack_svd(f)
     u, s, v, failed = _native.svd(f)
+    assert v is not None  # for the type checker
     if failed is not None:
         u[failed], s[failed], v[failed] = _lapack_svd(f[failed])
     return SVD(u, s, v)
+
+
+class Spectrum(NamedTuple):
+    """Eigenvalues (..., k) and eigenvectors (..., k, k), in no particular order."""
+
+    values: Tensor
+    vectors: Tensor
+
+
+#: Decompositions of matrices and the numbers of their changes at that time; not attributes, which copies would inherit.
+_SPECTRA = WeakTensorKeyDictionary()
+
+
+def remember_spectrum(x: Tensor, spectrum: Spectrum) -> Tensor:
+    """Return ``x``, composed from ``spectrum``, which :func:`known_spectrum` returns as long as x is not changed."""
+    if not x.is_inference():  # changes of inference tensors are not counted
+        _SPECTRA[x] = spectrum, x._version
+    return x
+
+
+def known_spectrum(x: Tensor) -> Spectrum | None:
+    """The decomposition of a matrix that was composed from it, so that it need not be computed; None if not known."""
+    spectrum, version = (None, None) if torch.compiler.is_compiling() else _SPECTRA.get(x, (None, None))
+    return spectrum if spectrum is not None and x._version == version else None
+
+
+def _eigh_of_gram(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues (..., k) and eigenvectors (..., k, k) of ``a aᵀ`` from the singular values of ``a`` (..., k, k)."""
+    if _native.supports(a):
+        u, s, _, failed = _native.svd(a, right=False)
+        if failed is not None:
+            u[failed], s[failed], _ = _lapack_svd(a[failed])
+    else:
+        u, s, _ = _lapack_svd(a)
+    return s.square().clamp_min(torch.finfo(a.dtype).tiny), u
 
 
 def _lapack_svd(f: Tensor) -> SVD:
@@ -232,6 +269,8 @@ class SpectralFunction:
         Matrices on which the function is defined, see :func:`eigh`.
     native : int, optional
         Number of the function in the compiled kernel, if that computes its derivative.
+    exponent : float, optional
+        Parameter p in the kernel of a function that has no parameter itself, such as the square root.
     """
 
     name: str
@@ -240,6 +279,7 @@ class SpectralFunction:
     slope: Callable[[Tensor, Tensor], Tensor] | None = None
     domain: Domain = "symmetric"
     native: int | None = None
+    exponent: float | None = None
 
 
 def _log_ratio(a: Tensor, b: Tensor) -> Tensor:
@@ -289,12 +329,16 @@ SQRT = SpectralFunction(
     lambda x, _: x.sqrt(),
     lambda a, b, _: 1 / (a.sqrt() + b.sqrt()),
     domain="semidefinite",
+    native=_native.POWER,
+    exponent=0.5,
 )
 INVSQRT = SpectralFunction(
     "the inverse square root",
     lambda x, _: x.rsqrt(),
     lambda a, b, _: -1 / (a.sqrt() * b.sqrt() * (a.sqrt() + b.sqrt())),
     domain="definite",
+    native=_native.POWER,
+    exponent=-0.5,
 )
 POWER = SpectralFunction(
     "the matrix power",
@@ -337,7 +381,7 @@ def _daleckii_krein(u: Tensor, quotients: Tensor, v: Tensor) -> Tensor:
 def _spectral_gradient(f: SpectralFunction, p: Tensor, values: Tensor, u: Tensor, grad: Tensor) -> Tensor:
     """Gradient in the matrix of ``f(x; p)``, from the eigendecomposition and the gradient ``grad`` of the result."""
     if f.native is not None and p.numel() == 1 and _native.supports(u):
-        return _native.derive(u, values, grad, f.native, float(p))
+        return _native.derive(u, values, grad, f.native, float(p) if f.exponent is None else f.exponent)
     return _daleckii_krein(u, _difference_quotients(f, values, p), grad)
 
 
@@ -345,10 +389,13 @@ class _Spectral(torch.autograd.Function):
     """f(x), or f(x xᵀ) for ``gram``, with the Daleckii-Krein derivative."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, p: Tensor, f: SpectralFunction, gram: bool, name: str) -> Tensor:
-        if gram:
-            u, s, _ = svd(x)
-            values = s.square().clamp_min(torch.finfo(x.dtype).tiny)
+    def forward(
+        ctx: Any, x: Tensor, p: Tensor, f: SpectralFunction, gram: bool, name: str, spectrum: Spectrum | None
+    ) -> Tensor:
+        if spectrum is not None:
+            values, u = spectrum
+        elif gram:
+            values, u = _eigh_of_gram(x)
         else:
             values, u = eigh(x, f.domain, name)
         ctx.save_for_backward(x, values, u, p)
@@ -365,15 +412,23 @@ class _Spectral(torch.autograd.Function):
         grad_x = grad_p = None
         if ctx.needs_input_grad[0]:
             grad_x = _spectral_gradient(ctx.f, p, values, u, grad)
-            grad_x = 2 * grad_x @ x if ctx.gram else grad_x
+            grad_x = grad_x.mul_(2) @ x if ctx.gram else grad_x
         if ctx.needs_input_grad[1]:
             inner = u.mT @ sym(grad) @ u
             slope = inner.diagonal(dim1=-2, dim2=-1) * ctx.f.slope(values, p[..., None])
             grad_p = slope.sum(-1).sum_to_size(p.shape)
-        return grad_x, grad_p, None, None, None
+        return grad_x, grad_p, None, None, None, None
 
 
-def spectral(x: Tensor, f: SpectralFunction, p: Tensor | float = 0.0, *, gram: bool = False, name: str = "x") -> Tensor:
+def spectral(
+    x: Tensor,
+    f: SpectralFunction,
+    p: Tensor | float = 0.0,
+    *,
+    gram: bool = False,
+    name: str = "x",
+    spectrum: Spectrum | None = None,
+) -> Tensor:
     r"""Function of symmetric matrices, :math:`f(X) = U f(Λ) U^⊤` for :math:`X = U Λ U^⊤` (Eqs. 1-2 of the paper).
 
     The derivative is that of Daleckii and Krein [1]_: :math:`U (K ∘ U^⊤ H U) U^⊤` with
@@ -391,13 +446,15 @@ def spectral(x: Tensor, f: SpectralFunction, p: Tensor | float = 0.0, *, gram: b
         product.
     name : str
         Name of ``x`` in error messages.
+    spectrum : Spectrum, optional
+        The eigenvalues and eigenvectors of x, if they are known.
 
     Returns
     -------
     Tensor, shape (..., k, k)
     """
     p = torch.as_tensor(p, dtype=x.dtype, device=x.device)
-    return apply(_Spectral, x, p, f, gram, name)
+    return apply(_Spectral, x, p, f, gram, name, spectrum)
 
 
 class _SpectralDerivative(torch.autograd.Function):

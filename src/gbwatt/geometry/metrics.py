@@ -29,7 +29,7 @@ from gbwatt._validation import above_zero, check_broadcastable, check_finite
 from gbwatt.errors import MismatchError, ParameterError, ShapeError
 from gbwatt.geometry._context import apply, as_batches, differentiable_once, full_precision, thread_independent
 from gbwatt.geometry.charts import Chart, DeformedRoot, Identity, Logarithm, Root
-from gbwatt.geometry.linalg import factor, in_range
+from gbwatt.geometry.linalg import factor, in_range, weighted_sums
 from gbwatt.geometry.means import barycenter
 from gbwatt.geometry.spaces import Cone, Factors, Interval, Invariant, Space, Symmetric, outside, require_coordinates
 from gbwatt.geometry.symmetric import require_symmetric, symmetric_part, tangent_vectors
@@ -94,6 +94,11 @@ class Metric(ABC):
         """Factor of the squared distance."""
         return 1.0
 
+    def _images(self, **points: Tensor) -> tuple[Tensor, ...]:
+        """Check points, and map them into the space."""
+        require_symmetric(**points)
+        return tuple(self.chart(x, name) for name, x in points.items())
+
     @full_precision
     @thread_independent
     def sqdist(self, x: Tensor, y: Tensor) -> Tensor:
@@ -112,9 +117,8 @@ class Metric(ABC):
 
     def _sqdist_and_images(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Squared distance, and the images of ``x`` and ``y`` in the space."""
-        require_symmetric(x=x, y=y)
         x, y = as_batches(x, y)
-        a, b = self.chart(x, "x"), self.chart(y, "y")
+        a, b = self._images(x=x, y=y)
         square = self.scale * self.space.sqdist(a, b)
         # no matrices are equal unless one entry is; a traced graph cannot branch on it
         if torch.compiler.is_compiling() or bool((x[..., 0, 0] == y[..., 0, 0]).any()):
@@ -295,8 +299,8 @@ class Metric(ABC):
         Tensor, shape (..., k, k)
             Symmetric matrices.
         """
-        require_symmetric(x=x)
-        return in_range("coordinates(x)", self.scale**0.5 * self.space.coordinates(self.chart(x, "x")))
+        (a,) = self._images(x=x)
+        return in_range("coordinates(x)", self.scale**0.5 * self.space.coordinates(a))
 
     @full_precision
     @thread_independent
@@ -322,11 +326,28 @@ class Metric(ABC):
         c = symmetric_part("c", c, 1.0)
         if not torch.compiler.is_compiling():
             require_coordinates(self.space, (c / self.scale**0.5).detach())
-        return self._in_range("point(c)", self._point(c))
+        return self._in_range("point(c)", self.chart.inverse(self.space.point(c / self.scale**0.5)))
 
-    def _point(self, c: Tensor) -> Tensor:
-        """Compute :meth:`point` without checking whether a point with these coordinates exists."""
-        return in_range("point(c)", self.chart.inverse(self.space.point(c / self.scale**0.5)))
+    @full_precision
+    @thread_independent
+    def tangent_mean(self, points: Tensor, weights: Tensor) -> Tensor:
+        """Mean in the tangent space at the origin: the :meth:`point` of the weighted sum of :meth:`coordinates`.
+
+        Parameters
+        ----------
+        points : Tensor, shape (..., m, k, k)
+            Positive definite matrices to average, shared by all queries.
+        weights : Tensor, shape (..., q, m)
+            Non-negative weights that sum to one over the last axis.
+
+        Returns
+        -------
+        Tensor, shape (..., q, k, k)
+            Positive definite matrices.
+        """
+        (a,) = self._images(points=points)
+        mean = weighted_sums(weights, self.space.coordinates(a))  # a convex combination, for which a point exists
+        return in_range("the tangent mean", self.chart.inverse(self.space.point(mean)))
 
     def mean(self, points: Tensor, weights: Tensor | None = None) -> Tensor:
         """Weighted Fréchet mean, the ``value`` of :func:`~gbwatt.geometry.barycenter` with its default options.
@@ -350,6 +371,36 @@ class Metric(ABC):
             If the iteration does not converge.
         """
         return barycenter(self, points, weights).value
+
+
+@final
+class OfImages(Metric):
+    """A metric for points that are given by their images in its space; :meth:`point` still returns matrices.
+
+    It has distances, coordinates and tangent means, but neither tangent vectors nor Fréchet means.
+    """
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+
+    @property
+    def space(self) -> Space:
+        """That of the metric."""
+        return self.metric.space
+
+    @property
+    def chart(self) -> Chart:
+        """That of the metric, of which only the inverse is used."""
+        return self.metric.chart
+
+    @property
+    def scale(self) -> Tensor | float:
+        """That of the metric."""
+        return self.metric.scale
+
+    def _images(self, **points: Tensor) -> tuple[Tensor, ...]:
+        """The points themselves."""
+        return tuple(points.values())
 
 
 @final
@@ -549,9 +600,17 @@ class GeneralizedBuresWasserstein(Metric):
         return f"GeneralizedBuresWasserstein(M {size}x{size}, theta={float(torch.as_tensor(self.theta).detach()):g})"
 
     @property
-    def chart(self) -> Chart:
+    def chart(self) -> DeformedRoot:
         """Factor of ψ(X)."""
         return DeformedRoot(self.M, self.theta, self.root)
+
+    def of_maps(self, x: Tensor, w: Tensor) -> Tensor | None:
+        """Images (maps, ..., k, k) of ``wᵀ x w`` for matrices ``x`` and maps ``w`` (maps, k, k), see :class:`OfImages`.
+
+        They come from a single decomposition of each matrix; None if this is not possible, as if a map is not
+        orthogonal.
+        """
+        return self.chart.of_maps(x, w)
 
     def with_cached_root(self) -> GeneralizedBuresWasserstein:
         """Copy of the metric that computes the Cholesky factor of M once instead of in every method.

@@ -53,7 +53,8 @@ class _Procrustes(torch.autograd.Function):
     @differentiable_once("the Bures-Wasserstein distance")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         a, b, in_a, in_b = ctx.saved_tensors
-        return _sum_over_broadcast_axes(2 * grad, in_a, a.shape), _sum_over_broadcast_axes(2 * grad, in_b, b.shape)
+        grad = 2 * grad
+        return _sum_over_broadcast_axes(grad, in_a, a.shape), _sum_over_broadcast_axes(grad, in_b, b.shape)
 
 
 def _sum_over_broadcast_axes(w: Tensor, x: Tensor, shape: torch.Size) -> Tensor:

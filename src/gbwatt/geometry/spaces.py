@@ -43,6 +43,12 @@ def _squared_norm(x: Tensor) -> Tensor:
     return x.square().sum((-2, -1))
 
 
+def _norm(x: Tensor) -> Tensor:
+    """Frobenius norm: (..., k, k) -> (...)."""
+    norm: Tensor = torch.linalg.vector_norm(x, dim=(-2, -1))
+    return norm
+
+
 def _identity_like(a: Tensor) -> Tensor:
     """Identity matrix (k, k) with the dtype and device of ``a``."""
     return torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
@@ -125,7 +131,7 @@ class Symmetric(Space):
     def resolution(self, a: Tensor, b: Tensor) -> Tensor:
         """Rounding error of a distance: machine epsilon times the norm of the points."""
         eps = torch.finfo(a.dtype).eps
-        return eps * (_squared_norm(a) + _squared_norm(b)).sqrt()
+        return eps * torch.hypot(_norm(a), _norm(b))
 
     def log(self, a: Tensor, b: Tensor) -> Tensor:
         """``b - a``."""
@@ -199,7 +205,7 @@ class Factors(Space):
     def resolution(self, a: Tensor, b: Tensor) -> Tensor:
         """Rounding error of a distance: machine epsilon times the size k of the matrices and the norm of the points."""
         eps = torch.finfo(a.dtype).eps
-        return a.shape[-1] * eps * (_squared_norm(a) + _squared_norm(b)).sqrt()
+        return a.shape[-1] * eps * torch.hypot(_norm(a), _norm(b))
 
     def log(self, a: Tensor, b: Tensor) -> Tensor:
         """Change of Y along the line from ``a`` to ``b Q``, the factor of ``b bᵀ`` closest to ``a``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,9 @@ from gbwatt.geometry import (
 )
 from gbwatt.geometry._context import full_precision
 from gbwatt.geometry.linalg import congruence, powm, sqrtm, weighted_sums
-from gbwatt.geometry.symmetric import sym
+from gbwatt.geometry.metrics import OfImages
+from gbwatt.geometry.symmetric import sym, symmetric_part
+from gbwatt.nn._hooks import is_plain
 from gbwatt.nn.optim import positive_definite
 from gbwatt.nn.spd_layers import BiMap
 
@@ -124,7 +126,16 @@ def find_metric(
 
 
 class Score(ABC):
-    """Score of queries and keys under a metric."""
+    """Score of queries and keys under a metric.
+
+    Attributes
+    ----------
+    of_images : bool
+        Whether queries and keys may also be images in the space of the metric, see
+        :class:`~gbwatt.geometry.metrics.OfImages`, which has not all methods.
+    """
+
+    of_images: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
@@ -140,17 +151,19 @@ def _pair_up(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
 class InverseLog(Score):
     """``1 / (1 + log(1 + d))`` (Eq. 14 of the paper), or the same with the squared distance, as in MAtt."""
 
+    of_images = True
     squared: bool = False
 
     def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
         distance = metric.sqdist if self.squared else metric.dist
-        return 1 / (1 + distance(*_pair_up(q, k)).log1p())
+        return (1 + distance(*_pair_up(q, k)).log1p()).reciprocal()
 
 
 @dataclass(frozen=True)
 class Gaussian(Score):
     """``exp(-d² / 2 σ²)``."""
 
+    of_images = True
     sigma: float = 1.0
 
     def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
@@ -161,6 +174,8 @@ class Gaussian(Score):
 class NegativeSquared(Score):
     """``-d²``."""
 
+    of_images = True
+
     def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
         return -metric.sqdist(*_pair_up(q, k))
 
@@ -168,6 +183,8 @@ class NegativeSquared(Score):
 @dataclass(frozen=True)
 class Inner(Score):
     """Inner product of the logarithms at the origin of the metric: for Bures-Wasserstein ``tr (Q^½ - I)(K^½ - I)``."""
+
+    of_images = True
 
     def __call__(self, metric: Metric, q: Tensor, k: Tensor) -> Tensor:
         return metric.coordinates(q).flatten(-2) @ metric.coordinates(k).flatten(-2).mT
@@ -196,7 +213,9 @@ def _sum_for_each_query(weights: Tensor, x: Tensor) -> Tensor:
 
 
 class Aggregation(ABC):
-    """Weighted mean under a metric."""
+    """Weighted mean under a metric; ``of_images`` as for :class:`Score`."""
+
+    of_images: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, metric: Metric, v: Tensor, weights: Tensor) -> Tensor:
@@ -215,10 +234,10 @@ class Frechet(Aggregation):
 class Tangent(Aggregation):
     """The mean in the tangent space at the origin of the metric: for Bures-Wasserstein ``(Σ w V^½)²``."""
 
+    of_images = True
+
     def __call__(self, metric: Metric, v: Tensor, weights: Tensor) -> Tensor:
-        return metric._point(
-            _sum_for_each_query(weights, metric.coordinates(v))
-        )  # convex combinations of coordinates are coordinates
+        return metric.tangent_mean(v, weights)
 
 
 @dataclass(frozen=True)
@@ -356,14 +375,30 @@ class SPDSelfAttention(nn.Module):
         check_same_kind(weight=self.query.weight, x=x)
         if x.ndim < 3 or x.shape[-3] == 0:
             raise ShapeError(f"'x' {tuple(x.shape)} must be sequences of matrices (batch, m, n, n) with m > 0.")
-        metric = self.metric()  # for the current M and theta
-        x = self._deform(x)
-        q, k, v = self.query(x), self.key(x), self.value(x)
+        metric, (q, k, v) = self._project(self.metric(), self._deform(x))  # for the current M and theta
         if weights is None:
             weights = self._weigh(self.score(metric, q, k))
         else:
             weights = weights.to(x).expand(*x.shape[:-2], x.shape[-3])
         return Attended(self._aggregate(metric, v, weights), weights)
+
+    def _project(self, metric: Metric, x: Tensor) -> tuple[Metric, tuple[Tensor, ...]]:
+        """Queries, keys and values, and the metric that they belong to.
+
+        If the maps are orthogonal, their images in the space of the metric are computed together, without the matrices.
+        """
+        maps = (self.query, self.key, self.value)
+        if isinstance(metric, GeneralizedBuresWasserstein) and self._accepts_images():
+            images = metric.of_maps(symmetric_part("x", x), torch.stack([one.weight for one in maps]))
+            if images is not None:
+                return OfImages(metric), images.unbind()
+        return metric, tuple(one(x) for one in maps)
+
+    def _accepts_images(self) -> bool:
+        """Whether images can replace queries, keys and values."""
+        n, k = self.query.weight.shape
+        ready = self.score.of_images and self.aggregation.of_images and self.formulation == "isometric"
+        return n == k and ready and all(is_plain(one, BiMap) for one in (self.query, self.key, self.value))
 
     def _weigh(self, scores: Tensor) -> Tensor:
         """Attention weights ``(1 - t) softmax(S / τ) + t I`` (batch, m, m) from scores S."""
@@ -375,7 +410,8 @@ class SPDSelfAttention(nn.Module):
         if self.residual == 0:
             return weights
         share = self.residual_logit.sigmoid() if isinstance(self.residual, str) else self.residual
-        return (1 - share) * weights + share * torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device)
+        eye = torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device)
+        return weights.lerp(eye, share)
 
     def _deform(self, x: Tensor) -> Tensor:
         """Deform the input, the first step of Algorithm 2; in the isometric formulation, return it unchanged."""

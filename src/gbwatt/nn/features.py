@@ -1,4 +1,4 @@
-"""Spatial and temporal filters (SFEM), computed as a single correlation."""
+"""Spatial and temporal filters (SFEM), computed as a single correlation, or as a product and a correlation."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from gbwatt._validation import check_at_least, check_same_kind
 from gbwatt.errors import ShapeError
 from gbwatt.geometry._context import apply, differentiable_once, full_precision
 from gbwatt.nn import _native
+from gbwatt.nn._hooks import is_plain
+
+#: Channels for each spatial filter from which it is faster to apply the spatial filters first, measured on the CPU.
+_SPATIAL_FIRST = 2
 
 #: Cost of an operation of a Fourier transform relative to one of a convolution, measured on the CPU.
 _TRANSFORM = 3.0
@@ -21,7 +25,7 @@ def correlate(x: Tensor, kernel: Tensor, padding: int, bias: Tensor | None = Non
     """``y[b, o, t] = bias[o] + Σ_i,s kernel[o, i, s] x[b, i, t + s - padding]``, with zeros around the epochs.
 
     (batch, n_in, times), (n_out, n_in, length) -> (batch, n_out, times + 2 padding - length + 1), as ``conv1d``.
-    If the kernel has one input more than x, this input is the constant 1, between the same zeros; a bias requires it.
+    If the kernel has one input more than x, this input is the constant 1, between the same zeros.
     The compiled filters, Fourier transforms and ``conv1d`` give the same result up to rounding.
     """
     if _native.supports_filters(x, kernel, padding):
@@ -29,20 +33,20 @@ def correlate(x: Tensor, kernel: Tensor, padding: int, bias: Tensor | None = Non
     n_in = x.shape[1]
     y = _correlate_channels(x, kernel[:, :n_in], padding)
     if kernel.shape[1] == n_in:
-        return y
+        return y if bias is None else y + bias[:, None]
     return y + nn.functional.conv1d(x.new_ones(1, 1, x.shape[2]), kernel[:, n_in:], bias, padding=padding)
 
 
 def normalised_correlation(x: Tensor, kernel: Tensor, padding: int, bias: Tensor, norm: nn.BatchNorm1d) -> Tensor:
-    """``norm(correlate(x, kernel, padding, bias))`` for a kernel with a constant input; updates running statistics."""
+    """``norm(correlate(x, kernel, padding, bias))``; updates running statistics."""
     if not (_native.supports_filters(x, kernel, padding) and _is_plain(norm, x)):
         out: Tensor = norm(correlate(x, kernel, padding, bias))
         return out
     if not norm.training:
         assert norm.running_mean is not None  # true if _is_plain; for the type checker
         assert norm.running_var is not None
-        scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
-        return correlate(x, kernel * scale[:, None, None], padding, scale * (bias - norm.running_mean) + norm.bias)
+        kernel, bias = _normalised_filters(kernel, bias, norm, norm.running_mean, norm.running_var)
+        return correlate(x, kernel, padding, bias)
     y: Tensor
     args = (x, kernel, bias, norm.weight, norm.bias, padding, norm.eps)
     y, moments = _NormalisedCorrelation.apply(*args)  # type: ignore[no-untyped-call]
@@ -66,9 +70,8 @@ def update(norm: nn.BatchNorm1d, mean: Tensor, var: Tensor, samples: int) -> Non
 
 def _is_plain(norm: nn.BatchNorm1d, x: Tensor) -> bool:
     """Whether the kernel can replace ``norm``: a standard BatchNorm1d without hooks, dtype of x, several samples."""
-    hooks = norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks or norm._backward_pre_hooks
     usual = norm.affine and norm.track_running_stats and norm.momentum is not None and norm.weight.dtype == x.dtype
-    return type(norm) is nn.BatchNorm1d and usual and not hooks and x.shape[0] * x.shape[2] > 1
+    return is_plain(norm, nn.BatchNorm1d) and usual and x.shape[0] * x.shape[2] > 1
 
 
 class _Correlation(torch.autograd.Function):
@@ -92,6 +95,65 @@ class _Correlation(torch.autograd.Function):
             grad.sum((0, 2)) if in_bias else None,
             None,
         )
+
+
+class _Mixture(torch.autograd.Function):
+    """:func:`mix` by the compiled filters."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, offset: Tensor) -> Tensor:
+        ctx.save_for_backward(x, w)
+        return _native.mix(x, w, offset)
+
+    @staticmethod
+    @differentiable_once("a spatial filter")
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = ctx.saved_tensors
+        in_x = _native.mix(grad, w.mT, grad.new_zeros(w.shape[1])) if ctx.needs_input_grad[0] else None
+        return in_x, *_native.mix_gradient(x, grad)
+
+
+def mix(x: Tensor, w: Tensor, offset: Tensor) -> Tensor:
+    """Filters of channels, ``w x + offset``: (batch, n_in, times), (n_out, n_in), (n_out,) -> (batch, n_out, times)."""
+    if _native.supports(x) and x.dtype == w.dtype:
+        return apply(_Mixture, x, w, offset)
+    return w @ x + offset[:, None]
+
+
+class _NormalisedFilters(torch.autograd.Function):
+    """Filters and bias whose results are those of a normalisation with given statistics."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, w: Tensor, bias: Tensor, weight: Tensor, shift: Tensor, mean: Tensor, var: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        inverse = (var + eps).rsqrt()
+        scale, centred = weight * inverse, bias - mean
+        ctx.save_for_backward(w, weight, inverse, scale, centred)
+        return w * _along(scale, w), torch.addcmul(shift, scale, centred)
+
+    @staticmethod
+    @differentiable_once("a normalisation")
+    def backward(ctx: Any, in_filters: Tensor, in_offset: Tensor) -> tuple[Tensor | None, ...]:
+        w, weight, inverse, scale, centred = ctx.saved_tensors
+        in_scale = torch.addcmul((in_filters * w).flatten(1).sum(1), in_offset, centred)
+        in_bias, in_weight = scale * in_offset, in_scale * inverse
+        in_mean = -in_bias if ctx.needs_input_grad[4] else None
+        in_var = in_weight * weight * inverse.square() / -2 if ctx.needs_input_grad[5] else None
+        return in_filters * _along(scale, w), in_bias, in_weight, in_offset, in_mean, in_var, None
+
+
+def _along(scale: Tensor, w: Tensor) -> Tensor:
+    """Numbers (n,) with axes of length 1, to multiply filters ``w`` (n, ...)."""
+    return scale.view(-1, *[1] * (w.ndim - 1))
+
+
+def _normalised_filters(
+    w: Tensor, bias: Tensor, norm: nn.BatchNorm1d, mean: Tensor, var: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Filters (n, ...) and bias (n,) followed by a normalisation with these statistics, as filters and bias."""
+    filters, offset = _NormalisedFilters.apply(w, bias, norm.weight, norm.bias, mean, var, norm.eps)  # type: ignore[no-untyped-call]
+    return filters, offset
 
 
 class _NormalisedCorrelation(torch.autograd.Function):
@@ -231,8 +293,9 @@ class SpatioTemporalFeatures(_Filters):
     (batch, n_chans, n_times) -> (batch, branches, n_temporal, times), where times is n_times, plus one if the kernel
     is even: epochs are padded with half a kernel of zeros at either end.
 
-    Everything except the last normalisation is computed as one correlation of the epochs.  ``torch.autocast`` has no
-    effect, because covariances need features in full precision.
+    Everything except the last normalisation is computed as one correlation of the epochs or, if there are many channels
+    for each spatial filter, of the spatially filtered epochs.  ``torch.autocast`` has no effect, because covariances
+    need features in full precision.
 
     Parameters
     ----------
@@ -266,9 +329,18 @@ class SpatioTemporalFeatures(_Filters):
         bias, padding = self.temporal.bias, self.temporal.kernel_size[0] // 2
         assert bias is not None  # by construction; for the type checker
         self._check_epochs(x)
-        kernel = self._combined_kernel(self._spatial_affine(x))
+        spatial, offset = self._normalised_spatial_filters(x)
+        if self._is_spatial_first():
+            x, kernel = mix(x, spatial, offset), self.temporal.weight
+        else:
+            kernel = self._combined_kernel(torch.cat([spatial, offset[:, None]], dim=1))
         y: Tensor = normalised_correlation(x, kernel, padding, bias, self.temporal_norm)
         return y.unflatten(1, (self.branches, -1))  # type: ignore[no-any-return]
+
+    def _is_spatial_first(self) -> bool:
+        """Whether the spatial filters are applied first, because they reduce the number of channels enough."""
+        n_spatial, n_chans = self.spatial.weight.shape[:2]
+        return self.temporal.groups == 1 and n_chans >= _SPATIAL_FIRST * n_spatial
 
     def _combined_kernel(self, affine: Tensor) -> Tensor:
         """Spatial and temporal filters combined into one kernel (outputs, n_chans + 1, length).
@@ -280,8 +352,8 @@ class SpatioTemporalFeatures(_Filters):
         spatial = affine.view(groups, 1, -1, affine.shape[1])
         return (spatial.mT @ weight.reshape(groups, -1, *weight.shape[1:])).flatten(0, 1)
 
-    def _spatial_affine(self, x: Tensor) -> Tensor:
-        """Normalised spatial filters (groups * n_spatial, n_chans + 1), with offsets in the last column.
+    def _normalised_spatial_filters(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Normalised spatial filters (groups * n_spatial, n_chans) and their offsets (groups * n_spatial,).
 
         In training, the statistics are those of the batch, and the running ones are updated.
         """
@@ -293,8 +365,7 @@ class SpatioTemporalFeatures(_Filters):
         if norm.training:
             mean, var = _output_statistics(x, weight, bias)
             update(norm, mean, var, x.shape[0] * x.shape[2])
-        scale = norm.weight * (var + norm.eps).rsqrt()
-        return torch.cat([scale[:, None] * weight, (scale * (bias - mean) + norm.bias)[:, None]], dim=1)
+        return _normalised_filters(weight, bias, norm, mean, var)
 
 
 class Templates(nn.Module):

@@ -21,6 +21,7 @@ from gbwatt.geometry.linalg import (
     expm,
     in_range,
     invsqrtm,
+    known_spectrum,
     logm,
     reeig,
     spectral,
@@ -473,5 +474,5 @@ class Embedding(nn.Module):
                 f"'x' {tuple(x.shape)} is a single matrix, but sequences (batch, m, k, k) are required: x[None, None]."
             )
         if self.logarithm:
-            x = spectral(x, LOG_REEIG, self.eps)
+            x = spectral(x, LOG_REEIG, self.eps, spectrum=known_spectrum(x))
         return vech(x).flatten(1)

@@ -19,9 +19,10 @@ from torch import Tensor
 from gbwatt._validation import broadcast_shape, check_one_of
 from gbwatt.errors import MismatchError, ParameterError, ShapeError
 
-INTERFACE = 1  # version of the interface of _jacobi, as in _jacobi.c; increase both when a function changes
+INTERFACE = 2  # version of the interface of _jacobi, as in _jacobi.c; increase both when a function changes
 MAX_SIZE = 64  # largest matrix size k that the kernel accepts; LAPACK is as fast for larger matrices
 BLOCK = 16  # matrices that the kernel computes together
+MAX_MAPS = 64  # maps of the same matrices
 _REAL = (torch.float32, torch.float64)
 
 #: Environment variable that selects the instruction set of the kernels, and its values.
@@ -180,21 +181,23 @@ def _size_arguments(x: Tensor) -> tuple[int, int, int, int]:
 # -------------------------------------------------------------------------------------------------------------- jobs
 
 
-def svd(f: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+def svd(f: Tensor, right: bool = True) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """``f = u diag(s) vᵀ`` by one-sided Jacobi, for the matrices that :func:`supports` accepts.
 
     Parameters
     ----------
     f : Tensor, shape (..., k, k)
+    right : bool
+        Whether to compute v.
 
     Returns
     -------
     u, s, v, failed : Tensors of shape (..., k, k), (..., k), (..., k, k), (...)
-        ``failed`` is a mask of singular or non-finite matrices, whose vectors are not accurate; None if there are
-        none.
+        v is None unless ``right``.  ``failed`` is a mask of singular or non-finite matrices, whose vectors are not
+        accurate; None if there are none.
     """
     f = _check_matrices("f", f)
-    u, s, v = torch.empty_like(f), f.new_empty(f.shape[:-1]), torch.empty_like(f)
+    u, s, v = torch.empty_like(f), f.new_empty(f.shape[:-1]), torch.empty_like(f) if right else None
     failed = torch.empty(f.shape[:-2], dtype=torch.bool)
     bad = _jacobi.svd(*arrays(f, u, s, v, failed), *_size_arguments(f))
     return u, s, v, failed if bad else None
@@ -331,6 +334,54 @@ def _call_chart_adjoint(
     sums = a.new_empty(-(-slopes.numel() // BLOCK), *c.shape)
     job(*arrays(a, c, u, eigenvalues, grad, out, sums, slopes), power, *_size_arguments(a))
     return out, sums.sum(0).tril(), slopes
+
+
+def mapped_charts(x: Tensor, d: Tensor, power: float, definite: bool) -> Deformed | None:
+    """Factors :func:`chart` of ``wᵀ x w`` for several orthogonal maps w, from one decomposition of x.
+
+    They are ``d u diag(λ^power)`` for symmetric ``x = u diag(λ) uᵀ`` (..., k, k) and ``d = c⁻¹ wᵀ`` (maps, k, k).
+
+    Returns
+    -------
+    Deformed or None
+        The values (maps, ..., k, k), with eigenvectors and eigenvalues of x; None as for :func:`chart`.
+    """
+    x = _check_matrices("x", x)
+    d = _check_maps(d, x)
+    value, u, eigenvalues = x.new_empty(len(d), *x.shape), torch.empty_like(x), x.new_empty(x.shape[:-1])
+    memory = arrays(x, d, u, eigenvalues, value)
+    failures = _jacobi.mapped_chart(*memory, power, definite, len(d), *_size_arguments(x))
+    return None if failures else Deformed(value, u, eigenvalues)
+
+
+def mapped_charts_adjoint(
+    deformed: Deformed, d: Tensor, power: float, grad: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Derivatives of functions of :func:`mapped_charts` that are invariant to rotated factors.
+
+    Returns
+    -------
+    in_x, in_d, in_w, slopes : Tensors of shape (..., k, k), (maps, k, k), (maps, k, k), (...)
+        Derivatives in x, in d alone, and in the power.  The derivative in a map w of ``wᵀ x w`` is ``in_w @ w``.
+    """
+    u = _check_matrices("u", deformed.u)
+    d = _check_maps(d, u)
+    shape, dtype = u.shape, u.dtype
+    grad = dense("grad", grad, (len(d), *shape), dtype)
+    eigenvalues = dense("eigenvalues", deformed.eigenvalues, shape[:-1], dtype)
+    out, slopes = torch.empty_like(u), u.new_empty(shape[:-2])
+    sums = u.new_empty(-(-slopes.numel() // BLOCK), len(d), 2, *shape[-2:])
+    memory = arrays(d, u, eigenvalues, grad, out, sums, slopes)
+    _jacobi.mapped_chart_adjoint(*memory, power, len(d), *_size_arguments(u))
+    in_d, in_w = sums.sum(0).unbind(1)
+    return out, in_d, in_w, slopes
+
+
+def _check_maps(d: Tensor, x: Tensor) -> Tensor:
+    """Return maps ``d`` (maps, k, k) of matrices ``x``, contiguous; raise an error for other shapes."""
+    if d.ndim != 3 or not 0 < len(d) <= MAX_MAPS:
+        raise ShapeError(f"'d' has shape {tuple(d.shape)}, but (maps, k, k) with 1 to {MAX_MAPS} maps is required.")
+    return dense("d", d, (len(d), *x.shape[-2:]), x.dtype)
 
 
 @lru_cache(maxsize=64)

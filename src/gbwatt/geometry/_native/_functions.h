@@ -5,7 +5,7 @@ INLINE vec NAME(sinhc)(vec x)
 {
     const vec y = x * x;
     vec sum = NAME(all)(1);
-    for (int n = DOUBLE ? 16 : 8; n > 0; n -= 2) sum = 1 + sum * y / (REAL)(n * (n + 1));
+    for (int n = DOUBLE ? 16 : 8; n > 0; n -= 2) sum = 1 + sum * y * (1 / (REAL)(n * (n + 1))); /* a constant factor */
     return sum;
 }
 

@@ -35,13 +35,14 @@
 #define LANES 16       /* matrices that are decomposed together: enough independent chains of operations */
 #define MAX_SIZE 64    /* of matrices; LAPACK is as fast for larger ones */
 #define MAX_POINTS INT32_MAX /* of a mean */
+#define MAX_MAPS 64 /* of the same matrices */
 #define ALIGNMENT 64
 #define INLINE static inline __attribute__((always_inline))
 /* size_t, because loops over an index that may wrap, as an int with -fwrapv, are not vectorised */
 #define EACH_LANE for (size_t l = 0; l < LANES; l++)
 enum { FRESH, ROUGH, COMPANION };
 enum { POWER, LOGARITHM }; /* a^p, and log(max(a, p)) */
-#define INTERFACE 1        /* as in __init__.py; increase both when arguments or results of a function change */
+#define INTERFACE 2        /* as in __init__.py; increase both when arguments or results of a function change */
 
 /* Arguments of the jobs.  Arrays are row-major with one entry for each item, matrices are k x k unless stated; arrays
  * marked * may be NULL.  failed (item) is 1 where a matrix was singular or not finite or an iteration did not converge. */
@@ -53,7 +54,7 @@ typedef struct {
 typedef struct {
     size_t k;
     const void *f;
-    void *u, *s, *v; /* singular vectors and values (k) */
+    void *u, *s, *v; /* left singular vectors, values (k), right vectors* */
     unsigned char *failed;
 } svd_arguments;
 
@@ -106,6 +107,21 @@ typedef struct {
     double exponent;
     void *grad_a, *grad_c, *grad_exponent; /* grad_c: a part of the sum for each block of items; grad_exponent (item) */
 } chart_adjoint_arguments;
+
+typedef struct {
+    size_t k, maps, items;
+    const void *x, *d; /* d (maps, k, k), the same for all items */
+    double exponent;
+    int definite;
+    void *u, *eigenvalues, *out; /* out (maps, item, k, k) */
+} mapped_chart_arguments;
+
+typedef struct {
+    size_t k, maps, items;
+    const void *d, *u, *eigenvalues, *grad; /* grad (maps, item, k, k) */
+    double exponent;
+    void *grad_x, *sums, *grad_exponent; /* sums (maps, 2, k, k): a part of them for each block of items */
+} mapped_chart_adjoint_arguments;
 
 typedef struct {
     size_t k;
@@ -166,14 +182,15 @@ typedef struct {
 #include "_boundary.h"
 #include "_threads.h"
 typedef struct {
-    worker symmetric, svd, eigen, map, map_adjoint, compose, derive, chart, chart_adjoint, procrustes, bures_start,
-        bures_frames, bures_step, bures_iteration, affine_slope, mean_adjoint;
+    worker symmetric, svd, eigen, map, map_adjoint, compose, derive, chart, chart_adjoint, mapped_chart,
+        mapped_chart_adjoint, procrustes, bures_start, bures_frames, bures_step, bures_iteration, affine_slope,
+        mean_adjoint;
 } workers;
 #define WORKERS(x)                                                                                                   \
     {                                                                                                                \
         symmetric_##x, svd_##x, eigen_##x, map_##x, map_adjoint_##x, compose_##x, derive_##x, chart_##x,             \
-            chart_adjoint_##x, procrustes_##x, bures_start_##x, bures_frames_##x, bures_step_##x,                    \
-            bures_iteration_##x, affine_slope_##x, mean_adjoint_##x                                                  \
+            chart_adjoint_##x, mapped_chart_##x, mapped_chart_adjoint_##x, procrustes_##x, bures_start_##x,          \
+            bures_frames_##x, bures_step_##x, bures_iteration_##x, affine_slope_##x, mean_adjoint_##x                \
     }
 #define ALGORITHMS "_jacobi.h"
 #include "_dispatch.h"
@@ -248,7 +265,7 @@ static PyObject *svd(PyObject *self, PyObject *args)
         return NULL;
     NAMES(z);
     if (!HOLDS(f, itemsize, items, k, k) || !HOLDS(u, itemsize, items, k, k) || !HOLDS(s, itemsize, items, k) ||
-        !HOLDS(v, itemsize, items, k, k) || !HOLDS(failed, 1, items))
+        !MAY_HOLD(v, itemsize, items, k, k) || !HOLDS(failed, 1, items))
         return NULL;
     svd_arguments job = {k, .f = POINTER(f), .u = POINTER(u), .s = POINTER(s), .v = POINTER(v), .failed = POINTER(failed)};
     return finish(WORKER(svd, itemsize), &job, &z);
@@ -411,6 +428,52 @@ static PyObject *unchart_adjoint(PyObject *self, PyObject *args)
 {
     (void)self;
     return from_chart(args, 1);
+}
+
+static PyObject *mapped_chart(PyObject *self, PyObject *args)
+{
+    array x, d, u, s, out;
+    double exponent;
+    int definite;
+    Py_ssize_t count;
+    sizes z;
+    (void)self;
+    if (!PyArg_ParseTuple(args, A A A A A "dpn" SIZES, READ(x), READ(d), READ(u), READ(s), READ(out), &exponent,
+                          &definite, &count, READ_SIZES(z)) ||
+        !sound(&z) || !in_range("maps", count, 1, MAX_MAPS))
+        return NULL;
+    NAMES(z);
+    const size_t maps = (size_t)count;
+    if (!HOLDS(x, itemsize, items, k, k) || !HOLDS(d, itemsize, maps, k, k) || !HOLDS(u, itemsize, items, k, k) ||
+        !HOLDS(s, itemsize, items, k) || !HOLDS(out, itemsize, maps, items, k, k))
+        return NULL;
+    mapped_chart_arguments job = {k, maps, items, .x = POINTER(x), .d = POINTER(d), .exponent = exponent,
+                                  .definite = definite, .u = POINTER(u), .eigenvalues = POINTER(s),
+                                  .out = POINTER(out)};
+    return finish(WORKER(mapped_chart, itemsize), &job, &z);
+}
+
+static PyObject *mapped_chart_adjoint(PyObject *self, PyObject *args)
+{
+    array d, u, s, grad, out, sums, slopes;
+    double exponent;
+    Py_ssize_t count;
+    sizes z;
+    (void)self;
+    if (!PyArg_ParseTuple(args, A A A A A A A "dn" SIZES, READ(d), READ(u), READ(s), READ(grad), READ(out), READ(sums),
+                          READ(slopes), &exponent, &count, READ_SIZES(z)) ||
+        !sound(&z) || !in_range("maps", count, 1, MAX_MAPS))
+        return NULL;
+    NAMES(z);
+    const size_t maps = (size_t)count, blocks = (items + LANES - 1) / LANES;
+    if (!HOLDS(d, itemsize, maps, k, k) || !HOLDS(u, itemsize, items, k, k) || !HOLDS(s, itemsize, items, k) ||
+        !HOLDS(grad, itemsize, maps, items, k, k) || !HOLDS(out, itemsize, items, k, k) ||
+        !HOLDS(sums, itemsize, blocks, maps, 2, k, k) || !HOLDS(slopes, itemsize, items))
+        return NULL;
+    mapped_chart_adjoint_arguments job = {k, maps, items, .d = POINTER(d), .u = POINTER(u), .eigenvalues = POINTER(s),
+                                          .grad = POINTER(grad), .exponent = exponent, .grad_x = POINTER(out),
+                                          .sums = POINTER(sums), .grad_exponent = POINTER(slopes)};
+    return finish(WORKER(mapped_chart_adjoint, itemsize), &job, &z);
 }
 
 static PyObject *procrustes(PyObject *self, PyObject *args)
@@ -581,6 +644,8 @@ static PyMethodDef methods[] = {
     {"chart_adjoint", chart_adjoint, METH_VARARGS, "derivative of chart"},
     {"unchart", unchart, METH_VARARGS, "(c a aT cT)^p"},
     {"unchart_adjoint", unchart_adjoint, METH_VARARGS, "derivative of unchart"},
+    {"mapped_chart", mapped_chart, METH_VARARGS, "chart of wT x w for several orthogonal w, with d = c^-1 wT"},
+    {"mapped_chart_adjoint", mapped_chart_adjoint, METH_VARARGS, "derivative of mapped_chart"},
     {"procrustes", procrustes, METH_VARARGS, "min over orthogonal q of |a - b q|^2"},
     {"bures_start", bures_start, METH_VARARGS, "a factor of the mean of b bT"},
     {"bures_frames", bures_frames, METH_VARARGS, "nT b = u diag(s) vT"},
@@ -595,7 +660,8 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_jacobi", NULL, -1, 
 PyMODINIT_FUNC PyInit__jacobi(void)
 {
     PyObject *self = create_kernel(&module, INTERFACE);
-    if (self && (PyModule_AddIntConstant(self, "MAX_SIZE", MAX_SIZE) || PyModule_AddIntConstant(self, "LANES", LANES)))
+    if (self && (PyModule_AddIntConstant(self, "MAX_SIZE", MAX_SIZE) || PyModule_AddIntConstant(self, "LANES", LANES) ||
+                 PyModule_AddIntConstant(self, "MAX_MAPS", MAX_MAPS)))
         Py_CLEAR(self);
     return self;
 }

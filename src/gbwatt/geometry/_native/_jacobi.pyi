@@ -3,6 +3,7 @@ from typing import Any
 INTERFACE: int
 MAX_SIZE: int
 LANES: int
+MAX_MAPS: int
 
 def levels() -> tuple[str, ...]: ...
 def level() -> str: ...

@@ -65,11 +65,11 @@ BEGIN(symmetric, 0, 0)
 END(NULL)
 
 BEGIN(svd, 2 * PARTS + 1, PARTS * k)
-    vec *f = BLOCK(0), *v = BLOCK(1);
+    vec *f = BLOCK(0), *v = t->v ? BLOCK(1) : NULL;
     LOAD(t->f, ITEM(l), f);
     NAME(decompose)(f, v, s, BLOCK(2), k, FRESH, 0, good);
     STORE(f, ITEM(l), t->u);
-    STORE(v, ITEM(l), t->v);
+    if (v) STORE(v, ITEM(l), t->v);
     PUT_VALUES(s, t->s);
 END(t->failed)
 
@@ -80,8 +80,8 @@ BEGIN(map, (t->n * t->n + t->n * k + square + square - 1) / square, 0)
     for (size_t first = 0; first < count; first += VEC) {
         for (size_t l = 0; l < VEC; l++) from[l] = (const REAL *)t->x + ITEM(first + l) * n * n;
         NAME(load)(from, x, n, 1);
-        NAME(common_product)(x, 1, n, t->w, 1, k, xw, n, k, n);
-        NAME(common_product)(xw, n, 1, t->w, 1, k, out, k, k, n);
+        NAME(common_product)(x, 1, n, t->w, 1, k, xw, 1, n, n, k, n);
+        NAME(common_product)(xw, n, 1, t->w, 1, k, out, 1, k, k, k, n);
         NAME(symmetrise)(out, k, (REAL)0.5);
         for (size_t l = 0; l < VEC; l++) to[l] = (REAL *)t->out + ITEM(first + l) * square;
         NAME(store)(out, to, k, count - first < VEC ? count - first : VEC);
@@ -101,11 +101,11 @@ BEGIN(map_adjoint, (2 * t->n * t->n + 2 * t->n * k + square + square - 1) / squa
         for (size_t l = 0; l < VEC; l++) from[l] = (const REAL *)t->grad + ITEM(first + l) * square;
         NAME(load)(from, g, k, 1);
         NAME(symmetrise)(g, k, (REAL)0.5);
-        NAME(common_product)(g, k, 1, t->w, k, 1, wg, k, n, k);
-        NAME(common_product)(wg, k, 1, t->w, k, 1, out, n, n, k);
+        NAME(common_product)(g, k, 1, t->w, k, 1, wg, 1, k, k, n, k);
+        NAME(common_product)(wg, k, 1, t->w, k, 1, out, 1, n, n, n, k);
         for (size_t l = 0; l < VEC; l++) to[l] = (REAL *)t->grad_x + ITEM(first + l) * n * n;
         NAME(store)(out, to, n, lanes);
-        NAME(common_product)(x, 1, n, t->w, 1, k, xw, n, k, n);
+        NAME(common_product)(x, 1, n, t->w, 1, k, xw, 1, n, n, k, n);
         for (size_t i = 0; i < n; i++)
             for (size_t p = 0; p < k; p++) {
                 vec y = {0};
@@ -282,6 +282,78 @@ BEGIN(chart_adjoint, 3 * PARTS + 2, PARTS * k + 3 * k)
         for (size_t l = 0; l < d.lanes; l++) ((REAL *)t->grad_exponent)[start + h * VEC + l] = slope[l];
     }
     STORE(g, ITEM(l), t->grad_a);
+END(NULL)
+
+/* Charts of w^T x w for several orthogonal w at once: c^-1 w^T u diag(s^p) = d u diag(s^p), for x = u diag(s) u^T. */
+BEGIN(mapped_chart, 2 * PARTS, 2 * PARTS * k)
+    vec *f = BLOCK(0), *y = BLOCK(1), *power = s + PARTS * k;
+    LOAD(t->x, ITEM(l), f);
+    for (size_t h = 0; h < PARTS; h++) {
+        NAME(symmetrise)(f + h * square, k, (REAL)0.5);
+        NAME(cholesky)(f + h * square, k, good + h * VEC);
+    }
+    NAME(decompose)(f, NULL, s, NULL, k, FRESH, 0, good);
+    STORE(f, ITEM(l), t->u);
+    for (size_t h = 0; h < PARTS; h++)
+        NAME(powers)(s + h * k, power + h * k, (REAL)t->exponent, t->definite, k, good + h * VEC);
+    PUT_VALUES(s, t->eigenvalues);
+    for (size_t i = 0; i < size; i++) f[i] *= power[i / k];
+    for (size_t j = 0; j < t->maps; j++) {
+        const REAL *d = (const REAL *)t->d + j * square;
+        for (size_t h = 0; h < size; h += square) NAME(common_product)(f + h, k, 1, d, k, 1, y + h, k, 1, k, k, k);
+        STORE(y, j * t->items + ITEM(l), t->out);
+    }
+END(NULL)
+
+/* Its derivatives.  With g the derivative in c^-1 w^T r for r = u diag(s^p), and h = u m u^T the one in x that follows from
+ * it, the sums over a block for the maps are those of g r^T and of 2 x h. */
+BEGIN(mapped_chart_adjoint, 8 + 2 * t->maps, 4 * k)
+    vec *u = buffer, *r = u + square, *xu = r + square, *b = xu + square, *g = b + square, *x = g + square;
+    vec *y = x + square, *m = y + square, *sums = m + square, *logs = s + k;
+    memset(sums, 0, sizeof(vec) * 2 * t->maps * square);
+    for (size_t first = 0; first < count; first += VEC) {
+        const size_t lanes = count - first < VEC ? count - first : VEC;
+        vec slope = {0};
+        for (size_t l = 0; l < VEC; l++) {
+            from[l] = (const REAL *)t->u + ITEM(first + l) * square;
+            for (size_t p = 0; p < k; p++) s[p][l] = ((const REAL *)t->eigenvalues)[ITEM(first + l) * k + p];
+        }
+        NAME(load)(from, u, k, 1);
+        NAME(power_quotients)(s, (REAL)t->exponent, logs, b, k);
+        for (size_t i = 0; i < square; i++) r[i] = u[i] * logs[2 * k + i / k], xu[i] = 2 * u[i] * s[i / k];
+        memset(m, 0, sizeof(vec) * square);
+        for (size_t j = 0; j < t->maps; j++) {
+            const REAL *d = (const REAL *)t->d + j * square;
+            for (size_t l = 0; l < VEC; l++) from[l] = (const REAL *)t->grad + (j * t->items + ITEM(first + l)) * square;
+            NAME(load)(from, g, k, 1);
+            for (size_t i = 0; i < square; i++)
+                for (size_t l = lanes; l < VEC; l++) g[i][l] = 0; /* repeated items */
+            NAME(outer)(g, r, x, k, 1);
+            for (size_t i = 0; i < square; i++) sums[2 * j * square + i] += x[i];
+            NAME(common_product)(g, k, 1, d, 1, k, y, k, 1, k, k, k);
+            NAME(inner)(u, y, x, k, 1);
+            NAME(symmetrise)(x, k, (REAL)0.5);
+            for (size_t p = 0; p < k; p++) slope += x[p * k + p] * logs[p] * logs[2 * k + p];
+            NAME(times)(x, b, x, k);
+            for (size_t i = 0; i < square; i++) m[i] += x[i];
+            NAME(multiply)(xu, x, y, k, 1);
+            NAME(outer)(y, u, x, k, 1);
+            for (size_t i = 0; i < square; i++) sums[(2 * j + 1) * square + i] += x[i];
+        }
+        NAME(multiply)(u, m, y, k, 1);
+        NAME(symmetric_outer)(y, u, x, k);
+        for (size_t l = 0; l < VEC; l++) to[l] = (REAL *)t->grad_x + ITEM(first + l) * square;
+        NAME(store)(x, to, k, lanes);
+        for (size_t l = 0; l < lanes; l++) ((REAL *)t->grad_exponent)[start + first + l] = slope[l];
+    }
+    for (size_t j = 0; j < 2 * t->maps; j++) {
+        REAL *sum = (REAL *)t->sums + (start / LANES * 2 * t->maps + j) * square;
+        for (size_t i = 0; i < square; i++) {
+            const vec x = sums[j * square + i % k * k + i / k];
+            sum[i] = 0;
+            for (size_t l = 0; l < VEC; l++) sum[i] += x[l];
+        }
+    }
 END(NULL)
 
 BEGIN(procrustes, 6 * PARTS + 4, PARTS * k)

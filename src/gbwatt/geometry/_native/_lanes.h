@@ -73,10 +73,10 @@ INLINE void NAME(product)(const vec *restrict a, size_t ai, size_t aj, const vec
     }
 }
 
-/* out_(c rows + r) = sum over j of x_(r xr + j xj) w_(c wc + j wj), for one matrix w in memory, four rows by three columns at
- * a time */
+/* out_(r yr + c yc) = sum over j of x_(r xr + j xj) w_(c wc + j wj), for one matrix w in memory, four rows by three columns
+ * at a time */
 static void NAME(common_product)(const vec *restrict x, size_t xr, size_t xj, const REAL *restrict w, size_t wc, size_t wj,
-                                 vec *restrict out, size_t rows, size_t columns, size_t inner)
+                                 vec *restrict out, size_t yr, size_t yc, size_t rows, size_t columns, size_t inner)
 {
     for (size_t c = 0; c < columns; c += 3) {
         const size_t c1 = c + 1 < columns ? c + 1 : c, c2 = c + 2 < columns ? c + 2 : c;
@@ -93,10 +93,10 @@ static void NAME(common_product)(const vec *restrict x, size_t xr, size_t xj, co
                 s01 += y0 * z1, s11 += y1 * z1, s21 += y2 * z1, s31 += y3 * z1;
                 s02 += y0 * z2, s12 += y1 * z2, s22 += y2 * z2, s32 += y3 * z2;
             }
-            vec *o0 = out + c * rows, *o1 = out + c1 * rows, *o2 = out + c2 * rows; /* repeated ones are stored first */
-            o2[r3] = s32, o2[r2] = s22, o2[r1] = s12, o2[r] = s02;
-            o1[r3] = s31, o1[r2] = s21, o1[r1] = s11, o1[r] = s01;
-            o0[r3] = s30, o0[r2] = s20, o0[r1] = s10, o0[r] = s00;
+            vec *o0 = out + c * yc, *o1 = out + c1 * yc, *o2 = out + c2 * yc; /* repeated ones are stored first */
+            o2[r3 * yr] = s32, o2[r2 * yr] = s22, o2[r1 * yr] = s12, o2[r * yr] = s02;
+            o1[r3 * yr] = s31, o1[r2 * yr] = s21, o1[r1 * yr] = s11, o1[r * yr] = s01;
+            o0[r3 * yr] = s30, o0[r2 * yr] = s20, o0[r1 * yr] = s10, o0[r * yr] = s00;
         }
     }
 }

@@ -100,6 +100,31 @@ INLINE void NAME(cross)(const vec *x, const vec *y, vec *out, size_t k)
     }
 }
 
+/* Rotate two columns of each part, as rotate does, and replace c by the products of the first one with a third column, as cross
+ * does; in one pass, because the sums would otherwise wait for each other. */
+INLINE void NAME(rotate_and_cross)(vec *restrict x, vec *restrict y, const vec *restrict z, vec *restrict c,
+                                   const vec *cosine, const vec *sine, size_t k)
+{
+    for (size_t h = 0; h < PARTS; h++, x += k * k, y += k * k, z += k * k) {
+        const vec cs = cosine[h], sn = sine[h];
+        vec even = {0}, odd = {0};
+        size_t i = 0;
+        for (; i + 1 < k; i += 2) {
+            const vec x0 = x[i], y0 = y[i], x1 = x[i + 1], y1 = y[i + 1];
+            const vec first = cs * x0 - sn * y0, second = cs * x1 - sn * y1;
+            x[i] = first, x[i + 1] = second;
+            y[i] = sn * x0 + cs * y0, y[i + 1] = sn * x1 + cs * y1;
+            even += first * z[i], odd += second * z[i + 1];
+        }
+        if (i < k) {
+            const vec x0 = x[i], y0 = y[i], first = cs * x0 - sn * y0;
+            x[i] = first, y[i] = sn * x0 + cs * y0;
+            even += first * z[i];
+        }
+        c[h] = even + odd;
+    }
+}
+
 /* One sweep over all pairs of columns.  Returns whether any lane was rotated.  lengths: k PARTS of scratch. */
 static int NAME(sweep)(vec *f, vec *v, vec *lengths, size_t k, REAL tolerance)
 {
@@ -107,17 +132,24 @@ static int NAME(sweep)(vec *f, vec *v, vec *lengths, size_t k, REAL tolerance)
     int rotated = 0;
     for (size_t p = 0; p < k; p++)
         for (size_t h = 0; h < PARTS; h++) lengths[p * PARTS + h] = NAME(length)(f + h * square + p * k, k);
-    for (size_t p = 0; p + 1 < k; p++)
+    for (size_t p = 0; p + 1 < k; p++) {
+        vec *x = f + p * k, c[PARTS], cosine[PARTS], sine[PARTS];
+        NAME(cross)(x, x + k, c, k);
         for (size_t q = p + 1; q < k; q++) {
-            vec c[PARTS], cosine[PARTS], sine[PARTS];
-            NAME(cross)(f + p * k, f + q * k, c, k);
-            if (!NAME(angle)(lengths + p * PARTS, lengths + q * PARTS, c, cosine, sine, tolerance)) continue;
-            rotated = 1;
-            for (size_t h = 0; h < PARTS; h++) {
-                NAME(rotate)(f + h * square + p * k, f + h * square + q * k, cosine[h], sine[h], k);
-                if (v) NAME(rotate)(v + h * square + p * k, v + h * square + q * k, cosine[h], sine[h], k);
+            vec *y = f + q * k;
+            if (!NAME(angle)(lengths + p * PARTS, lengths + q * PARTS, c, cosine, sine, tolerance)) {
+                if (q + 1 < k) NAME(cross)(x, y + k, c, k);
+                continue;
             }
+            rotated = 1;
+            if (q + 1 < k) NAME(rotate_and_cross)(x, y, y + k, c, cosine, sine, k);
+            else
+                for (size_t h = 0; h < PARTS; h++)
+                    NAME(rotate)(x + h * square, y + h * square, cosine[h], sine[h], k);
+            for (size_t h = 0; v && h < PARTS; h++)
+                NAME(rotate)(v + h * square + p * k, v + h * square + q * k, cosine[h], sine[h], k);
         }
+    }
     return rotated;
 }
 

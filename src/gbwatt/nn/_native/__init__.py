@@ -16,7 +16,7 @@ from torch import Tensor
 from gbwatt.errors import MismatchError, ShapeError
 from gbwatt.geometry._native import arrays, dense, load_kernel
 
-INTERFACE = 2  # of _filters, as in _filters.c; increase both when arguments or results of a function change
+INTERFACE = 3  # of _filters, as in _filters.c; increase both when arguments or results of a function change
 _filters = load_kernel("gbwatt.nn._native._filters", INTERFACE)
 
 MAX_CHANNELS = 2**20  # also of filters
@@ -121,7 +121,7 @@ def correlate(x: Tensor, kernel: Tensor, bias: Tensor | None, padding: int) -> T
     ----------
     x, kernel, bias : Tensors, shape (batch, n_in, times), (n_out, n_in or n_in + 1, length), (n_out,)
     padding : int
-        Zeros at either end, fewer than ``length``.  A bias requires the additional input.
+        Zeros at either end, fewer than ``length``.
 
     Returns
     -------
@@ -168,13 +168,46 @@ def filter_gradient(
     return out.sum(0).to(x.dtype)
 
 
+def mix(x: Tensor, w: Tensor, offset: Tensor) -> Tensor:
+    """Filters of channels, ``w x + offset``: (batch, n_in, times), (n_out, n_in), (n_out,) -> (batch, n_out, times)."""
+    x = _check_epochs("x", x)
+    if w.ndim != 2 or not 0 < len(w) <= MAX_CHANNELS:
+        raise ShapeError(f"'w' has shape {tuple(w.shape)}, but (n_out, {x.shape[1]}) is required.")
+    w, offset = dense("w", w, (len(w), x.shape[1]), x.dtype), dense("offset", offset, (len(w),), x.dtype)
+    out = x.new_empty(x.shape[0], len(w), x.shape[2])
+    memory = (_memory_of_strided(x), *arrays(w, offset, out))
+    _filters.mix(*memory, tuple(x.shape), x.stride(), len(w), x.element_size(), torch.get_num_threads())
+    return out
+
+
+def mix_gradient(x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Derivatives of :func:`mix` in w and offset, from the derivative in its result (batch, n_out, times)."""
+    x = _check_epochs("x", x)
+    if grad.ndim != 3 or not 0 < grad.shape[1] <= MAX_CHANNELS:
+        raise ShapeError(f"'grad' has shape {tuple(grad.shape)}, but (batch, n_out, times) is required.")
+    n_out = grad.shape[1]
+    grad = dense("grad", grad, (x.shape[0], n_out, x.shape[2]), x.dtype)
+    pieces = _pieces(x)
+    out = torch.empty(pieces, n_out, x.shape[1] + 1, dtype=torch.float64)
+    memory = (_memory_of_strided(x), *arrays(grad, out))
+    sizes = (tuple(x.shape), x.stride(), n_out, pieces, x.element_size(), torch.get_num_threads())
+    _filters.mix_gradient(*memory, *sizes)
+    sums = out.sum(0).to(x.dtype)
+    return sums[:, :-1], sums[:, -1]
+
+
+def _pieces(x: Tensor) -> int:
+    """Number of parts of a sum over trials, which threads share; independent of their number."""
+    return max(1, min(8, x.shape[0] // 4))
+
+
 def channel_moments(x: Tensor) -> Tensor:
     """Sums over batch and time of products of channels, and of channels in the last column, in float64.
 
     (batch, n, times) -> (n, n + 1)
     """
     x = _check_epochs("x", x)
-    pieces = max(1, min(8, x.shape[0] // 4))
+    pieces = _pieces(x)
     out = torch.empty(pieces, x.shape[1], x.shape[1] + 1, dtype=torch.float64)
     memory = (_memory_of_strided(x), *arrays(out))
     _filters.channel_moments(*memory, tuple(x.shape), x.stride(), pieces, x.element_size(), torch.get_num_threads())

@@ -26,7 +26,7 @@
 #define PAIRS 5 /* of blocks that are correlated together; a multiple of the five rows of a product */
 #define DEPTH 16 /* pairs of blocks whose products are added up in single precision */
 #define LANES 1  /* items of a block for threads */
-#define INTERFACE 2 /* as in __init__.py; increase both when arguments or results of a function change */
+#define INTERFACE 3 /* as in __init__.py; increase both when arguments or results of a function change */
 #define ALIGNMENT 64
 #define NOWHERE ((size_t)-1)
 #define MAX_CHANNELS (1 << 20) /* or filters; and samples: sizes of memory stay in range */
@@ -59,7 +59,7 @@ typedef struct {
     epochs e;
     filters f;
     const void *kernel, *bias; /* (n_out, n_in or one more, length), (n_out)* */
-    void *spectrum, *ends;     /* scratch: spectra of the filters; results for the constant input (n_out, width)* */
+    void *spectrum, *ends;     /* scratch: spectra of the filters; constant input and bias in the results (n_out, width)* */
     void *out;
 } correlation_arguments;
 
@@ -120,11 +120,26 @@ typedef struct {
     void *out;        /* (item, n, times) */
 } covariance_gradient_arguments;
 
+typedef struct {
+    epochs e;
+    size_t n_out;
+    const void *w, *offset; /* (n_out, n_in), (n_out) */
+    void *out;              /* (batch, n_out, times) */
+} mixture_arguments;
+
+typedef struct {
+    epochs e;
+    size_t n_out;
+    const void *grad; /* (batch, n_out, times) */
+    size_t pieces;    /* parts of the sum over trials, which the caller adds up */
+    double *out;      /* (pieces, n_out, n_in + 1) */
+} mixture_gradient_arguments;
+
 #include "../../geometry/_native/_boundary.h"
 #include "../../geometry/_native/_threads.h"
 typedef struct {
     worker responses, constants, correlations, filter_gradients, row_moments, normalisation, affine, row_products,
-        normalisation_gradient, channel_moments, covariances, covariance_gradients;
+        normalisation_gradient, channel_moments, covariances, covariance_gradients, mixtures, mixture_gradients;
 } workers;
 
 /* Memory for a product of sizes, aligned for vectors; the address to be freed is stored before it. */
@@ -161,7 +176,7 @@ static size_t blocks_of(const filters *f)
     {                                                                                                                \
         responses_##x, constants_##x, correlations_##x, filter_gradients_##x, row_moments_##x,                       \
             normalisation_##x, affine_##x, row_products_##x, normalisation_gradient_##x, channel_moments_##x,        \
-            covariances_##x, covariance_gradients_##x                                                                \
+            covariances_##x, covariance_gradients_##x, mixtures_##x, mixture_gradients_##x                           \
     }
 #define ALGORITHMS "../../nn/_native/_filters.h" /* as the header that includes it sees it */
 #include "../../geometry/_native/_dispatch.h"
@@ -259,10 +274,11 @@ static int correlate_all(correlation_arguments *t, int itemsize, int threads)
     const size_t pairs = pairs_of_blocks(&t->e, &t->f);
     t->spectrum = new((size_t)itemsize * 2, FREQUENCIES(t->f.size, blocks_of(&t->f)), t->e.n_in,
                       rounded(t->f.n_out, itemsize));
-    t->ends = t->f.constant ? new((size_t)itemsize, t->f.n_out, t->f.width, 1) : NULL;
-    int failed = !t->spectrum || (t->f.constant && !t->ends);
+    const int ends = t->f.constant || t->bias;
+    t->ends = ends ? new((size_t)itemsize, t->f.n_out, t->f.width, 1) : NULL;
+    int failed = !t->spectrum || (ends && !t->ends);
     if (!failed) failed = run(WORKER(responses, itemsize), t, t->e.n_in, threads, NULL);
-    if (!failed && t->f.constant) failed = run(WORKER(constants, itemsize), t, 1, 1, NULL);
+    if (!failed && ends) failed = run(WORKER(constants, itemsize), t, 1, 1, NULL);
     if (!failed) failed = run(WORKER(correlations, itemsize), t, (pairs + PAIRS - 1) / PAIRS, threads, NULL);
     delete(t->spectrum), delete(t->ends);
     return failed;
@@ -311,6 +327,45 @@ static PyObject *filter_gradient(PyObject *self, PyObject *args)
                                      .coefficients = POINTER(coefficients), .pieces = (size_t)pieces,
                                      .out = POINTER(out)};
     return finish(WORKER(filter_gradients, z.itemsize), &job, job.pieces, z.threads);
+}
+
+static PyObject *mix(PyObject *self, PyObject *args)
+{
+    array x, w, offset, out;
+    Py_ssize_t filters;
+    sizes z;
+    epochs e;
+    (void)self;
+    if (!PyArg_ParseTuple(args, A A A A EPOCHS "n" KIND, READ(x), READ(w), READ(offset), READ(out), READ_EPOCHS(z),
+                          &filters, READ_KIND(z)) ||
+        !check_epochs(&e, x, &z) || !in_range("n_out", filters, 1, MAX_CHANNELS))
+        return NULL;
+    const size_t n_out = (size_t)filters;
+    if (!HOLDS(w, z.itemsize, n_out, e.n_in) || !HOLDS(offset, z.itemsize, n_out) ||
+        !HOLDS(out, z.itemsize, e.batch, n_out, e.times))
+        return NULL;
+    mixture_arguments job = {e, n_out, .w = POINTER(w), .offset = POINTER(offset), .out = POINTER(out)};
+    return finish(WORKER(mixtures, z.itemsize), &job, e.batch, z.threads);
+}
+
+static PyObject *mix_gradient(PyObject *self, PyObject *args)
+{
+    array x, grad, out;
+    Py_ssize_t filters, pieces;
+    sizes z;
+    epochs e;
+    (void)self;
+    if (!PyArg_ParseTuple(args, A A A EPOCHS "nn" KIND, READ(x), READ(grad), READ(out), READ_EPOCHS(z), &filters, &pieces,
+                          READ_KIND(z)) ||
+        !check_epochs(&e, x, &z) || !in_range("n_out", filters, 1, MAX_CHANNELS) ||
+        !in_range("pieces", pieces, 1, z.batch))
+        return NULL;
+    const size_t n_out = (size_t)filters;
+    if (!HOLDS(grad, z.itemsize, e.batch, n_out, e.times) ||
+        !HOLDS(out, sizeof(double), (size_t)pieces, n_out, e.n_in + 1))
+        return NULL;
+    mixture_gradient_arguments job = {e, n_out, .grad = POINTER(grad), .pieces = (size_t)pieces, .out = POINTER(out)};
+    return finish(WORKER(mixture_gradients, z.itemsize), &job, job.pieces, z.threads);
 }
 
 static PyObject *channel_moments(PyObject *self, PyObject *args)
@@ -417,6 +472,8 @@ static PyObject *covariances(PyObject *self, PyObject *args)
 static PyMethodDef methods[] = {
     {"correlate", correlate, METH_VARARGS, "filters of epochs"},
     {"filter_gradient", filter_gradient, METH_VARARGS, "derivative of correlate in the filters"},
+    {"mix", mix, METH_VARARGS, "filters of channels, w x + offset"},
+    {"mix_gradient", mix_gradient, METH_VARARGS, "derivative of mix in the filters"},
     {"channel_moments", channel_moments, METH_VARARGS, "products and sums of channels"},
     {"normalise", normalise, METH_VARARGS, "batch normalisation"},
     {"normalise_gradient", normalise_gradient, METH_VARARGS, "derivative of normalise"},

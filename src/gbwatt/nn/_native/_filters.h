@@ -338,7 +338,8 @@ static void *NAME(responses)(void *argument)
     return NULL;
 }
 
-/* What filters make of a constant 1 that stops at the ends of the epochs, plus the bias: (n_out, width). */
+/* What filters make of a constant 1 that stops at the ends of the epochs, if they have this input, plus the bias: (n_out,
+ * width). */
 static void *NAME(constants)(void *argument)
 {
     slice *own = (slice *)argument;
@@ -348,10 +349,10 @@ static void *NAME(constants)(void *argument)
     double *sums = new(sizeof(double), w->length + 1, 1, 1);
     if (!sums) own->out_of_memory = 1;
     for (size_t o = 0; o < w->n_out && sums; o++) {
-        const REAL *kernel = (const REAL *)t->kernel + ((o + 1) * (e->n_in + 1) - 1) * w->length;
+        const REAL *kernel = (const REAL *)t->kernel + ((o + 1) * inputs_of(e, w) - 1) * w->length;
         const double bias = t->bias ? ((const REAL *)t->bias)[o] : 0;
         sums[0] = 0;
-        for (size_t s = 0; s < w->length; s++) sums[s + 1] = sums[s] + kernel[s];
+        for (size_t s = 0; s < w->length; s++) sums[s + 1] = w->constant ? sums[s] + kernel[s] : 0;
         for (size_t n = 0; n < w->width; n++) {
             const size_t end = e->times + w->padding, least = n < w->padding ? w->padding - n : 0;
             size_t most = n < end ? end - n : 0;
@@ -803,10 +804,10 @@ INLINE void NAME(four)(const REAL *s, const REAL *y, size_t stride, size_t n, si
     if (count > 2) a[2] = a2, b[2] = b2, c[2] = c2, d[2] = d2;
 }
 
-/* z = s y, for s in groups of four rows, each stored column by column. */
-static void NAME(multiply_rows)(const REAL *s, const REAL *y, size_t stride, size_t n, REAL *z)
+/* z = s y, for `rows` rows of s in groups of four, each stored column by column. */
+static void NAME(multiply_rows)(const REAL *s, const REAL *y, size_t stride, size_t rows, size_t n, REAL *z)
 {
-    for (size_t i = 0; i < n; i += 4, s += 4 * n, z += 4 * stride) {
+    for (size_t i = 0; i < rows; i += 4, s += 4 * n, z += 4 * stride) {
         size_t at = 0;
         for (; at + 3 * VEC <= stride; at += 3 * VEC) NAME(four)(s, y + at, stride, n, 3, z + at);
         if (stride - at == 2 * VEC) NAME(four)(s, y + at, stride, n, 2, z + at);
@@ -835,7 +836,7 @@ static void *NAME(covariance_gradients)(void *argument)
             for (size_t i = 0; i < n; i++)
                 for (size_t j = 0; j < n; j++)
                     s[(i / 4 * n + j) * 4 + i % 4] = (REAL)t->keep * (g[i * n + j] + g[j * n + i]);
-            NAME(multiply_rows)(s, y, stride, n, z);
+            NAME(multiply_rows)(s, y, stride, n, n, z);
             double inner = 0;
             for (size_t i = 0; i < n; i++) {
                 vec sum = {0};
@@ -850,6 +851,100 @@ static void *NAME(covariance_gradients)(void *argument)
                     out[i * in->times + l] = scale * (z[i * stride + l] - along * y[i * stride + l]);
         }
     delete(y), delete(z), delete(s);
+    return NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------- spatial filters */
+
+/* The channels of a trial as rows of whole vectors, padded with zeros. */
+static void NAME(channels)(const epochs *e, size_t trial, size_t stride, REAL *to)
+{
+    for (size_t i = 0; i < e->n_in; i++, to += stride) {
+        const REAL *x = (const REAL *)e->x + (ptrdiff_t)trial * e->stride[0] + (ptrdiff_t)i * e->stride[1];
+        if (e->stride[2] == 1) memcpy(to, x, sizeof(REAL) * e->times);
+        else
+            for (size_t s = 0; s < e->times; s++) to[s] = x[(ptrdiff_t)s * e->stride[2]];
+        memset(to + e->times, 0, sizeof(REAL) * (stride - e->times));
+    }
+}
+
+/* Filters of channels, w x + offset: (batch, n_out, times).  Items are trials. */
+static void *NAME(mixtures)(void *argument)
+{
+    slice *own = (slice *)argument;
+    const mixture_arguments *t = own->arguments;
+    const epochs *e = &t->e;
+    const size_t n = e->n_in, stride = ROUNDED(e->times), rows = (t->n_out + 3) / 4 * 4;
+    REAL *x = new(sizeof(REAL), n, stride, 1), *y = new(sizeof(REAL), rows, stride, 1), *w = new(sizeof(REAL), rows, n, 1);
+    if (!x || !y || !w) own->out_of_memory = 1;
+    else {
+        memset(w, 0, sizeof(REAL) * rows * n);
+        for (size_t o = 0; o < t->n_out; o++)
+            for (size_t i = 0; i < n; i++) w[(o / 4 * n + i) * 4 + o % 4] = ((const REAL *)t->w)[o * n + i];
+    }
+    for (size_t item = own->first; item < own->last && !own->out_of_memory; item++) {
+        NAME(channels)(e, item, stride, x);
+        NAME(multiply_rows)(w, x, stride, t->n_out, n, y);
+        for (size_t o = 0; o < t->n_out; o++) {
+            const REAL offset = ((const REAL *)t->offset)[o], *restrict row = y + o * stride;
+            REAL *restrict to = (REAL *)t->out + (item * t->n_out + o) * e->times;
+            for (size_t s = 0; s < e->times; s++) to[s] = row[s] + offset;
+        }
+    }
+    delete(x), delete(y), delete(w);
+    return NULL;
+}
+
+/* out_oi = sum over samples of g_o x_i, added to vectors of partial sums; three rows by three. */
+static void NAME(add_row_products)(const REAL *g, size_t n_out, const REAL *x, size_t n_in, size_t stride, vec *out)
+{
+    for (size_t o = 0; o < n_out; o += 3) {
+        const size_t o1 = o + 1 < n_out ? o + 1 : o, o2 = o + 2 < n_out ? o + 2 : o; /* beyond the last: repeated */
+        const vec *g0 = (const vec *)(g + o * stride), *g1 = (const vec *)(g + o1 * stride);
+        const vec *g2 = (const vec *)(g + o2 * stride);
+        for (size_t i = 0; i < n_in; i += 3) {
+            const size_t i1 = i + 1 < n_in ? i + 1 : i, i2 = i + 2 < n_in ? i + 2 : i;
+            const vec *x0 = (const vec *)(x + i * stride), *x1 = (const vec *)(x + i1 * stride);
+            const vec *x2 = (const vec *)(x + i2 * stride);
+            vec c00 = {0}, c01 = {0}, c02 = {0}, c10 = {0}, c11 = {0}, c12 = {0}, c20 = {0}, c21 = {0}, c22 = {0};
+            for (size_t s = 0; s < stride / VEC; s++) {
+                const vec a0 = g0[s], a1 = g1[s], a2 = g2[s], b0 = x0[s], b1 = x1[s], b2 = x2[s];
+                c00 += a0 * b0, c10 += a1 * b0, c20 += a2 * b0;
+                c01 += a0 * b1, c11 += a1 * b1, c21 += a2 * b1;
+                c02 += a0 * b2, c12 += a1 * b2, c22 += a2 * b2;
+            }
+            const vec block[9] = {c00, c01, c02, c10, c11, c12, c20, c21, c22};
+            for (size_t r = 0; r < 3 && o + r < n_out; r++)
+                for (size_t q = 0; q < 3 && i + q < n_in; q++) out[(o + r) * n_in + i + q] += block[3 * r + q];
+        }
+    }
+}
+
+/* Derivatives in filters of channels and, in the last column, in their offsets, in `pieces` parts of the sum over trials,
+ * (pieces, n_out, n_in + 1).  Items are pieces. */
+static void *NAME(mixture_gradients)(void *argument)
+{
+    slice *own = (slice *)argument;
+    const mixture_gradient_arguments *t = own->arguments;
+    const epochs *e = &t->e;
+    const size_t n = e->n_in + 1, stride = ROUNDED(e->times);
+    const ptrdiff_t times = (ptrdiff_t)e->times;
+    REAL *x = new(sizeof(REAL), n, stride, 1), *g = new(sizeof(REAL), t->n_out, stride, 1);
+    vec *sums = new(sizeof(vec), t->n_out, n, 1);
+    if (!x || !g || !sums) own->out_of_memory = 1;
+    else
+        for (size_t s = 0; s < stride; s++) x[e->n_in * stride + s] = 1; /* the input of the offsets */
+    for (size_t item = own->first; item < own->last && !own->out_of_memory; item++) {
+        memset(sums, 0, sizeof(vec) * t->n_out * n);
+        for (size_t b = e->batch * item / t->pieces; b < e->batch * (item + 1) / t->pieces; b++) {
+            const epochs grad = {t->grad, e->batch, t->n_out, e->times, {(ptrdiff_t)t->n_out * times, times, 1}};
+            NAME(channels)(e, b, stride, x);
+            NAME(channels)(&grad, b, stride, g);
+            NAME(add_row_products)(g, t->n_out, x, n, stride, sums);
+        }
+        for (size_t i = 0; i < t->n_out * n; i++) t->out[item * t->n_out * n + i] = NAME(total)(sums[i]);
+    }
+    delete(x), delete(g), delete(sums);
     return NULL;
 }
 

@@ -38,6 +38,30 @@ def filter_gradient(
     threads: int,
     /,
 ) -> None: ...
+def mix(
+    x: _Array,
+    w: _Array,
+    offset: _Array,
+    out: _Array,
+    shape: _Sizes,
+    stride: _Sizes,
+    n_out: int,
+    itemsize: int,
+    threads: int,
+    /,
+) -> None: ...
+def mix_gradient(
+    x: _Array,
+    grad: _Array,
+    out: _Array,
+    shape: _Sizes,
+    stride: _Sizes,
+    n_out: int,
+    pieces: int,
+    itemsize: int,
+    threads: int,
+    /,
+) -> None: ...
 def channel_moments(
     x: _Array, out: _Array, shape: _Sizes, stride: _Sizes, pieces: int, itemsize: int, threads: int, /
 ) -> None: ...
