@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 
 from gbwatt.geometry import GeneralizedBuresWasserstein, _native
 from gbwatt.geometry.charts import DeformedRoot, deformed_factor, deformed_power, mapped_factors
-from gbwatt.geometry.linalg import LOG_REEIG, known_spectrum, spectral
 from tests.geometry.conftest import assert_close
 
 needs_kernel = pytest.mark.skipif(not _native.available(), reason="a property of the kernel, which was not built")
@@ -122,18 +119,3 @@ def test_factors_of_mapped_matrices_do_not_depend_on_the_batch(spd, orthogonal):
     together = mapped_factors(x, w, c, 0.75)
     alone = torch.cat([mapped_factors(one[None], w, c, 0.75) for one in x], 1)
     assert torch.equal(together, alone)
-
-
-@needs_kernel
-def test_a_spectrum_is_known_until_its_matrix_changes(spd):
-    a, c = spd(3, k=4), torch.eye(4, dtype=torch.float64)
-    x = deformed_power(a, c, 0.75)
-    values, u = known_spectrum(x)
-    assert_close((u * values[:, None]) @ u.mT, x, 1e-12)
-    assert known_spectrum(x.clone()) is None
-    assert_close(spectral(x, LOG_REEIG, 1e-5, spectrum=known_spectrum(x)), spectral(x, LOG_REEIG, 1e-5), 1e-12)
-    x[0] += 1
-    assert known_spectrum(x) is None
-    assert known_spectrum(copy.deepcopy(x)) is None
-    with torch.inference_mode():
-        assert known_spectrum(deformed_power(a, c, 0.75)) is None  # changes of inference tensors are not seen

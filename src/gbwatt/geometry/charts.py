@@ -17,13 +17,11 @@ from gbwatt.geometry.linalg import (
     EXP,
     LOG,
     Domain,
-    Spectrum,
     congruence,
     factor,
     gram,
     power_function,
     product,
-    remember_spectrum,
     solve_lower,
     spectral,
     spectral_derivative,
@@ -71,10 +69,7 @@ def deformed_factor(x: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
 def deformed_power(a: Tensor, c: Tensor, p: Tensor | float) -> Tensor | None:
     """``(C a aᵀ Cᵀ)^p`` for factors ``a`` (..., k, k) and lower triangular ``c`` (k, k), as :func:`deformed_factor`."""
     deformed = _call_kernel(_native.unchart, a, c, p)
-    if deformed is None:
-        return None
-    power = apply(_Deformation, a, c, p, deformed, _native.unchart_adjoint, _number(p))
-    return remember_spectrum(power, Spectrum(deformed.eigenvalues ** _number(p), deformed.u))
+    return None if deformed is None else apply(_Deformation, a, c, p, deformed, _native.unchart_adjoint, _number(p))
 
 
 def _number(p: Tensor | float) -> float:

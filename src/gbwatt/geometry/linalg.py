@@ -23,7 +23,6 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from gbwatt._validation import broadcast_shape, check_finite, check_in_range, raise_not_spd
 from gbwatt.errors import DoubleBackwardError
@@ -77,30 +76,6 @@ def svd(f: Tensor) -> SVD:
     if failed is not None:
         u[failed], s[failed], v[failed] = _lapack_svd(f[failed])
     return SVD(u, s, v)
-
-
-class Spectrum(NamedTuple):
-    """Eigenvalues (..., k) and eigenvectors (..., k, k), in no particular order."""
-
-    values: Tensor
-    vectors: Tensor
-
-
-#: Decompositions of matrices and the numbers of their changes at that time; not attributes, which copies would inherit.
-_SPECTRA = WeakTensorKeyDictionary()
-
-
-def remember_spectrum(x: Tensor, spectrum: Spectrum) -> Tensor:
-    """Return ``x``, composed from ``spectrum``, which :func:`known_spectrum` returns as long as x is not changed."""
-    if not x.is_inference():  # changes of inference tensors are not counted
-        _SPECTRA[x] = spectrum, x._version
-    return x
-
-
-def known_spectrum(x: Tensor) -> Spectrum | None:
-    """The decomposition of a matrix that was composed from it, so that it need not be computed; None if not known."""
-    spectrum, version = (None, None) if torch.compiler.is_compiling() else _SPECTRA.get(x, (None, None))
-    return spectrum if spectrum is not None and x._version == version else None
 
 
 def _eigh_of_gram(a: Tensor) -> tuple[Tensor, Tensor]:
@@ -389,12 +364,8 @@ class _Spectral(torch.autograd.Function):
     """f(x), or f(x xᵀ) for ``gram``, with the Daleckii-Krein derivative."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, p: Tensor, f: SpectralFunction, gram: bool, name: str, spectrum: Spectrum | None
-    ) -> Tensor:
-        if spectrum is not None:
-            values, u = spectrum
-        elif gram:
+    def forward(ctx: Any, x: Tensor, p: Tensor, f: SpectralFunction, gram: bool, name: str) -> Tensor:
+        if gram:
             values, u = _eigh_of_gram(x)
         else:
             values, u = eigh(x, f.domain, name)
@@ -417,18 +388,10 @@ class _Spectral(torch.autograd.Function):
             inner = u.mT @ sym(grad) @ u
             slope = inner.diagonal(dim1=-2, dim2=-1) * ctx.f.slope(values, p[..., None])
             grad_p = slope.sum(-1).sum_to_size(p.shape)
-        return grad_x, grad_p, None, None, None, None
+        return grad_x, grad_p, None, None, None
 
 
-def spectral(
-    x: Tensor,
-    f: SpectralFunction,
-    p: Tensor | float = 0.0,
-    *,
-    gram: bool = False,
-    name: str = "x",
-    spectrum: Spectrum | None = None,
-) -> Tensor:
+def spectral(x: Tensor, f: SpectralFunction, p: Tensor | float = 0.0, *, gram: bool = False, name: str = "x") -> Tensor:
     r"""Function of symmetric matrices, :math:`f(X) = U f(Λ) U^⊤` for :math:`X = U Λ U^⊤` (Eqs. 1-2 of the paper).
 
     The derivative is that of Daleckii and Krein [1]_: :math:`U (K ∘ U^⊤ H U) U^⊤` with
@@ -446,15 +409,13 @@ def spectral(
         product.
     name : str
         Name of ``x`` in error messages.
-    spectrum : Spectrum, optional
-        The eigenvalues and eigenvectors of x, if they are known.
 
     Returns
     -------
     Tensor, shape (..., k, k)
     """
     p = torch.as_tensor(p, dtype=x.dtype, device=x.device)
-    return apply(_Spectral, x, p, f, gram, name, spectrum)
+    return apply(_Spectral, x, p, f, gram, name)
 
 
 class _SpectralDerivative(torch.autograd.Function):

@@ -21,7 +21,6 @@ from gbwatt.geometry.linalg import (
     expm,
     in_range,
     invsqrtm,
-    known_spectrum,
     logm,
     reeig,
     spectral,
@@ -474,5 +473,5 @@ class Embedding(nn.Module):
                 f"'x' {tuple(x.shape)} is a single matrix, but sequences (batch, m, k, k) are required: x[None, None]."
             )
         if self.logarithm:
-            x = spectral(x, LOG_REEIG, self.eps, spectrum=known_spectrum(x))
+            x = spectral(x, LOG_REEIG, self.eps)
         return vech(x).flatten(1)
