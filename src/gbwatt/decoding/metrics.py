@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 from sklearn import metrics
 from torch import Tensor
+from torch.nn import CrossEntropyLoss
 from torch.nn import functional as F
 
 Array = NDArray[Any]
@@ -109,6 +110,41 @@ def _scores_per_class(confusion: Array, names: Sequence[str]) -> dict[str, dict[
 # ---------------------------------------------------------------------------------------------------------- validation
 
 
+def weighted_cross_entropy(
+    logits: Tensor, y: Tensor, criterion: CrossEntropyLoss, sample_weight: Tensor | None = None
+) -> Tensor:
+    r"""Cross entropy with weights of classes and trials, :math:`\sum_i w_i c_{y_i} \ell_i / \sum_i w_i c_{y_i}`.
+
+    As in :class:`torch.nn.CrossEntropyLoss`, which it equals for equal weights of the trials, the sum of the weights
+    normalises the loss.  It is 0 if all weights are 0.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (n, n_classes)
+    y : Tensor, shape (n,)
+        True classes.
+    criterion : CrossEntropyLoss
+        With the weights c of the classes, and the label smoothing.
+    sample_weight : Tensor, shape (n,), optional
+        Weights w of the trials; 0 or more.
+
+    Examples
+    --------
+    >>> logits, y, w = torch.randn(3, 2), torch.tensor([0, 1, 1]), torch.tensor([1.0, 2.0, 0.0])
+    >>> loss = weighted_cross_entropy(logits, y, CrossEntropyLoss(), w)
+    >>> torch.allclose(loss, CrossEntropyLoss()(logits[[0, 1, 1]], y[[0, 1, 1]]))
+    True
+    """
+    if sample_weight is None:
+        loss: Tensor = criterion(logits, y)
+        return loss
+    classes = criterion.weight
+    losses = F.cross_entropy(logits, y, classes, reduction="none", label_smoothing=criterion.label_smoothing)
+    weights = sample_weight.to(losses.dtype)
+    total = weights.sum() if classes is None else weights @ classes[y].to(losses.dtype)
+    return (weights @ losses) / total.clamp_min(torch.finfo(losses.dtype).tiny)
+
+
 class BatchScores(NamedTuple):
     """Sums over a batch, in float64, so that the scores of a whole set do not depend on its batches."""
 
@@ -118,12 +154,22 @@ class BatchScores(NamedTuple):
     true: Array  # trials of each class
 
     @classmethod
-    def of(cls, logits: Tensor, y: Tensor, class_weights: Tensor | None = None) -> BatchScores:
-        """Sums of a batch with logits (n, n_classes) and true classes (n,)."""
+    def of(
+        cls, logits: Tensor, y: Tensor, class_weights: Tensor | None = None, sample_weight: Tensor | None = None
+    ) -> BatchScores:
+        """Sums of a batch with logits (n, n_classes) and true classes (n,).
+
+        Weights of the classes (n_classes,) and of the trials (n,) apply to the loss, not to the accuracy.
+        """
         logits, y = logits.cpu().double(), y.cpu()
         weights = None if class_weights is None else class_weights.cpu().double()
-        loss = F.cross_entropy(logits, y, weights, reduction="sum")
-        weight = len(y) if weights is None else float(weights[y].sum())
+        if sample_weight is None:
+            loss = F.cross_entropy(logits, y, weights, reduction="sum")
+            weight = len(y) if weights is None else float(weights[y].sum())
+        else:
+            own = sample_weight.cpu().double()
+            loss = own @ F.cross_entropy(logits, y, weights, reduction="none")
+            weight = float(own.sum() if weights is None else own @ weights[y])
         hits, true = (torch.bincount(k, minlength=logits.shape[1]).numpy() for k in (y[logits.argmax(-1) == y], y))
         return cls(float(loss), weight, hits, true)
 

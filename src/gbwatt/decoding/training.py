@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gbwatt.decoding.callbacks import INITIAL, Callback, StopTraining
 from gbwatt.decoding.inputs import Examples
-from gbwatt.decoding.metrics import BatchScores, summarize
+from gbwatt.decoding.metrics import BatchScores, summarize, weighted_cross_entropy
 from gbwatt.decoding.sharding import Batch, SingleProcess, gather, hash_numbers, seed_generators
 from gbwatt.errors import NonFiniteLossError, NotFiniteError, NotSPDError, NotSymmetricError, ParameterError, ShapeError
 from gbwatt.nn.optim import RiemannianAdam, is_part, parameter_groups, require_parts
@@ -396,15 +396,23 @@ class Trainer:
         self._optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
         for number, shard in enumerate(shards, 1):
-            x, y, *domain = batch = tuple(values.to(self.device) for values in shard)
+            x, y, domain, weight = self._unpack(shard)
             inputs.append((x, *domain))
             share = len(y) / size
             with nullcontext() if number == n_shards else self.accelerator.no_sync(self.model):
                 logits = self.model(x, *domain)
-                loss = self.criterion_(logits, y)
+                loss = weighted_cross_entropy(logits, y, self.criterion_, weight)
                 self.accelerator.backward(loss * (share * self.accelerator.num_processes))  # processes are averaged
             total = total + share * loss.detach()
-        return self.accelerator.reduce(total, reduction="sum"), batch, logits.detach()
+        return self.accelerator.reduce(total, reduction="sum"), (x, y, *domain), logits.detach()
+
+    def _unpack(self, batch: Batch) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:
+        """Examples, class numbers, domains (in a tuple, which may be empty) and weights of a batch, on the device."""
+        x, y, domain, weight = (
+            None if values is None else values.to(self.device) for values in (*batch, None, None)[:4]
+        )
+        assert x is not None and y is not None  # for the type checker
+        return x, y, () if domain is None else (domain,), weight
 
     def _schedule_rates(self) -> None:
         """Set the learning rates of this step, if there is a schedule."""
@@ -437,15 +445,16 @@ class Trainer:
         """Loss and accuracy of a whole set."""
         self._set_training(False)
         rows: list[BatchScores] = []
-        for number, (x, y, *domain) in enumerate(valid, 1):
-            epochs = tuple(values.to(self.device) for values in (x, *domain))
+        for number, batch in enumerate(valid, 1):
+            x, y, domain, weight = self._unpack(batch)
+            epochs = (x, *domain)
             with self._diagnosing([epochs], number, training=False):
                 logits = self.module_(*epochs)
-            rows.append(BatchScores.of(logits, y, self.criterion_.weight))
+            rows.append(BatchScores.of(logits, y, self.criterion_.weight, weight))
             if not math.isfinite(rows[-1].loss):
                 raise self._diagnosis([epochs], number, training=False)
-            loss = torch.tensor(rows[-1].loss / rows[-1].weight)
-            self.notify("on_batch_end", batch=(epochs[0], y), training=False, loss=loss, y_pred=logits)
+            loss = torch.tensor(rows[-1].loss / (rows[-1].weight or 1.0))
+            self.notify("on_batch_end", batch=(x, batch[1]), training=False, loss=loss, y_pred=logits)
         mean, accuracy = summarize(gather(self.accelerator, rows), self.balanced_accuracy)
         return {"valid_loss": mean, "valid_accuracy": accuracy}
 
