@@ -266,10 +266,15 @@ class Examples(Dataset[tuple[Any, ...]]):
 
 @dataclass(frozen=True)
 class Sets:
-    """Training data, and validation data if there are any."""
+    """Training data, and validation data if there are any.
+
+    Trials that were cut from one stretch of recording have the same number in ``groups`` (n,), which are the groups of
+    the trials that were given to ``fit``: of the training data, and of validation data that were separated from these.
+    """
 
     train: Examples
     valid: Examples | None
+    groups: Array | None = None
 
     def to(self, dtype: torch.dtype, scale: float) -> Sets:
         """Convert all epochs to another unit, multiplying them by ``scale``, and to another dtype."""
@@ -277,11 +282,11 @@ class Sets:
 
     def merged(self) -> Sets:
         """All examples as training data, without validation data."""
-        return self if self.valid is None else Sets(self.train.joined(self.valid), None)
+        return self if self.valid is None else Sets(self.train.joined(self.valid), None, self.groups)
 
     def map(self, change: Callable[[Examples], Examples]) -> Sets:
         """Change training data and validation data."""
-        return Sets(change(self.train), None if self.valid is None else change(self.valid))
+        return Sets(change(self.train), None if self.valid is None else change(self.valid), self.groups)
 
     def unit_scale(self) -> float:
         """Factor that brings the median standard deviation of the training channels to 1.
@@ -475,6 +480,31 @@ def encode_labels(y: Any, n: int) -> tuple[Array, Array]:
     return classes, codes
 
 
+def encode_some_labels(labels: Labels, classes: Any, X: Any) -> tuple[Array, Array, tuple[str, ...] | None]:
+    """Sorted classes, of which some may not occur in ``X``, the number of each label (n,), and names if they are known.
+
+    Raises
+    ------
+    ParameterError
+        If labels are not in ``classes``, or there is one class only.
+    """
+    values = np.unique(np.asarray(classes))
+    check_classification_targets(values)
+    unknown = sorted(set(labels.values.tolist()) - set(values.tolist()), key=str)
+    if unknown:
+        raise ParameterError(f"classes={values.tolist()} lack the label {unknown[0]!r} of 'y'; list all classes.")
+    if len(values) < 2:
+        raise ParameterError(f"classes={values.tolist()} is one class only; at least two are needed.")
+    number = {label: place for place, label in enumerate(values.tolist())}
+    codes = np.array([number[label] for label in labels.values.tolist()], dtype=np.int64)
+    if labels.names is None:
+        return values, codes, None
+    stored = dict(enumerate(X.class_names)) if isinstance(X, Trials) else {}
+    stored |= {code: name for name, code in getattr(X, "event_id", {}).items()}
+    name_of = stored | dict(zip(labels.values.tolist(), labels.names.tolist(), strict=True))
+    return values, codes, tuple(str(name_of.get(label, label)) for label in values.tolist())
+
+
 def split(
     x: Array,
     codes: Array,
@@ -495,14 +525,15 @@ def split(
     """
     trials = _to_examples(x, codes, domains, weights)
     if validation is None or isinstance(validation, tuple):
-        sets = Sets(trials, None if validation is None else _validation_set(validation, classes, names, x))
+        sets = Sets(trials, None if validation is None else _validation_set(validation, classes, names, x), groups)
     else:
-        held_out = _validation_mask(codes, classes, validation, seed, np.arange(len(x)) if groups is None else groups)
+        own = np.arange(len(x)) if groups is None else groups
+        held_out = _validation_mask(codes, classes, validation, seed, own)
         missing = np.setdiff1d(codes, codes[~held_out])
         if missing.size:
             raise ParameterError(f"validation leaves no training trial of class {classes.tolist()[missing[0]]!r}.")
         rows = torch.from_numpy(held_out)
-        sets = Sets(Examples(*trials[~rows]), Examples(*trials[rows]))
+        sets = Sets(Examples(*trials[~rows]), Examples(*trials[rows]), np.concatenate([own[~held_out], own[held_out]]))
     _require_weights(sets, classes)
     return sets
 
@@ -524,7 +555,8 @@ def _require_weights(sets: Sets, classes: Array) -> None:
                 )
     if sets.valid is not None and sets.valid.weight is not None and not sets.valid.weight.any():
         raise ParameterError(
-            "sample_weight is 0 for all validation trials, whose loss is then undefined; choose other validation trials."
+            "sample_weight is 0 for all validation trials, so that their loss is undefined; choose other validation "
+            "trials."
         )
 
 
@@ -636,8 +668,8 @@ def read_weights(sample_weight: Any, n: int) -> Tensor | None:
     wrong = np.flatnonzero(~np.isfinite(weights) | (weights < 0))
     if wrong.size:
         raise ParameterError(
-            f"sample_weight is {weights[wrong[0]]:g} for trial {wrong[0]}; finite numbers, 0 or more, are allowed. Use 0 "
-            "for trials without influence on the loss."
+            f"sample_weight is {weights[wrong[0]]:g} for trial {wrong[0]}; finite numbers, 0 or more, are allowed. "
+            "Use 0 for trials without influence on the loss."
         )
     if not weights.any():
         raise ParameterError("sample_weight is 0 for all trials; at least two classes need positive weights.")
@@ -682,5 +714,5 @@ def weigh_classes(
         raise ParameterError(
             f"class_weight has {wrong[0]!r}: {class_weight[wrong[0]]!r}; positive weights of {labels} are allowed."
         )
-    weights = {label_of[label]: float(weight) for label, weight in class_weight.items()}
-    return torch.tensor([weights.get(label, 1.0) for label in labels], dtype=torch.float64)
+    given = {label_of[label]: float(weight) for label, weight in class_weight.items()}
+    return torch.tensor([given.get(label, 1.0) for label in labels], dtype=torch.float64)

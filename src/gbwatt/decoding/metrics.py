@@ -50,11 +50,72 @@ class Accuracy(NamedTuple):
         return cls(n, hits, hits / n, wilson_interval(hits, n))
 
 
+#: Number of bins of confidence, of equal width from 0 to 1, in reliability diagrams and their calibration error.
+N_BINS = 10
+
+
+class ReliabilityBin(NamedTuple):
+    """Predictions whose confidence, the largest probability, is above ``low`` and at most ``high``."""
+
+    low: float
+    high: float
+    n: int
+    confidence: float  # mean
+    accuracy: float
+
+
+def reliability(hits: Array, confidence: Array, n_bins: int = N_BINS) -> list[ReliabilityBin]:
+    """Accuracy of predictions by their confidence, in bins of equal width; bins without predictions are left out.
+
+    Parameters
+    ----------
+    hits : array (n,)
+        Whether each prediction is correct.
+    confidence : array (n,)
+        Probability of the predicted class.
+    n_bins : int
+
+    Examples
+    --------
+    >>> reliability(np.array([True, False, True]), np.array([0.8, 0.7, 0.95]), n_bins=2)
+    [ReliabilityBin(low=0.5, high=1.0, n=3, confidence=0.8166666666666665, accuracy=0.6666666666666666)]
+    """
+    edges = np.linspace(0, 1, n_bins + 1)
+    number = np.searchsorted(edges[1:-1], confidence)
+    bins = []
+    for place in np.unique(number).tolist():
+        rows = number == place
+        low, high = edges[place : place + 2].tolist()
+        bins.append(
+            ReliabilityBin(low, high, int(rows.sum()), float(confidence[rows].mean()), float(hits[rows].mean()))
+        )
+    return bins
+
+
+def calibration_error(bins: Sequence[ReliabilityBin]) -> float:
+    r"""Expected calibration error [1]_ of the bins of :func:`reliability`.
+
+    .. math:: \mathrm{ECE} = \sum_b \frac{n_b}{n} |\mathrm{accuracy}_b - \mathrm{confidence}_b|
+
+    References
+    ----------
+    .. [1] C. Guo, G. Pleiss, Y. Sun, K. Q. Weinberger, "On calibration of modern neural networks", ICML 2017, eq. (3).
+
+    Examples
+    --------
+    >>> certain = reliability(np.array([True, True, False, False]), np.ones(4))
+    >>> calibration_error(certain)
+    0.5
+    """
+    return sum(one.n * abs(one.accuracy - one.confidence) for one in bins) / sum(one.n for one in bins)
+
+
 def score(y: Array, probability: Array, classes: Array, class_names: Sequence[str]) -> dict[str, Any]:
     """All scores of true classes ``y`` (n,) and probabilities (n, n_classes), whose columns are ``classes``.
 
     Accuracy, balanced accuracy, Cohen's kappa, the area under the ROC curve of the second of two classes, the mean
-    negative logarithm of the likelihood, recall and precision of each class, and the confusion matrix.
+    negative logarithm of the likelihood, the expected calibration error with the bins of the reliability diagram,
+    recall and precision of each class, and the confusion matrix.
 
     Examples
     --------
@@ -66,6 +127,7 @@ def score(y: Array, probability: Array, classes: Array, class_names: Sequence[st
     predicted = classes[probability.argmax(1)]
     confusion = metrics.confusion_matrix(y, predicted, labels=classes)
     chosen = np.searchsorted(classes, y)
+    bins = reliability(predicted == y, probability.max(1))
     likelihood = np.clip(probability[np.arange(len(chosen)), chosen], np.finfo(float).tiny, None)
     return {
         "accuracy": float((predicted == y).mean()),
@@ -73,6 +135,8 @@ def score(y: Array, probability: Array, classes: Array, class_names: Sequence[st
         "kappa": float(metrics.cohen_kappa_score(y, predicted, labels=classes)),
         "auc": _auc(y == classes[1], probability[:, 1]) if len(classes) == 2 else None,
         "loss": float(-np.log(likelihood).mean()),
+        "calibration_error": calibration_error(bins),
+        "reliability": [one._asdict() for one in bins],
         "per_class": _scores_per_class(confusion, class_names),
         "confusion": confusion.tolist(),
     }

@@ -80,12 +80,17 @@ def batch_sizes(n: int, batch_size: int, merge_single: bool = False) -> list[int
 
 
 class ShuffledBatches:
-    """Training batches of examples in memory, in a new random order each epoch; a batch is one shard."""
+    """Training batches of examples in memory, in a new random order each epoch; a batch is one shard.
+
+    Batch normalisation needs at least two examples, unless its statistics are fixed: then a ``single`` one is enough.
+    """
 
     n_shards = 1
 
-    def __init__(self, examples: Examples, batch_size: int, device: str | torch.device = "cpu") -> None:
-        if len(examples) < 2:
+    def __init__(
+        self, examples: Examples, batch_size: int, device: str | torch.device = "cpu", *, single: bool = False
+    ) -> None:
+        if len(examples) < 2 and not single:
             raise ShapeError(f"{len(examples)} training trial is too few; at least 2 are needed.")
         self.examples, self.device = examples, torch.device(device)
         self.sizes = batch_sizes(len(examples), batch_size, merge_single=True)
@@ -225,6 +230,8 @@ class Trainer:
         as they are.
     keep_initial : bool
         Also validate the initial weights, and keep them if no epoch has a lower loss.
+    fixed_statistics : bool
+        Whether all normalisations use their running statistics in training, too, and keep them.
     callbacks : sequence of Callback
     accelerator : accelerate.Accelerator or SingleProcess, optional
         Device and processes; by default one process on the CPU.
@@ -266,6 +273,7 @@ class Trainer:
         balanced_accuracy: bool = False,
         frozen: Sequence[str] = (),
         keep_initial: bool = False,
+        fixed_statistics: bool = False,
         callbacks: Sequence[Callback] = (),
         accelerator: Any = None,
     ) -> None:
@@ -278,6 +286,8 @@ class Trainer:
         self.callbacks = _initialize(callbacks)
         self.module_ = module.to(self.device)
         self._frozen_modules = freeze(module, frozen)
+        if fixed_statistics:
+            self._frozen_modules += [part.eval() for part in module.modules() if "running_mean" in part._buffers]
         self.criterion_ = nn.CrossEntropyLoss(class_weights, label_smoothing=label_smoothing).to(self.device)
         groups = parameter_groups(module, weight_decay, lr=lr, **(group_options or {}))
         self._rates = [group["lr"] for group in groups]
@@ -411,7 +421,8 @@ class Trainer:
         x, y, domain, weight = (
             None if values is None else values.to(self.device) for values in (*batch, None, None)[:4]
         )
-        assert x is not None and y is not None  # for the type checker
+        assert x is not None  # for the type checker
+        assert y is not None
         return x, y, () if domain is None else (domain,), weight
 
     def _schedule_rates(self) -> None:

@@ -122,8 +122,9 @@ class LinearModel(ClassicalModel):
         classifier = self.classifier(weights)
         if sample_weight is not None and not has_fit_parameter(classifier, "sample_weight"):
             raise ParameterError(
-                "sample_weight: this pipeline ends with a linear discriminant analysis, which has no weights of trials; "
-                "leave it out, or use a pipeline with logistic regression: tangent-space, fb-tangent-space or xdawn."
+                "sample_weight: this pipeline ends with a linear discriminant analysis, which has no weights of "
+                "trials; leave it out, or use a pipeline with logistic regression: tangent-space, fb-tangent-space or "
+                "xdawn."
             )
         self.double()
         self.fit_features(x.double(), y, sample_weight)

@@ -37,6 +37,20 @@ def figure_block(drawn: matplotlib.figure.Figure, caption: str) -> Figure:
     return Figure(clean(to_svg(drawn)), caption)
 
 
+def reliability_figure(test: Mapping[str, Any], caption: str) -> Figure | None:
+    """Return the reliability diagram of test scores; None if they were recorded by a version without it."""
+    from gbwatt.plotting import reliability_diagram
+
+    bins = test.get("reliability")
+    if not bins:
+        return None
+    names = test.get("class_names") or ()
+    n, confidence, accuracy = ([one[name] for one in bins] for name in ("n", "confidence", "accuracy"))
+    chance = 1 / len(names) if names else None
+    drawn = reliability_diagram(n, confidence, accuracy, error=test.get("calibration_error"), chance=chance)
+    return figure_block(drawn, caption)
+
+
 # ---- experiments
 
 
