@@ -187,7 +187,9 @@ def test_a_whole_weight_is_a_repeated_trial_for_a_pipeline(noisy, model):
     weighted = EEGDecoder(model, validation=None).fit(x, y, sample_weight=counts)
     repeated = EEGDecoder(model, validation=None).fit(np.repeat(x, counts, axis=0), np.repeat(y, counts))
     np.testing.assert_allclose(weighted.decision_function(x), repeated.decision_function(x), rtol=1e-3, atol=1e-3)
-    assert not np.allclose(EEGDecoder(model, validation=None).fit(x, y).decision_function(x), weighted.decision_function(x))
+    assert not np.allclose(
+        EEGDecoder(model, validation=None).fit(x, y).decision_function(x), weighted.decision_function(x)
+    )
 
 
 @pytest.mark.parametrize("model", WEIGHTED)

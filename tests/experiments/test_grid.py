@@ -12,6 +12,7 @@ from gbwatt.errors import ParameterError
 from gbwatt.experiments.config import experiment_from_dict
 from gbwatt.experiments.grid import match_runs
 from gbwatt.experiments.runs import Row, training_changes
+from gbwatt.experiments.tables import make_tables
 from tests.experiments.small import experiment, labelled_runs, one
 
 MAMEM_FILES = ("U002.mat", "U005.mat")
@@ -332,3 +333,123 @@ def test_runs_with_weights_of_other_subjects_have_the_recordings_of_all_in_their
 def test_sources_are_a_list_of_subjects(wrong):
     with pytest.raises(ParameterError, match="sources"):
         experiment_from_dict(one(training={"sources": wrong}))
+
+
+# ---- all other subjects
+
+
+UNSEEN = {"paradigm": "ssvep", "sources": "others", "own_trials": "unlabelled", "max_epochs": 3}
+
+
+def _others(subjects, **training):
+    return one(training={**UNSEEN, **training}) | {"subjects": subjects, "seeds": 1}
+
+
+def _rows(labelled):
+    return [Row(one.run.key, "done", json.loads(json.dumps(one.run.to_dict())), accuracy=0.5) for one in labelled]
+
+
+def test_others_are_the_other_subjects_of_the_experiment(recordings):
+    found = labelled_runs(_others([1, 2, 3]))
+    assert [(one.run.subject, one.run.training["sources"]) for one in found] == [(1, [2, 3]), (2, [1, 3]), (3, [1, 2])]
+    (selected,) = labelled_runs(_others([1, 2, 3]), subjects=[2])
+    assert selected in found, "a selection of subjects selects runs and changes none"
+    assert [len(one.run.training["sources"]) for one in labelled_runs(_others("all"))] == [10] * 11
+
+
+def test_others_are_those_whose_files_exist(recordings):
+    found = labelled_runs(_others("all"), simulated="auto", root=recordings)
+    assert [(one.run.subject, one.run.training["sources"]) for one in found] == [(2, [5]), (5, [2])]
+    (alone, *_) = labelled_runs(_others("all"), simulated="auto", root=recordings, subjects=[5])
+    assert alone == found[1]
+    own = fingerprint("mamem-ssvep-ii", 2, recordings)
+    assert found[0].run.data.startswith(f"{own}+")
+    (recordings / "mamem" / "U005.mat").write_bytes(b"changed")
+    (changed, *_) = labelled_runs(_others("all"), simulated="auto", root=recordings)
+    assert changed.run.data.startswith(f"{own}+")
+    assert changed.run.key != found[0].run.key, "the recordings of the sources are in the key"
+    (recordings / "mamem" / "U007.mat").write_bytes(b"new")
+    (more, *_) = labelled_runs(_others("all"), simulated="auto", root=recordings)
+    assert more.run.training["sources"] == [5, 7]
+
+
+def test_without_any_other_subject_there_is_an_error(recordings):
+    with pytest.raises(ParameterError, match=r"simulated-ssvep has no other subject with files than 4 .* 'GBWAtt'"):
+        labelled_runs(_others([4]))
+    with pytest.raises(ParameterError, match="no other subject with files than 5"):
+        labelled_runs(_others([5, 6]), simulated="auto", root=recordings)
+    with pytest.raises(ParameterError, match="no other subject with files than 1"):
+        labelled_runs(_others([1, 2], sources=[1]))
+
+
+def test_a_subject_is_not_its_own_source_unless_its_labels_are_used():
+    unlabelled, labelled = (
+        [one.run.training["sources"] for one in labelled_runs(_others([1, 4], sources=[1, 2, 3], own_trials=own))]
+        for own in ("unlabelled", "labelled")
+    )
+    assert unlabelled == [[2, 3], [1, 2, 3]]
+    assert labelled == [[1, 2, 3], [1, 2, 3]]
+
+
+def test_a_network_for_unseen_subjects_is_trained_as_usual_and_not_fine_tuned():
+    (unseen, *_), (tuned, *_), (alone, *_) = (
+        labelled_runs(one(training={"paradigm": "ssvep", **settings}))
+        for settings in ({"sources": "others", "own_trials": "unlabelled"}, {"sources": "others"}, {})
+    )
+    given = ("lr", "batch_size", "max_epochs", "weight_decay")
+    assert [unseen.run.training[name] for name in given] == [alone.run.training[name] for name in given]
+    assert [tuned.run.training[name] for name in given] == [2e-4, 64, 20, 1e-2]
+    (explicit, *_) = labelled_runs(one(training={"paradigm": "ssvep", "sources": "others", "own_trials": "labelled"}))
+    assert explicit == tuned, "labelled is the default"
+
+
+def test_leave_one_subject_out_is_training_on_the_others_without_own_labels():
+    settings = {"paradigm": "ssvep", "max_epochs": 3}
+    protocol = {**one(training=settings), "protocol": "leave-one-subject-out"}
+    assert labelled_runs(protocol) == labelled_runs(one(training={**UNSEEN}))
+    (tuned, *_) = labelled_runs(
+        {**one(training={**settings, "own_trials": "labelled"}), "protocol": protocol["protocol"]}
+    )
+    assert tuned.run.training["sources"] == [2]
+    assert "own_trials" not in tuned.run.training
+    (session, *_) = runs = labelled_runs({**one(), "protocol": "leave-one-session-out"}, seeds=1, subjects=[1])
+    assert [labelled.run.split for labelled in runs] == [0, 1, 2, 3, 4]
+    assert session.run.to_dict()["protocol"] == "leave-one-session-out"
+    assert "protocol" not in tuned.run.to_dict()
+
+
+def test_rows_of_other_sources_are_not_mixed_in_one_table():
+    """Rows obtained with fewer files, or other subjects, are not used beside those with all."""
+    mapping = _others([1, 2, 3])
+    opened, found = experiment_from_dict(mapping), labelled_runs(mapping)
+    fewer, more = labelled_runs(_others([1, 2])), labelled_runs(_others([1, 2, 3, 4]))
+    assert match_runs(opened, _rows(found)) == found
+    assert match_runs(opened, _rows(fewer)) == fewer
+    assert match_runs(opened, _rows([*found[:1], *fewer])) == found[:1]
+    assert match_runs(opened, _rows(more)) == []
+    assert match_runs(opened, _rows([*found, *fewer, *more])) == found
+
+
+def test_notes_of_a_table_name_the_other_subjects_once():
+    mapping = _others([1, 2, 3])
+    (table,) = make_tables(experiment_from_dict(mapping), _rows(labelled_runs(mapping)))
+    trained = [note for note in table.notes if note.startswith("Trained with")]
+    assert len(trained) == 1
+    assert "sources = all others of [1, 2, 3]" in trained[0]
+
+
+def test_subjects_can_differ_between_data_sets():
+    mapping = experiment(datasets=["mamem-ssvep-ii", "bci-ern", "bcic-iv-2a"], seeds=1, models=one()["models"])
+    found = labelled_runs({**mapping, "subjects": {"mamem": [1, 3], "bci-ern": [2]}})
+    by_dataset = {name: [one.run.subject for one in found if one.run.dataset == name] for name in ("simulated-ern",)}
+    assert by_dataset == {"simulated-ern": [2]}
+    assert [one.run.subject for one in found if one.run.dataset == "simulated-ssvep"] == [1, 3]
+    assert {one.run.subject for one in found if one.run.dataset == "simulated-mi"} == set(range(1, 10))
+    opened = experiment_from_dict({**mapping, "subjects": {"mamem": [1], "bci-ern": [2], "bcic-iv-2a": [4]}})
+    assert {(one.run.dataset, one.run.subject) for one in match_runs(opened, _rows(found))} == {
+        ("simulated-ssvep", 1),
+        ("simulated-ern", 2),
+        ("simulated-mi", 4),
+    }
+    with pytest.raises(ParameterError, match="subjects: 1 is in none of the data sets: bci-ern has"):
+        labelled_runs({**mapping, "subjects": {"mamem": [1], "bci-ern": [1]}})

@@ -11,7 +11,15 @@ from tests.golden import doors
 from tests.golden.program import RESULTS, stored
 
 #: Their data sets have no simulated recordings in their place.
-NOT_SIMULATED = {"ablations", "ablations_imagery", "clinical", "decoders", "decoders_imagery", "transfer_imagery"}
+NOT_SIMULATED = {
+    "ablations",
+    "ablations_imagery",
+    "clinical",
+    "decoders",
+    "decoders_imagery",
+    "transfer_imagery",
+    "unseen_subjects",
+}
 
 
 def digest(keys):

@@ -144,12 +144,18 @@ def confusion(matrix: ArrayLike, class_names: Sequence[str]) -> Figure:
 
 @styled_figure
 def reliability_diagram(
-    n: ArrayLike, confidence: ArrayLike, accuracy: ArrayLike, *, error: float | None = None, chance: float | None = None
+    n: ArrayLike,
+    confidence: ArrayLike,
+    accuracy: ArrayLike,
+    interval: tuple[ArrayLike, ArrayLike] | None = None,
+    *,
+    error: float | None = None,
+    chance: float = 0.0,
 ) -> Figure:
     """Draw the accuracy of predictions against their confidence, and how many predictions each bin has.
 
     The probabilities of a calibrated classifier are frequencies: its points are on the diagonal.  Points below it are
-    predictions with too much confidence.  Vertical lines are Wilson's 95 % confidence intervals.
+    predictions with too much confidence.
 
     Parameters
     ----------
@@ -158,9 +164,11 @@ def reliability_diagram(
     confidence, accuracy : array (n_bins,)
         Mean confidence of the predictions, the probability of the predicted class, and the share of correct ones, from
         0 to 1.
+    interval : (low (n_bins,), high (n_bins,)), optional
+        Confidence intervals of the accuracy, drawn as vertical lines.
     error : float, optional
         Expected calibration error, for the legend.
-    chance : float, optional
+    chance : float
         Lowest possible confidence, one over the number of classes, where the axis begins.
 
     Returns
@@ -174,42 +182,31 @@ def reliability_diagram(
     >>> [text.get_text() for text in figure.legends[0].get_texts()]
     ['calibrated', 'accuracy; expected calibration error 16.2 %']
     """
-    counts, x, y = (
-        style.check_numbers(name, values, "n_bins")
-        for name, values in (("n", n), ("confidence", confidence), ("accuracy", accuracy))
-    )
-    style.check_not_empty("n", counts)
-    style.check_same_length(n=(counts, "bins"), confidence=(x, "bins"), accuracy=(y, "bins"))
+    low, high = (accuracy, accuracy) if interval is None else interval
+    given = {"n": n, "confidence": confidence, "accuracy": accuracy, "interval[0]": low, "interval[1]": high}
+    values = {name: style.check_numbers(name, numbers, "n_bins") for name, numbers in given.items()}
+    style.check_same_length(**{name: (numbers, "bins") for name, numbers in values.items()})
+    for name, numbers in values.items():
+        if name != "n":
+            values[name] = 100 * style.check_fractions(name, numbers)
+    counts, x, y, lower, upper = values.values()
     style.check_positive("n", counts, "leave out bins without predictions.")
-    style.check_fractions("confidence", x)
-    style.check_fractions("accuracy", y)
+    left = 100 * float(style.check_fractions("chance", style.check_flat("chance", chance))[0])
     figure = style.canvas(SINGLE, 3.6)
     axes, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     axes.plot([0, 100], [0, 100], color=style.GREY, linewidth=0.8, linestyle=":", label="calibrated")
-    low, high = _wilson_intervals(counts, y)
     looks = style.line(0) | {"linestyle": "-"}
-    axes.vlines(100 * x, 100 * low, 100 * high, color=looks["color"], alpha=0.4)
+    axes.vlines(x, lower, upper, color=looks["color"], alpha=0.4)
     label = "accuracy" if error is None else f"accuracy; expected calibration error {100 * error:.1f} %"
-    axes.plot(100 * x, 100 * y, label=label, **looks)
+    axes.plot(x, y, label=label, clip_on=False, **looks)
     axes.set(ylabel="accuracy (%)", ylim=(0, 100))
-    below.vlines(100 * x, 0, counts, color=looks["color"], linewidth=4)
-    left = (
-        0.0 if chance is None else 100 * float(style.check_fractions("chance", style.check_flat("chance", chance))[0])
-    )
+    below.vlines(x, 0, counts, color=looks["color"], linewidth=4)
     margin = 0.03 * (100 - left)
     below.set(xlabel="confidence (%)", ylabel="predictions", xlim=(left - margin, 100 + margin), ylim=(0, None))
     below.yaxis.set_major_locator(MaxNLocator(3, integer=True))
     figure.align_ylabels([axes, below])
     style.legend(figure, *axes.get_legend_handles_labels())
     return figure
-
-
-def _wilson_intervals(n: Array, share: Array) -> tuple[Array, Array]:
-    """Return the bounds of Wilson's 95 % confidence intervals of shares among n."""
-    z = 1.959964
-    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-    return centre - half, centre + half
 
 
 @styled_figure

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbwatt.data.description import chance_level
+from gbwatt.decoding.metrics import wilson_interval
 from gbwatt.experiments.config import Vary
 from gbwatt.experiments.grid import Cell, Results
 from gbwatt.experiments.runs import Row, Run
@@ -44,10 +45,12 @@ def reliability_figure(test: Mapping[str, Any], caption: str) -> Figure | None:
     bins = test.get("reliability")
     if not bins:
         return None
-    names = test.get("class_names") or ()
     n, confidence, accuracy = ([one[name] for one in bins] for name in ("n", "confidence", "accuracy"))
-    chance = 1 / len(names) if names else None
-    drawn = reliability_diagram(n, confidence, accuracy, error=test.get("calibration_error"), chance=chance)
+    intervals = [wilson_interval(round(one["n"] * one["accuracy"]), int(one["n"])) for one in bins]
+    low, high = zip(*intervals, strict=True)
+    chance = 1 / len(test.get("class_names") or (1,))
+    error = test.get("calibration_error")
+    drawn = reliability_diagram(n, confidence, accuracy, (low, high), error=error, chance=0 if chance == 1 else chance)
     return figure_block(drawn, caption)
 
 
