@@ -467,9 +467,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             training = NetworkTraining.of(
                 copied, settings, sets, class_weights=weights, previous=self._networks, kind="update"
             )
-            trainers: list[Trainer] = []
-            for number in range(settings.n_members):
-                training.train(number, training.build(number), trainers)
+            trainers = training.train_all()
         self.domains_: Domains | None = copied.domains_
         self.fingerprints_ = fingerprints
         self.net_ = self._joined(trainers, settings)
@@ -480,11 +478,10 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         If training is interrupted, ``net_`` has the first network, with its best weights so far.  In processes, it has
         the first one that is complete or, with checkpoints, the first one.
         """
-        settings, trainers = training.settings, list[Trainer]()
+        settings = training.settings
         workers = count_processes(self.n_jobs, settings.n_members)
         if workers == 1:
-            for number in range(settings.n_members):
-                self._train_next(training, number, trainers)
+            trainers = training.train_all(lambda first: setattr(self, "net_", first))
         else:
             finished: dict[int, TrainedNetwork] = {}
             try:
@@ -498,14 +495,6 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise
             trainers = [self._trainer_of(finished[number], settings) for number in range(settings.n_members)]
         self.net_ = self._joined(trainers, settings)
-
-    def _train_next(self, training: NetworkTraining, number: int, trainers: list[Trainer]) -> None:
-        """Train the network with this number in this process, and add it to ``trainers``."""
-        try:
-            training.train(number, training.build(number), trainers)
-        finally:
-            if trainers:
-                self.net_ = trainers[0]
 
     def _trainer_of(self, trained: TrainedNetwork, settings: Settings) -> Trainer:
         """A trainer with a network that was trained in another process, and its history."""
@@ -537,10 +526,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         def train_and_predict(train: Examples, test: Examples) -> Tensor:
             """Train as many networks as before on some of the trials, and return the logits of others."""
-            fold, trainers = replace(training, sets=Sets(train, None), kind="fold"), list[Trainer]()
-            for number in range(training.settings.n_members):
-                fold.train(number, fold.build(number), trainers)
-            net = self._joined(trainers, training.settings)
+            fold = replace(training, sets=Sets(train, None), kind="fold")
+            net = self._joined(fold.train_all(), training.settings)
             return logits_of(net, test.to(precision(net.module_), self.scale_), train.domain)
 
         return cross_validated_logits(sets.merged(), train_and_predict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import pickle
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,6 +30,18 @@ from gbwatt.nn.optim import require_parts
 
 if TYPE_CHECKING:
     from gbwatt.decoding.estimator import EEGDecoder
+
+
+class Prepared(NamedTuple):
+    """A network that is ready for training: its trainer, and the batches for training and validation."""
+
+    trainer: Trainer
+    train: ShuffledBatches
+    valid: OrderedBatches | None
+
+    def fit(self) -> None:
+        """Train the network."""
+        self.trainer.fit(self.train, self.valid)
 
 
 class TrainedNetwork(NamedTuple):
@@ -90,19 +102,29 @@ class NetworkTraining:
             return copy.deepcopy(self.previous[number])
         return self.decoder._build(self.decoder.signal_, self.settings, self._seed(number))
 
-    def train(self, number: int, module: nn.Module, trainers: list[Trainer]) -> None:
-        """Set the initial weights of a network and train it.
-
-        The trainer is added to ``trainers`` before the training, so that it is known after an interruption.
-        """
+    def prepare(self, number: int, module: nn.Module) -> Prepared:
+        """Set the initial weights of a network, and return its trainer with the data, in the state of its checkpoint."""
         sets = self.sets.to(precision(module), self.decoder.scale_)
         sets = sets.merged() if self.classical else sets
         self._initialize(number, module, sets.train)
         batch_size = self.settings.training.batch_size
         train = ShuffledBatches(sets.train, batch_size, self.decoder.device, single=self.kind == "update")
         valid = None if sets.valid is None else OrderedBatches(sets.valid, 2 * batch_size)
-        trainers.append(self._trainer(number, module, sets, len(train.sizes)))
-        trainers[-1].fit(train, valid)
+        return Prepared(self._trainer(number, module, sets, len(train.sizes)), train, valid)
+
+    def train_all(self, on_prepared: Callable[[Trainer], None] | None = None) -> list[Trainer]:
+        """Train all networks in this process, one after the other.
+
+        ``on_prepared`` is called before the training of the first network.
+        """
+        trainers: list[Trainer] = []
+        for number in range(self.settings.n_members):
+            prepared = self.prepare(number, self.build(number))
+            trainers.append(prepared.trainer)
+            if number == 0 and on_prepared is not None:
+                on_prepared(prepared.trainer)
+            prepared.fit()
+        return trainers
 
     def _initialize(self, number: int, module: nn.Module, train: Examples) -> None:
         """Set the initial weights of a network, unless they are random; classical pipelines are fitted."""
@@ -126,12 +148,8 @@ class NetworkTraining:
 
     def restored(self) -> Trainer:
         """A trainer of the first network with the best weights in its checkpoint, for interrupted training."""
-        module, number = self.build(0), 0
-        sets = self.sets.to(precision(module), self.decoder.scale_)
-        self._initialize(number, module, sets.train)
-        n_steps = len(ShuffledBatches(sets.train, self.settings.training.batch_size).sizes)
-        trainer = self._trainer(number, module, sets, n_steps)
-        module.load_state_dict(trainer.best_weights or module.state_dict())
+        trainer = self.prepare(0, self.build(0)).trainer
+        trainer.module_.load_state_dict(trainer.best_weights or trainer.module_.state_dict())
         return trainer
 
     def _seed(self, number: int) -> int:
@@ -255,13 +273,13 @@ def _results(work: Any, n: int, workers: int) -> Generator[tuple[int, TrainedNet
 
 def _train_in_worker(training: NetworkTraining, modules: Sequence[nn.Module], number: int) -> TrainedNetwork:
     """Train a network in a worker process; errors are returned, so that the caller knows which network they are of."""
-    module, trainers = modules[number], list[Trainer]()
     try:
         with isolated(on_device(training.decoder.device)):
-            training.train(number, module, trainers)
+            prepared = training.prepare(number, modules[number])
+            prepared.fit()
     except Exception as error:
         return TrainedNetwork(None, [], error)
-    return TrainedNetwork(module.cpu(), list(trainers[0].history))
+    return TrainedNetwork(modules[number].cpu(), list(prepared.trainer.history))
 
 
 def _require_picklable(callback: Callback) -> None:
