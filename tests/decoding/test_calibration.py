@@ -118,7 +118,7 @@ def test_the_temperature_has_bounds():
     assert fit_temperature(z, torch.tensor([0] * 1999 + [1])) == LOWEST
 
 
-# ------------------------------------------------------------------------------------------------- in the classifiers
+# -------------------------------------------------------------------------------------------------- in the classifiers
 
 
 @pytest.mark.parametrize("n_members", [1, 2])

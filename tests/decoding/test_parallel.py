@@ -84,7 +84,8 @@ def test_networks_are_those_of_a_training_one_after_the_other(pretend, options):
     assert same(*fits)
     assert fits[0].temperature_ == fits[1].temperature_
     assert without_durations(fits[0].history_) == without_durations(fits[1].history_)
-    assert len(pretend) == 1 and pretend[0]["workers"] == 2
+    assert len(pretend) == 1
+    assert pretend[0]["workers"] == 2
 
 
 def test_models_that_are_registered_in_this_process_only_can_be_trained(pretend, decoder, trials):
@@ -113,7 +114,9 @@ def test_callbacks_act_in_the_processes(pretend, decoder, trials):
 def test_progress_is_shown_by_network(pretend, decoder, trials, capsys):
     decoder(n_members=2, n_jobs=2, verbose=1).fit(*trials)
     shown = capsys.readouterr().err
-    assert "network 2 of 2: 6 epochs, loss " in shown and "network 1 of 2" in shown and "epoch 1/6" not in shown
+    assert "network 2 of 2: 6 epochs, loss " in shown
+    assert "network 1 of 2" in shown
+    assert "epoch 1/6" not in shown
 
 
 def test_a_display_of_the_caller_shows_networks(pretend, decoder, trials, capsys):
@@ -126,7 +129,7 @@ def test_a_display_of_the_caller_shows_networks(pretend, decoder, trials, capsys
 def test_callbacks_that_cannot_be_sent_are_named(pretend, decoder, trials):
     callback = StopAfterTwo()
     callback.lock = threading.Lock()
-    with pytest.raises(ParameterError, match="callbacks has StopAfterTwo, which cannot be sent.*n_jobs=1"):
+    with pytest.raises(ParameterError, match=r"callbacks has StopAfterTwo, which cannot be sent.*n_jobs=1"):
         decoder(n_members=2, n_jobs=2, callbacks=[callback]).fit(*trials)
     decoder(n_members=2, n_jobs=1, callbacks=[callback]).fit(*trials)
 
@@ -139,7 +142,7 @@ def test_an_error_says_which_network_it_is_of(pretend, decoder, trials):
 
 def test_a_dead_process_is_named(monkeypatch, decoder, trials):
     monkeypatch.setattr(network_training, "run_in_processes", lambda *_, **__: iter_closing([(1, None)]))
-    with pytest.raises(WorkerError, match="network 2 of 3 has died twice.*n_jobs=2"):
+    with pytest.raises(WorkerError, match=r"network 2 of 3 has died twice.*n_jobs=2"):
         decoder(n_members=3, n_jobs=2).fit(*trials)
 
 
@@ -211,5 +214,5 @@ def test_real_processes_give_the_same_networks_and_survive_no_death(tmp_path):
     fits = [GBWAttClassifier(n_jobs=n, log=tmp_path / f"{n}.csv", **options).fit(x, y) for n in (1, 2)]
     assert same(*fits)
     assert len(list(tmp_path.iterdir())) == 6
-    with pytest.raises(WorkerError, match="network . of 3 has died twice"):
+    with pytest.raises(WorkerError, match=r"network . of 3 has died twice"):
         GBWAttClassifier(n_jobs=2, callbacks=[Die()], **options).fit(x, y)

@@ -41,7 +41,7 @@ def weights_of(n, seed=1):
     return np.random.default_rng(seed).uniform(0.1, 3, n)
 
 
-# ------------------------------------------------------------------------------------------------------------- the loss
+# ------------------------------------------------------------------------------------------------------------ the loss
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -67,13 +67,15 @@ def test_the_loss_is_the_weighted_mean_of_the_losses_of_the_trials():
 def test_a_trial_of_weight_zero_has_no_gradient_and_a_batch_of_them_no_loss():
     logits, y = torch.randn(3, 2, requires_grad=True), torch.tensor([0, 1, 1])
     weighted_cross_entropy(logits, y, CrossEntropyLoss(), torch.tensor([1.0, 0.0, 2.0])).backward()
-    assert (logits.grad[1] == 0).all() and (logits.grad[0] != 0).all()
+    assert (logits.grad[1] == 0).all()
+    assert (logits.grad[0] != 0).all()
     loss = weighted_cross_entropy(logits, y, CrossEntropyLoss(), torch.zeros(3))
     loss.backward()
-    assert loss == 0 and torch.isfinite(logits.grad).all()
+    assert loss == 0
+    assert torch.isfinite(logits.grad).all()
 
 
-# ------------------------------------------------------------------------------------------------------------- networks
+# ------------------------------------------------------------------------------------------------------------ networks
 
 
 @pytest.mark.parametrize("validation", [0.25, None])
@@ -171,7 +173,7 @@ def test_normalized_weights_have_mean_one():
     assert torch.isfinite(normalize_weights(torch.tensor([1e308, 1e308, 1e307], dtype=torch.float64))).all()
 
 
-# ---------------------------------------------------------------------------------------------------- classical pipelines
+# ------------------------------------------------------------------------------------------------- classical pipelines
 
 
 @pytest.mark.parametrize("model", WEIGHTED)
@@ -218,11 +220,11 @@ def test_the_scale_of_canonical_correlations_is_fitted_to_the_weighted_trials():
 
 @pytest.mark.parametrize("model", ["csp", "lda"])
 def test_discriminant_analysis_refuses_weights(noisy, model):
-    with pytest.raises(ParameterError, match="sample_weight: .* no weights of trials"):
+    with pytest.raises(ParameterError, match=r"sample_weight: .* no weights of trials"):
         EEGDecoder(model, sfreq=32).fit(*noisy, sample_weight=weights_of(48))
 
 
-# -------------------------------------------------------------------------------------------------------- initial weights
+# ----------------------------------------------------------------------------------------------------- initial weights
 
 
 def test_the_classical_start_ignores_trials_of_weight_zero_and_counts_others(noisy):
@@ -237,7 +239,8 @@ def test_the_classical_start_ignores_trials_of_weight_zero_and_counts_others(noi
         EEGDecoder("gbwatt", **options).fit(x, y, sample_weight=w).net_.module_.final_layer.weight
         for w in (None, np.ones(48), weights_of(48))
     ]
-    assert torch.equal(layers[0], layers[1]) and not torch.allclose(layers[0], layers[2])
+    assert torch.equal(layers[0], layers[1])
+    assert not torch.allclose(layers[0], layers[2])
 
 
 def test_weights_reach_the_comparison_of_paradigms(noisy):
@@ -246,7 +249,7 @@ def test_weights_reach_the_comparison_of_paradigms(noisy):
     assert decoder.settings_.reason != plain.settings_.reason
 
 
-# ----------------------------------------------------------------------------------------------------------------- errors
+# -------------------------------------------------------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize(
@@ -274,7 +277,7 @@ def test_validation_trials_need_a_weight(decoder, trials):
         decoder(validation=np.arange(10)).fit(*trials, sample_weight=weights)
 
 
-# -------------------------------------------------------------------------------------------------------- columns of labels
+# --------------------------------------------------------------------------------------------------- columns of labels
 
 
 def test_a_column_of_labels_is_flattened_with_the_warning_of_scikit_learn(decoder, trials):

@@ -17,15 +17,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from gbwatt._io import plain
-from gbwatt._validation import check_at_least, check_one_of
+from gbwatt._validation import check_one_of
 from gbwatt.data.trials import Trials
 from gbwatt.decoding import inputs, serialization
-from gbwatt.decoding.alignment import ALIGNMENTS, DOMAINS
-from gbwatt.decoding.calibration import CALIBRATIONS, cross_validated_logits, fit_temperature
+from gbwatt.decoding.calibration import cross_validated_logits, fit_temperature
 from gbwatt.decoding.callbacks import Callback, columns
 from gbwatt.decoding.domains import Domains
 from gbwatt.decoding.fingerprints import UNKNOWN, UNSEEN, TrialFingerprints
-from gbwatt.decoding.initialization import adapt_domains, initialize_classically
 from gbwatt.decoding.inputs import Array, Examples, Labels, Sets
 from gbwatt.decoding.network_training import (
     NetworkTraining,
@@ -36,29 +34,26 @@ from gbwatt.decoding.network_training import (
 )
 from gbwatt.decoding.paradigms import (
     OF_TASKS,
-    PARADIGMS,
     PRETRAINED,
     UPDATE_EPOCHS,
     Settings,
-    choose_settings,
-    fine_tuning_for,
-    sampling_rate,
     update_settings,
 )
+from gbwatt.decoding.parameters import check_parameters
 from gbwatt.decoding.prediction import is_recording, predict_recordings
+from gbwatt.decoding.settings_choice import settings_for
 from gbwatt.decoding.sharding import SingleProcess
 from gbwatt.decoding.signal_metadata import Recorded, Samples
 from gbwatt.decoding.training import (
-    ShuffledBatches,
     Trainer,
     best_epoch,
     cosine_rate,
     isolated,
     start_epoch,
 )
+from gbwatt.decoding.training_data import TrainingData, read_more_trials, read_trials, separate_validation
 from gbwatt.decoding.transfer import list_weights, model_options
 from gbwatt.errors import ParameterError
-from gbwatt.models.classical import BANDS
 from gbwatt.models.ensemble import Ensemble
 from gbwatt.models.presets import find_task
 from gbwatt.models.registry import create, entry
@@ -272,10 +267,10 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The fitted decoder itself.
         """
         inputs.on_device(self.device)
-        self._check_arguments()
+        check_parameters(self)
         X = inputs.gathered(X)
         if self.warm_start and hasattr(self, "net_"):
-            data = self._read_more(X, y, sample_weight, groups)
+            data = read_more_trials(self, X, y, sample_weight, groups)
             missing = np.setdiff1d(np.arange(len(self.classes_)), data.codes)
             if len(missing):
                 raise ParameterError(
@@ -283,7 +278,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     "model was trained on; use partial_fit for trials of some classes, or warm_start=False."
                 )
         else:
-            data = self._read(X, y, sample_weight, groups)
+            data = read_trials(self, X, y, sample_weight, groups)
         self._train(X, data)
         return self
 
@@ -331,7 +326,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         (5, ['training', 'unseen'])
         """
         inputs.on_device(self.device)
-        self._check_arguments()
+        check_parameters(self)
         if entry(self.model).classical:
             raise ParameterError(
                 f"model={self.model!r} has no partial_fit: classical pipelines are fitted to all trials at once. Call "
@@ -339,85 +334,24 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         X = inputs.gathered(X)
         if not hasattr(self, "net_"):
-            self._train(X, self._read(X, y, sample_weight, groups, classes))
+            self._train(X, read_trials(self, X, y, sample_weight, groups, classes))
             return self
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ParameterError(
                 f"classes={list(classes)} differ from those of the earlier training, {self.classes_.tolist()}; leave "
                 "them out."
             )
-        self._update(self._read_more(X, y, sample_weight, groups))
+        self._update(read_more_trials(self, X, y, sample_weight, groups))
         return self
 
-    def _read(self, X: Any, y: Any, sample_weight: Any, groups: Any, classes: Any = None) -> _TrainingData:
-        """Read and check the trials of a training from the beginning; ``classes`` are all labels, if given."""
-        x, recorded = inputs.read_epochs(X), Recorded.of(X, y)
-        labels = Labels.of(X, y, len(x))
-        if classes is None:
-            values, codes = inputs.encode_labels(labels.values, len(x))
-            names = labels.names_of(values)
-        else:
-            values, codes, names = inputs.encode_some_labels(labels, classes, X)
-        rate = self._sampling_rate(recorded)
-        domains = Domains.make(self.alignment, self.domains)
-        domains.add(x, of_trials := domains.names_of(X, groups), few=self.alignment is None)
-        return _TrainingData(
-            x=x,
-            codes=codes,
-            classes=values,
-            names=names,
-            weight=self._read_weights(sample_weight, len(x)),
-            recorded=recorded,
-            samples=Samples.of(x, rate),
-            domains=domains,
-            domain=domains.numbers(of_trials),
-            signal=Signal(x.shape[1], len(values), x.shape[2], rate),
-        )
-
-    def _read_more(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> _TrainingData:
-        """Read the trials of a training that continues an earlier one, and check that they agree with its trials."""
-        if self.alignment is not None and (self.domains_ is None or self.domains_.alignment is None):
-            raise ParameterError(
-                f"alignment={self.alignment!r}, but the present network was trained without; use alignment=None, or "
-                "train from the beginning."
-            )
-        x = self._checked_epochs(X)
-        codes = Labels.of(X, y, len(x)).places(self.classes_, self._names, "X" if y is None else "y")
-        domains, domain = None, None
-        if self.domains_ is not None:
-            domains, names = self.domains_.copy(), self.domains_.names_of(X, groups)
-            new = domains.unknown(names)
-            domains.add(x[new], names[new])
-            domain = domains.numbers(names)
-        return _TrainingData(
-            x=x,
-            codes=codes,
-            classes=self.classes_,
-            names=self._names,
-            weight=self._read_weights(sample_weight, len(x)),
-            recorded=self.recorded_,
-            samples=getattr(self, "samples_", None),
-            domains=domains,
-            domain=domain,
-            signal=self.signal_,
-            continued=True,
-        )
-
-    def _read_weights(self, sample_weight: Any, n: int) -> Tensor | None:
-        """Weights of the trials; those of networks have mean 1, and None stands for equal ones."""
-        weights = inputs.read_weights(sample_weight, n)
-        if entry(self.model).classical:
-            return None if weights is None or bool((weights == 1).all()) else weights
-        return inputs.normalize_weights(weights)
-
-    def _weigh_classes(self, data: _TrainingData, sets: Sets) -> Tensor | None:
+    def _weigh_classes(self, data: TrainingData, sets: Sets) -> Tensor | None:
         """Weights of the classes in the loss."""
         codes, weights = sets.train.y.numpy(), sets.train.weight
         return inputs.weigh_classes(self.class_weight, data.classes, codes, data.names, weights)
 
-    def _train(self, X: Any, data: _TrainingData) -> None:
+    def _train(self, X: Any, data: TrainingData) -> None:
         """Train all networks on the trials ``data`` read from ``X``, from the beginning or from the present weights."""
-        validation = self._separate_validation(X, data.recorded, data.samples)
+        validation = separate_validation(self, X, data.recorded, data.samples)
         segments = X.group if isinstance(X, Trials) else None
         sets = inputs.split(
             data.x, data.codes, data.classes, validation, self.seed, segments, data.names, data.domain, data.weight
@@ -435,7 +369,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             sets = self._in_domains(sets, data.domains, normalized)
             if not data.continued:
                 scale = sets.unit_scale()
-                settings = self._choose_settings(data.signal, sets.train.to(torch.float32, scale), weights, sources)
+                settings = settings_for(self, data.signal, sets.train.to(torch.float32, scale), weights, sources)
             self._require_all_classes(settings, sets, data)
             self.classes_: Array = data.classes
             self._names: tuple[str, ...] | None = data.names
@@ -453,7 +387,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if self.calibration is not None:
                 self.temperature_ = fit_temperature(*self._logits_for_calibration(training))
 
-    def _update(self, data: _TrainingData) -> None:
+    def _update(self, data: TrainingData) -> None:
         """Train the present networks on new trials for some epochs."""
         settings = self._with_own_training(update_settings(self.settings_))
         epochs = replace(settings.training, max_epochs=UPDATE_EPOCHS)
@@ -546,7 +480,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return settings
 
-    def _require_all_classes(self, settings: Settings, sets: Sets, data: _TrainingData) -> None:
+    def _require_all_classes(self, settings: Settings, sets: Sets, data: TrainingData) -> None:
         """Raise ParameterError if initial weights are fitted to trials, but some classes have none."""
         fitted = settings.initialization == "classical" and not data.continued
         present = sets.train.y.unique().tolist()
@@ -559,41 +493,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_arguments(self) -> None:
         """Raise ParameterError for wrong arguments, before any data are read."""
-        if self.schedule is not None:
-            check_one_of("schedule", self.schedule, ("constant", "cosine"))
-        if self.alignment is not None:
-            check_one_of("alignment", self.alignment, tuple(ALIGNMENTS))
-        check_one_of("domains", self.domains, DOMAINS)
-        _require_fine_tuning(self.frozen, self.layer_lr, entry(self.model).classical)
-        for folder in self._source_folders():
-            if not folder.is_dir():
-                names = ("random", "classical", *list_weights(), "folder of a model")
-                check_one_of("initialization", str(folder), names)
-            given = sorted(self._options().keys() - {"recipe"}) + ["paradigm"] * (self.paradigm not in (None, "task"))
-            if given:
-                raise ParameterError(
-                    f"initialization={str(folder)!r} determines the architecture; leave out {', '.join(given)}."
-                )
-        paradigm = self._paradigm()
-        if paradigm is not None:
-            check_one_of("paradigm", paradigm, (*PARADIGMS, "auto"))
-            if self.model != "gbwatt":
-                raise ParameterError(f"paradigm={self.paradigm!r} is for model='gbwatt', not {self.model!r}.")
-        if self.n_members is not None:
-            check_at_least("n_members", self.n_members, 1)
-        if self.n_jobs is not None and (isinstance(self.n_jobs, bool) or not isinstance(self.n_jobs, int | np.integer)):
-            raise ParameterError(f"n_jobs={self.n_jobs!r} must be a whole number, or None.")
-        if self.n_jobs == 0:
-            raise ParameterError("n_jobs=0: at least one process is needed; -1 is one for each core.")
-        if self.calibration is not None:
-            check_one_of("calibration", self.calibration, CALIBRATIONS)
-        if self.warm_start and entry(self.model).classical:
-            raise ParameterError(
-                f"warm_start=True: model={self.model!r} is a classical pipeline, whose fit does not depend on an "
-                "earlier one; leave it out."
-            )
-        _require_training_ranges(asdict(self._registered().training) | {"seed": self.seed}, entry(self.model).classical)
-        _require_patience(self.early_stopping, self._validation())
+        check_parameters(self)
 
     def _given_sources(self) -> list[str]:
         """Names or folders of the weights in ``initialization``; none for "random" and "classical"."""
@@ -669,64 +569,6 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             n_members=int(self.n_members or settings.n_members),
         )
 
-    def _choose_settings(
-        self, signal: Signal, train: Examples, weights: Tensor | None, sources: Sequence[EEGDecoder]
-    ) -> Settings:
-        """Settings of saved models whose weights are the initial ones, of the paradigm, or registered for the model.
-
-        With the paradigm "auto", paradigms are compared by cross-validation.  ``weights`` are those of the classes in
-        the loss.
-        """
-        if sources:
-            options, known = [model_options(source) for source in sources], sources[0].settings_.paradigm
-            if any(other != options[0] for other in options):
-                raise ParameterError("initialization: the models have different architectures; use one architecture.")
-            reason = f"initial weights of {', '.join(self._given_sources())}"
-            chosen = Settings(known, reason, options[0], fine_tuning_for(known), PRETRAINED, "cosine", len(sources))
-            return self._with_own_arguments(chosen)
-        paradigm = self._paradigm()
-        if paradigm is None:
-            return self._registered()
-
-        def compare(settings: Settings, rows: Array, test: Array, *, trained: bool) -> Array:
-            """Log losses of the trials ``test`` for a network fitted to the trials ``rows``."""
-            own, part = self._with_own_arguments(settings), Examples(*train[torch.from_numpy(rows)])
-            others = Examples(*train[torch.from_numpy(test)])
-            epochs = min(own.training.max_epochs, settings.training.max_epochs) if trained else 0
-            start = own.initialization if trained else settings.initialization
-            own = replace(own, training=replace(own.training, max_epochs=epochs), initialization=start)
-            logits = self._train_once(signal, own, part, weights, others)
-            return _weighted_losses(logits, others)
-
-        def filter_bank(rows: Array, test: Array) -> Array:
-            """Log losses of the trials ``test`` for the filter-bank pipeline fitted to the trials ``rows``."""
-            rate, x = sampling_rate(signal), train.x.double()
-            name = "fb-tangent-space" if rate / 2 > BANDS[0][1] else "tangent-space"  # if no band fits
-            pipeline: Any = create(name, **vars(replace(signal, sfreq=rate)))
-            given = () if train.weight is None else (train.weight[rows],)
-            pipeline.fit(x[rows], train.y[rows], weights, *given)
-            with torch.no_grad():
-                logits = pipeline(x[test])
-            return _weighted_losses(logits, Examples(*train[torch.from_numpy(test)]))
-
-        return self._with_own_arguments(choose_settings(paradigm, compare, filter_bank, signal, train.y.numpy()))
-
-    def _train_once(
-        self, signal: Signal, settings: Settings, train: Examples, weights: Tensor | None, test: Examples
-    ) -> Tensor:
-        """Train a network for the comparison of paradigms, and return its logits of other examples.
-
-        There are no validation trials and no callbacks.  ``weights`` are those of the classes in the loss.
-        """
-        module = self._build(signal, settings, int(self.seed))
-        if settings.initialization == "classical":
-            initialize_classically(module, train.x, train.y, weights, train.domain, train.weight)
-        else:
-            adapt_domains(module, train.x, train.domain)
-        net = self._make_trainer(module, settings, weights)
-        net.fit(ShuffledBatches(train, settings.training.batch_size, self.device))
-        return logits_of(net, test, train.domain)
-
     def _in_domains(self, sets: Sets, domains: Domains | None, normalized: bool) -> Sets:
         """Align training and validation data, and set ``domains_``.
 
@@ -745,30 +587,6 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             domains.require_trained(sets)
         sets = sets.map(domains.align_examples)
         return sets if normalized else sets.map(Examples.without_domains)
-
-    def _separate_validation(self, X: Any, recorded: Recorded | None, samples: Samples | None) -> Any:
-        """Return ``validation``; if it contains trials, check them and return (epochs, labels)."""
-        given = self._validation()
-        if isinstance(given, Trials) or hasattr(given, "get_data"):
-            given = (given, None)
-        if not isinstance(given, tuple) or len(given) != 2:
-            return given
-        trials = inputs.gathered(given[0])
-        x = inputs.read_epochs(trials, "X_valid")
-        labels = Labels.of(trials, given[1], len(x), "y_valid")
-        inputs.require_others(X, trials)
-        other = Recorded.of(trials)
-        inputs.compare(recorded, samples, other, x, "validation")
-        if recorded is not None:
-            x = x * x.dtype.type(recorded.scale_of(other, "validation"))
-        return x, labels
-
-    def _sampling_rate(self, recorded: Recorded | None) -> float | None:
-        """The sampling rate in Hz of the epochs or of ``sfreq``; raise an error if both differ."""
-        rate = None if recorded is None else recorded.sfreq
-        if self.sfreq is not None and rate is not None and abs(self.sfreq - rate) > 1e-6 * rate:
-            raise ParameterError(f"sfreq={self.sfreq} contradicts the epochs, sampled at {rate:g} Hz; leave it out.")
-        return rate if self.sfreq is None else float(self.sfreq)
 
     def _options(self) -> dict[str, Any]:
         """Arguments of the model beyond the signal and the task."""
@@ -1123,70 +941,6 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def from_pretrained(cls, folder: str | Path, *, device: str = "cpu") -> Self:
         """Read a trained estimator that :meth:`save_pretrained` wrote."""
         return serialization.load(cls, folder, device)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _TrainingData:
-    """The trials of a training, after all checks.
-
-    The epochs ``x`` are in the unit of ``recorded``.  ``continued`` says whether they continue an earlier training.
-    """
-
-    x: Array  # (n, n_chans, n_times)
-    codes: Array  # (n,), class numbers
-    classes: Array  # (n_classes,), labels
-    names: tuple[str, ...] | None  # of the classes
-    weight: Tensor | None  # (n,)
-    recorded: Recorded | None
-    samples: Samples | None
-    domains: Domains | None
-    domain: Tensor | None  # (n,), numbers of the domains
-    signal: Signal
-    continued: bool = False
-
-
-def _weighted_losses(logits: Tensor, examples: Examples) -> Array:
-    """Log losses (n,) of examples, multiplied by their weights."""
-    losses = nn.functional.cross_entropy(logits, examples.y, reduction="none")
-    weighted: Array = (losses if examples.weight is None else losses * examples.weight).numpy()
-    return weighted
-
-
-def _require_training_ranges(numbers: dict[str, Any], classical: bool) -> None:
-    """Raise ParameterError for a training parameter or seed of a wrong type or out of range.
-
-    Classical pipelines may have 0 epochs.
-    """
-    least = {"lr": 0, "weight_decay": 0, "batch_size": 2, "max_epochs": 1 - classical, "seed": 0}
-    for name, value in numbers.items():
-        whole = name in ("batch_size", "max_epochs", "seed")
-        kind = (int, np.integer) if whole else (int, float, np.number)
-        if isinstance(value, bool) or not isinstance(value, kind) or not least[name] <= value < 2**32:
-            number = "a whole number" if whole else "a number"
-            raise ParameterError(f"{name}={value!r} must be {number}, {least[name]} or more.")
-
-
-def _require_fine_tuning(frozen: Any, layer_lr: Any, classical: bool) -> None:
-    """Raise ParameterError for frozen parts or factors of learning rates of a wrong type or value."""
-    if classical and (frozen or layer_lr):
-        name = "frozen" if frozen else "layer_lr"
-        raise ParameterError(f"{name}={frozen or layer_lr!r}: classical pipelines have no training; leave it out.")
-    if isinstance(frozen, str):
-        raise ParameterError(f"frozen={frozen!r} must be a sequence of names: [{frozen!r}].")
-    for part, factor in dict(layer_lr or {}).items():
-        if isinstance(factor, bool) or not isinstance(factor, int | float | np.number) or not 0 < factor < np.inf:
-            raise ParameterError(
-                f"layer_lr has {part!r}: {factor!r}; positive numbers are allowed. To keep a part as it is, use frozen."
-            )
-
-
-def _require_patience(patience: int | None, validation: Any) -> None:
-    """Raise ParameterError if the patience of early stopping is below 1, or if there are no validation data for it."""
-    if patience is None:
-        return
-    check_at_least("early_stopping", patience, 1)
-    if validation is None:
-        raise ParameterError(f"early_stopping={patience} needs validation data; validation=None has none.")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -103,7 +103,7 @@ class NetworkTraining:
         return self.decoder._build(self.decoder.signal_, self.settings, self._seed(number))
 
     def prepare(self, number: int, module: nn.Module) -> Prepared:
-        """Set the initial weights of a network, and return its trainer with the data, in the state of its checkpoint."""
+        """Set the initial weights of a network, and return its data and its trainer, in the state of its checkpoint."""
         sets = self.sets.to(precision(module), self.decoder.scale_)
         sets = sets.merged() if self.classical else sets
         self._initialize(number, module, sets.train)
