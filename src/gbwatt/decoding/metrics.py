@@ -77,8 +77,8 @@ def reliability(hits: Array, confidence: Array, n_bins: int = N_BINS) -> list[Re
 
     Examples
     --------
-    >>> reliability(np.array([True, False, True]), np.array([0.8, 0.7, 0.95]), n_bins=2)
-    [ReliabilityBin(low=0.5, high=1.0, n=3, confidence=0.8166666666666665, accuracy=0.6666666666666666)]
+    >>> reliability(np.array([True, False, True, True]), np.array([0.75, 0.75, 1.0, 1.0]), n_bins=2)
+    [ReliabilityBin(low=0.5, high=1.0, n=4, confidence=0.875, accuracy=0.75)]
     """
     edges = np.linspace(0, 1, n_bins + 1)
     number = np.searchsorted(edges[1:-1], confidence)

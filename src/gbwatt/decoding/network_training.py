@@ -166,21 +166,22 @@ class NetworkTraining:
         if self.kind == "fit" and decoder.checkpoint is not None:
             fingerprint = self._fingerprint(module, sets, seed)
             checkpoint = Checkpoint(member_path(decoder.checkpoint, number), fingerprint)
-        callbacks: list[Callback | None] = []
-        if self.kind == "fit":
-            callbacks = [
-                None if decoder.log is None else CSVLog(member_path(decoder.log, number)),
-                None if decoder.tensorboard is None else TensorBoardLog(member_path(decoder.tensorboard, number)),
-            ]
+        callbacks: list[Callback] = []
+        if self.kind == "fit" and decoder.log is not None:
+            callbacks.append(CSVLog(member_path(decoder.log, number)))
+        if self.kind == "fit" and decoder.tensorboard is not None:
+            callbacks.append(TensorBoardLog(member_path(decoder.tensorboard, number)))
         if self.kind != "fold":
-            callbacks += [EpochDisplay() if decoder.verbose else None, checkpoint, *(decoder.callbacks or ())]
+            callbacks += [EpochDisplay()] if decoder.verbose else []
+            callbacks += [] if checkpoint is None else [checkpoint]
+            callbacks += list(decoder.callbacks or ())
         factors = dict(decoder.layer_lr or {})
         require_parts("layer_lr", factors, module)
         trainer = decoder._make_trainer(
             module,
             self.settings,
             self.class_weights,
-            [callback for callback in callbacks if callback is not None],
+            callbacks,
             seed,
             keep_initial=bool(self.previous) or self.settings.initialization != "random",
             frozen=tuple(decoder.frozen or ()),
