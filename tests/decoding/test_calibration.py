@@ -12,7 +12,14 @@ from torch.nn import functional as F
 
 from gbwatt.data import Trials
 from gbwatt.decoding import EEGDecoder, GBWAttClassifier, evaluate
-from gbwatt.decoding.calibration import FOLDS, HIGHEST, LOWEST, cross_validated_logits, fit_temperature
+from gbwatt.decoding.calibration import (
+    FOLDS,
+    HIGHEST,
+    LOWEST,
+    calibration_folds,
+    cross_validated_logits,
+    fit_temperature,
+)
 from gbwatt.decoding.inputs import Examples, Sets
 from gbwatt.decoding.metrics import N_BINS, calibration_error, reliability, score
 from gbwatt.errors import CalibrationWarning, ModelFileError, ParameterError
@@ -176,7 +183,8 @@ def test_folds_are_consecutive_do_not_divide_groups_and_test_each_trial_once():
         seen.append((train.x.flatten().int().numpy(), test.x.flatten().int().numpy()))
         return test.x[:, 0] * torch.tensor([[1.0, 2.0]])
 
-    logits, classes = cross_validated_logits(Sets(Examples(x, y), None, group), train_and_predict)
+    sets = Sets(Examples(x, y), None, group)
+    logits, classes = cross_validated_logits(sets.train, calibration_folds(sets), train_and_predict)
     assert len(seen) == FOLDS
     torch.testing.assert_close(logits, x[:, 0] * torch.tensor([[1.0, 2.0]]))
     assert torch.equal(classes, y)
@@ -193,10 +201,12 @@ def test_groups_of_trials_stay_together_in_the_calibration(decoder, noisy, monke
         X=x, y=codes, group=group, class_names=("left", "right"), ch_names=["C3", "C4", "Cz", "Pz"], sfreq=128.0
     )
     found = []
-    monkeypatch.setattr(
-        "gbwatt.decoding.estimator.cross_validated_logits",
-        lambda sets, _: found.append(sets.groups) or (torch.eye(2)[[0, 1]], torch.tensor([1, 0])),
-    )
+
+    def spy(sets):
+        found.append(sets.groups)
+        return calibration_folds(sets)
+
+    monkeypatch.setattr("gbwatt.decoding.estimator.calibration_folds", spy)
     decoder(validation=None, calibration="temperature", max_epochs=1).fit(trials)
     EEGDecoder("mdm", calibration="temperature", validation=np.arange(0, 20)).fit(trials)
     assert found[0].tolist() == group.tolist()
@@ -250,8 +260,17 @@ def test_other_kinds_and_too_few_trials_are_named(decoder, trials):
     with pytest.raises(ParameterError, match="calibration='isotonic'"):
         decoder(calibration="isotonic").fit(*trials)
     x, y = trials
+    fewer = decoder(calibration="temperature", validation=None)
     with pytest.raises(ParameterError, match="two trials of each class"):
-        decoder(calibration="temperature", validation=None).fit(x[[0, 1, 3]], y[[0, 1, 3]])
+        fewer.fit(x[[0, 1, 3]], y[[0, 1, 3]])
+    assert not hasattr(fewer, "net_")  # before training
+
+
+def test_a_continued_training_needs_validation_trials_for_calibration(decoder, noisy):
+    calibrated = decoder(warm_start=True, calibration="temperature", max_epochs=20).fit(*noisy).fit(*noisy)
+    assert calibrated.temperature_ != 1
+    with pytest.raises(ParameterError, match="warm_start=True needs validation trials"):
+        calibrated.set_params(validation=None).fit(*noisy)
 
 
 def test_no_warning_without_calibration(decoder, trials):

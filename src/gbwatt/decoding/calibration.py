@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from gbwatt.data.splits import folds_of
-from gbwatt.decoding.inputs import Examples, Sets
+from gbwatt.decoding.inputs import Array, Examples, Sets, user_stacklevel
 from gbwatt.errors import CalibrationWarning, ParameterError
 
 #: Kinds of calibration.
@@ -65,7 +65,7 @@ def fit_temperature(logits: Tensor, y: Tensor) -> float:
             f"All {len(z)} trials for calibration are classified correctly, so that no temperature has the lowest log "
             "loss; it stays 1. More trials are needed to calibrate the probabilities.",
             CalibrationWarning,
-            stacklevel=2,
+            stacklevel=user_stacklevel(),
         )
         return 1.0
 
@@ -80,26 +80,21 @@ def fit_temperature(logits: Tensor, y: Tensor) -> float:
     return 1 / float(brentq(slope, 1 / HIGHEST, 1 / LOWEST, xtol=1e-12, rtol=1e-12))
 
 
-def cross_validated_logits(
-    sets: Sets, train_and_predict: Callable[[Examples, Examples], Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Logits (n, n_classes) and classes (n,) of training trials, by networks that were trained on the other folds.
+#: Indices of the trials for training and for test.
+Fold = tuple[Array, Array]
 
-    The trials of each class are divided into :data:`FOLDS` folds of consecutive trials; groups are not divided.
 
-    Parameters
-    ----------
-    sets : Sets
-        Training trials, without validation trials.
-    train_and_predict : callable
-        Trains on the first examples, and returns the logits of the second.
+def calibration_folds(sets: Sets) -> list[Fold]:
+    """Divide training trials into :data:`FOLDS` folds of consecutive trials of each class; groups are not divided.
+
+    ``sets`` has no validation trials.
 
     Raises
     ------
     ParameterError
         If a class has a single trial, or trials of one group only.
     """
-    train, y = sets.train, sets.train.y.numpy()
+    y = sets.train.y.numpy()
     group = np.arange(len(y)) if sets.groups is None else np.asarray(sets.groups)
     group = np.concatenate([group, group.max() + 1 + np.arange(len(y) - len(group))])  # separate validation trials
     folds = min(FOLDS, *(len(np.unique(group[y == label])) for label in np.unique(y)))
@@ -108,12 +103,24 @@ def cross_validated_logits(
             "calibration='temperature' needs two trials of each class for cross-validation, of different groups; give "
             "more trials, or validation trials."
         )
-    logits = torch.empty(0)
-    for rows, others in folds_of(y, group, folds):
-        if not len(others):  # its groups have trials of several classes, and are in other folds
-            continue
-        part, test = (Examples(*train[torch.from_numpy(chosen)]) for chosen in (rows, others))
-        predicted = train_and_predict(part, test)
-        logits = predicted.new_empty(len(y), predicted.shape[1]) if not len(logits) else logits
-        logits[torch.from_numpy(others)] = predicted
-    return logits, train.y
+    # a fold has no trials if its groups have several classes and are in other folds
+    return [(train, test) for train, test in folds_of(y, group, folds) if len(test)]
+
+
+def cross_validated_logits(
+    train: Examples, folds: Sequence[Fold], train_and_predict: Callable[[Examples, Examples], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Logits (n, n_classes) and classes (n,) of training trials, by networks that were trained on the other folds.
+
+    Parameters
+    ----------
+    train : Examples
+    folds : sequence of (train, test)
+        Each trial is tested once.
+    train_and_predict : callable
+        Trains on the first examples, and returns the logits of the second.
+    """
+    parts = [tuple(Examples(*train[torch.from_numpy(rows)]) for rows in fold) for fold in folds]
+    order = torch.from_numpy(np.concatenate([test for _, test in folds]))
+    logits = torch.cat([train_and_predict(part, others) for part, others in parts])
+    return logits[order.argsort()], train.y

@@ -20,7 +20,7 @@ from gbwatt._io import plain
 from gbwatt._validation import check_one_of
 from gbwatt.data.trials import Trials
 from gbwatt.decoding import inputs, serialization
-from gbwatt.decoding.calibration import cross_validated_logits, fit_temperature
+from gbwatt.decoding.calibration import Fold, calibration_folds, cross_validated_logits, fit_temperature
 from gbwatt.decoding.callbacks import Callback, columns
 from gbwatt.decoding.domains import Domains
 from gbwatt.decoding.fingerprints import UNKNOWN, UNSEEN, TrialFingerprints
@@ -371,6 +371,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 scale = sets.unit_scale()
                 settings = settings_for(self, data.signal, sets.train.to(torch.float32, scale), weights, sources)
             self._require_all_classes(settings, sets, data)
+            folds = self._calibration_folds(sets, data.continued)
             self.classes_: Array = data.classes
             self._names: tuple[str, ...] | None = data.names
             self.signal_: Signal = data.signal
@@ -385,7 +386,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
             self._train_networks(training)
             if self.calibration is not None:
-                self.temperature_ = fit_temperature(*self._logits_for_calibration(training))
+                self.temperature_ = fit_temperature(*self._logits_for_calibration(training, folds))
 
     def _update(self, data: TrainingData) -> None:
         """Train the present networks on new trials for some epochs."""
@@ -417,6 +418,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if workers == 1:
             trainers = training.train_all(lambda first: setattr(self, "net_", first))
         else:
+            if not training.previous:
+                self.__dict__.pop("net_", None)  # of an earlier fit
             finished: dict[int, TrainedNetwork] = {}
             try:
                 training.train_in_processes(workers, finished)
@@ -451,20 +454,36 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         module = self.net_.module_
         return list(module.members) if isinstance(module, Ensemble) else [module]
 
-    def _logits_for_calibration(self, training: NetworkTraining) -> tuple[Tensor, Tensor]:
-        """Logits and classes of the validation trials; without them, those of training trials in cross-validation."""
+    def _calibration_folds(self, sets: Sets, continued: bool) -> list[Fold] | None:
+        """Folds of the training trials for calibration; None if it is not needed, or uses validation trials."""
+        if self.calibration is None or (sets.valid is not None and not entry(self.model).classical):
+            return None
+        if continued:
+            raise ParameterError(
+                "calibration='temperature' with warm_start=True needs validation trials, because the present network "
+                "may have been trained on the trials that cross-validation would test; give validation."
+            )
+        return calibration_folds(sets.merged())
+
+    def _logits_for_calibration(self, training: NetworkTraining, folds: Sequence[Fold] | None) -> tuple[Tensor, Tensor]:
+        """Logits and classes of the validation trials; with ``folds``, those of training trials in cross-validation."""
         sets = training.sets
-        if sets.valid is not None and not training.classical:
+        if sets.valid is not None and folds is None:
             valid = sets.valid.to(precision(self.net_.module_), self.scale_)
             return self.net_.forward(valid.x, *(() if valid.domain is None else (valid.domain,))), valid.y
 
         def train_and_predict(train: Examples, test: Examples) -> Tensor:
             """Train as many networks as before on some of the trials, and return the logits of others."""
-            fold = replace(training, sets=Sets(train, None), kind="fold")
-            net = self._joined(fold.train_all(), training.settings)
+            fold, settings = replace(training, sets=Sets(train, None), kind="fold"), training.settings
+            workers, finished = count_processes(self.n_jobs, settings.n_members), dict[int, TrainedNetwork]()
+            if workers > 1:
+                fold.train_in_processes(workers, finished)
+            ordered = [self._trainer_of(finished[number], settings) for number in sorted(finished)]
+            net = self._joined(ordered or fold.train_all(), settings)
             return logits_of(net, test.to(precision(net.module_), self.scale_), train.domain)
 
-        return cross_validated_logits(sets.merged(), train_and_predict)
+        assert folds is not None  # there are no validation trials
+        return cross_validated_logits(sets.merged().train, folds, train_and_predict)
 
     def _continued_settings(self) -> Settings:
         """Settings of a training that continues the previous one; raise ParameterError if the network would differ."""

@@ -196,7 +196,7 @@ def read_labels(y: Any, n: int, name: str) -> Array:
         warnings.warn(
             f"'{name}' is a column (n, 1), but an array (n,) is expected; use {name}.ravel().",
             DataConversionWarning,
-            stacklevel=_user_stacklevel(),
+            stacklevel=user_stacklevel(),
         )
         labels = labels.ravel()
     if y is None or labels.shape != (n,):
@@ -338,7 +338,7 @@ def warn_of_scale(x: Array, scale: float, name: str, has_unit: bool = False) -> 
             f"{1 / scale:.2g}: a factor of {ratio:.1g}.{unit} Multiply '{name}' by {_format_factor(1 / ratio)}, or "
             f"{remedy} Trials or mne.Epochs, whose unit is known.",
             ScaleWarning,
-            stacklevel=_user_stacklevel(),
+            stacklevel=user_stacklevel(),
         )
 
 
@@ -369,14 +369,14 @@ def compare(trained: Recorded | None, samples: Samples | None, other: Recorded |
     if reference is not None:
         if trained is not None and other is not None:
             raise MismatchError(f"{reference} To skip this check, give the plain array.")
-        warnings.warn(reference, ReferenceWarning, stacklevel=_user_stacklevel())
+        warnings.warn(reference, ReferenceWarning, stacklevel=user_stacklevel())
     if filters is None and trained is not None:
         filters = trained.unknown_filters(other, name)
     if filters is not None:
-        warnings.warn(filters, UnknownFilterWarning, stacklevel=_user_stacklevel())
+        warnings.warn(filters, UnknownFilterWarning, stacklevel=user_stacklevel())
 
 
-def _user_stacklevel() -> int:
+def user_stacklevel() -> int:
     """``stacklevel`` at which a warning of the calling function points at the code that called the package."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
@@ -635,7 +635,7 @@ def _draw_fraction(codes: Array, classes: Array, fraction: float, seed: int, gro
             f"{', '.join(repr(classes.tolist()[place]) for place in rare)}. These are used for training, not for "
             "validation.",
             RareClassWarning,
-            stacklevel=_user_stacklevel(),
+            stacklevel=user_stacklevel(),
         )
         first = first[~np.isin(codes[first], rare)]
     try:

@@ -238,6 +238,7 @@ class NetworkTraining:
         """
         displays = [one for one in self.decoder.callbacks or () if isinstance(one, EpochDisplay)]
         displays += [EpochDisplay()] if self.decoder.verbose else []
+        displays = [] if self.kind == "fold" else displays
         n = self.settings.n_members
         modules = [self.build(number) for number in range(n)]
         work = partial(_train_in_worker, self._to_send(), modules)
@@ -328,7 +329,7 @@ def logits_of(net: Trainer, examples: Examples, known: Tensor | None) -> Tensor:
         return net.forward(examples.x)
     unseen = ~torch.isin(examples.domain, known)
     if bool(unseen.any()):
-        adapt_domains(net.module_, examples.x[unseen], examples.domain[unseen])
+        adapt_domains(net.module_, examples.x[unseen].to(net.device), examples.domain[unseen].to(net.device))
     return net.forward(examples.x, examples.domain)
 
 
@@ -337,7 +338,8 @@ def _adapt_to_new_domains(module: Any, train: Examples) -> None:
     if train.domain is not None:
         new = train.domain >= module.domain_norm.n_domains
         if bool(new.any()):
-            module.adapt(train.x[new], train.domain[new])
+            device = next(module.parameters()).device
+            module.adapt(train.x[new].to(device), train.domain[new].to(device))
 
 
 def _digest(module: nn.Module) -> str:
