@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 
 import numpy as np
@@ -23,6 +24,7 @@ from gbwatt.decoding.calibration import (
 from gbwatt.decoding.inputs import Examples, Sets
 from gbwatt.decoding.metrics import N_BINS, calibration_error, reliability, score
 from gbwatt.errors import CalibrationWarning, ModelFileError, ParameterError
+from gbwatt.models.serialization import CONFIG
 from tests.decoding.tiny import make_trials
 
 SIZES = {"n_spatial": 4, "n_temporal": 4, "kernel": 9, "k": 3}
@@ -241,13 +243,15 @@ def test_the_temperature_is_saved(decoder, noisy, tmp_path):
     assert EEGDecoder.from_pretrained(tmp_path).temperature_ == 1
 
 
-def test_a_damaged_temperature_is_named(decoder, noisy, tmp_path):
-    from gbwatt.decoding import serialization
-
-    for wrong in (0, -1.0, "1", True):
-        with pytest.raises(ValueError, match="temperature"):
-            serialization._check_positive("temperature", wrong)
-    assert issubclass(ModelFileError, ValueError)
+@pytest.mark.parametrize("wrong", [0, -1.0, "1", True, None, 1e-300])
+def test_a_damaged_temperature_is_named(decoder, noisy, tmp_path, wrong):
+    decoder(calibration="temperature", max_epochs=20).fit(*noisy).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / CONFIG).read_text())
+    config["extra"]["estimator"]["temperature"] = wrong
+    del config["sha256"]
+    (tmp_path / CONFIG).write_text(json.dumps({**config, "format": 1}))
+    with pytest.raises(ModelFileError, match="temperature"):
+        EEGDecoder.from_pretrained(tmp_path)
 
 
 def test_partial_fit_keeps_the_temperature(decoder, noisy):

@@ -34,14 +34,6 @@ def vary(axis="options.theta", values=(1, 1.5), **how):
     return {**one(), "vary": {"axis": axis, "values": list(values), **how}}
 
 
-def transfer(**training):
-    """An experiment with one model and these training settings."""
-    return one(training=training)
-
-
-BIOT = {"label": "BIOT", "model": "biot", "options": {}}
-
-
 BAD = {
     "key": (experiment(sedes=3), "sedes: key='sedes' is not known;", "Did you mean 'seeds'?"),
     "missing key": ({k: v for k, v in experiment().items() if k != "datasets"}, "datasets: is missing."),
@@ -124,77 +116,6 @@ BAD = {
     "format that hides": (
         experiment(vary={"axis": "noise", "values": [0.1, 0.2], "label": "{:.0f}"}),
         "label='{:.0f}' gives different values the same text: 0, 0.",
-    ),
-    "subjects of another set": (
-        experiment(subjects={"mamem": [1], "bci-ern": [2]}),
-        "subjects.bci-ern: dataset='bci-ern' is not a data set of the experiment: 'mamem-ssvep-ii'.",
-    ),
-    "subjects of a set": (experiment(subjects={"mamem": 3}), "subjects=3 must be 'all' or a list of numbers."),
-    "subjects of no set": (experiment(subjects={}), "subjects: subjects must not be empty."),
-    "subjects of an unknown set": (experiment(subjects={"mammem": [1]}), "dataset='mammem' is not known"),
-    "protocol": (experiment(protocol="leave-one-subjct-out"), "protocol='leave-one-subjct-out'", "Did you mean"),
-    "reading": (experiment(reading={"tmim": 0}), "reading.tmim: option of mamem-ssvep-ii='tmim' is not known"),
-    "reading of preprocessing": (
-        experiment(reading={"preprocessing": "car"}),
-        "reading.preprocessing:",
-        "use preprocess",
-    ),
-    "preprocess": (experiment(preprocess="bandpas=8-30"), "preprocess:", "Did you mean 'bandpass'?"),
-    "own trials": (transfer(sources="others", own_trials="none"), "training.own_trials: own_trials='none'", "labelled"),
-    "own trials alone": (
-        transfer(own_trials="unlabelled"),
-        "training.own_trials: own_trials is for models that use other",
-    ),
-    "sources": (
-        transfer(sources="other"),
-        "training.sources: sources='other' must be a list of subjects, or 'others'.",
-    ),
-    "pretraining alone": (
-        transfer(pretraining_epochs=3),
-        "training.pretraining_epochs: pretraining_epochs is for models",
-    ),
-    "pretraining without labels": (
-        transfer(sources="others", own_trials="unlabelled", pretraining_epochs=3),
-        "training.pretraining_epochs: pretraining_epochs is for fine-tuning;",
-        "use max_epochs instead",
-    ),
-    "patience without labels": (
-        {**transfer(early_stopping=3), "protocol": "leave-one-subject-out"},
-        "training.early_stopping: early_stopping needs validation trials;",
-    ),
-    "alignment": (transfer(alignment="euclid"), "training.alignment: alignment='euclid'", "Did you mean 'euclidean'?"),
-    "alignment before fine-tuning": (
-        transfer(sources="others", paradigm="dataset", alignment="riemannian"),
-        "training.alignment: alignment: with sources and labelled trials",
-        "or set own_trials: unlabelled.",
-    ),
-    "fine-tuning of another network": (
-        one(model="matt", training={"sources": [1, 2]}),
-        "models[0].training.sources: sources: 'matt' cannot be fine-tuned",
-    ),
-    "fine-tuning without a paradigm": (
-        transfer(sources=[1, 2]),
-        "models[0].training.sources: sources: fine-tuning needs a paradigm",
-    ),
-    "domains": (transfer(domains="sesion", alignment="euclidean"), "domains='sesion'", "Did you mean 'session'?"),
-    "domains of nothing": (transfer(domains="session"), "training.domains: domains has no effect without alignment"),
-    "frozen": (transfer(frozen="features"), "training.frozen: must be a list, got 'features'."),
-    "frozen twice": (transfer(frozen=["features", "features"]), "frozen has 'features' twice."),
-    "frozen pipeline": (
-        {**one(model="mdm"), "training": {"frozen": ["features"]}},
-        "training.frozen: frozen: the classical pipeline 'mdm' has no parts that are trained",
-    ),
-    "factor of a rate": (
-        transfer(layer_lr={"features": 0}),
-        "training.layer_lr.features: must be greater than 0, got 0.",
-    ),
-    "corpus": (
-        experiment(datasets=["tuev"], models=[BIOT], protocol="in-order"),
-        "protocol: protocol is not for corpora such as 'tuev'; remove it.",
-    ),
-    "sources of a corpus": (
-        experiment(datasets=["tuev"], models=[{**BIOT, "training": {"sources": [1]}}]),
-        "models[0].training.sources: sources is not for foundation models such as 'biot'; remove it.",
     ),
     "where": (
         experiment(vary={"axis": "fraction", "values": [1], "where": "both"}),

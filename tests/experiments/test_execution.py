@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -14,17 +13,14 @@ from gbwatt.data.loading import fingerprint
 from gbwatt.decoding.alignment import EuclideanAlignment
 from gbwatt.decoding.estimator import EEGDecoder
 from gbwatt.decoding.evaluation import scores
-from gbwatt.errors import MismatchError, ParameterError
+from gbwatt.errors import MismatchError
 from gbwatt.experiments.execution import (
     _load_aligned_sources,
-    _load_sources,
     _pretrain,
-    _pretraining_record,
     attempt,
     execute,
     load_parts,
     make_decoder,
-    training_trials,
     with_test_noise,
 )
 from gbwatt.experiments.runner import count_workers, group_runs
@@ -232,90 +228,3 @@ def test_trials_of_sources_join_those_of_a_classical_pipeline(run):
         (row,) = execute([replace(run, model="tangent-space", subject=subject, training={"sources": sources})])
         assert row.trials == {"train": n, "valid": 0, "test": 100}
         assert 0.2 < row.accuracy <= 1
-
-
-def test_pretraining_leaves_out_the_test_trials_of_the_protocol_of_the_run(run, monkeypatch):
-    _load_aligned_sources.cache_clear()
-    seen = []
-    monkeypatch.setattr("gbwatt.experiments.execution.concatenate", lambda parts: seen.append(parts) or parts[0])
-    changed = replace(_pretrained_run(run, 1), protocol="leave-one-session-out", split=1)
-    _load_sources(json.loads(_pretraining_record(changed)), None)
-    ((first, second),) = seen
-    assert set(first.session) == set(second.session) == {"1", "3", "4", "5"}
-    assert set(load_parts(changed)[2].session) == {"2"}
-
-
-# ---- subjects whose labels are not used
-
-
-def _unlabelled_run(run: Run, subject: int, **changes) -> Run:
-    training = {"max_epochs": 1, "batch_size": 64, "sources": [1, 2], "own_trials": "unlabelled"}
-    return replace(run, model="gbwatt", subject=subject, options=SIZES, training={**training, **changes})
-
-
-def test_without_labels_of_a_subject_models_are_trained_on_all_trials_of_the_sources(run, monkeypatch):
-    """Training trials of the subject serve for alignment; its test trials serve for nothing but the test."""
-    fitted, adapted, tested = [], [], []
-    fit, adapt, predict = EEGDecoder.fit, EEGDecoder.adapt, EEGDecoder.network_for
-    monkeypatch.setattr(EEGDecoder, "fit", lambda self, X, *a, **k: fitted.append(X) or fit(self, X, *a, **k))
-    monkeypatch.setattr(EEGDecoder, "adapt", lambda self, X, **k: adapted.append(X) or adapt(self, X, **k))
-    monkeypatch.setattr(
-        EEGDecoder, "network_for", lambda self, X, *a: tested.append(set(self.domains_.names)) or predict(self, X, *a)
-    )
-    for model in ("gbwatt", "tangent-space"):
-        changed = replace(_unlabelled_run(run, 3, alignment="euclidean"), model=model)
-        (row,) = execute([changed if model == "gbwatt" else replace(changed, options={})])
-        (sources,), (own,) = fitted, adapted
-        assert set(sources.subject) == {1, 2}
-        assert set(own.subject) == {3}
-        assert set(map(str, sources.session)) == {"1", "2", "3", "4", "5"}
-        assert set(map(str, own.session)) == {"1", "2", "3", "4"}
-        assert all(names == {1, 2, 3} for names in tested), "the domain is known before the test"
-        assert row.trials == {"train": 1000, "valid": 0, "test": 100}
-        fitted.clear()
-        adapted.clear()
-
-
-@pytest.mark.parametrize("transfer", ["none", "alignment", "domain_norm"])
-def test_training_trials_of_the_subject_count_without_their_labels(run, monkeypatch, transfer):
-    one = _unlabelled_run(run, 3, **({"alignment": "riemannian"} if transfer == "alignment" else {}))
-    if transfer == "domain_norm":
-        one = replace(one, options={**SIZES, "domain_norm": "affine-invariant"})
-    (row,) = execute([one])
-
-    def changed(change):
-        def load_changed(run, root):
-            train, valid, test = load_parts(run, root)
-            return change(train), change(valid), test
-
-        with monkeypatch.context() as patched:
-            patched.setattr("gbwatt.experiments.execution.load_parts", load_changed)
-            (other,) = execute([one])
-        return other.loss
-
-    assert changed(lambda trials: trials.replace(y=np.roll(trials.y, 7))) == row.loss
-    distorted = changed(lambda trials: trials.replace(X=trials.X * np.arange(1, 1 + trials.X.shape[1])[:, None]))
-    assert (distorted == row.loss) == (transfer == "none")
-
-
-def test_splits_of_a_subject_share_one_training_and_give_the_rows_of_each_by_itself(run, monkeypatch):
-    one = replace(_unlabelled_run(run, 3, alignment="euclidean"), protocol="leave-one-session-out")
-    runs = [replace(one, split=split, options={**SIZES, "domain_norm": "affine-invariant"}) for split in (0, 3)]
-    assert [len(group) for group in group_runs([*runs, replace(runs[0], seed=1)])] == [2, 1]
-    each = [execute([r])[0] for r in runs]
-    trained = []
-    fit = EEGDecoder.fit
-    monkeypatch.setattr(EEGDecoder, "fit", lambda self, X: trained.append(1) or fit(self, X))
-    rows = execute(runs)
-    assert len(trained) == 1
-    assert [row.key for row in rows] == [r.key for r in runs]
-    assert [row.loss for row in rows] == [row.loss for row in each]
-    assert rows[0].loss != rows[1].loss
-    labelled = [replace(r, training={**r.training, "own_trials": "labelled"}) for r in runs]
-    assert len(group_runs(labelled)) == 2
-
-
-@pytest.mark.parametrize("sources", [[], [2, 3]])
-def test_a_subject_whose_labels_are_not_used_is_no_source(run, sources):
-    with pytest.raises(ParameterError, match=r"must be other subjects than 3, whose labels are not used"):
-        training_trials(_unlabelled_run(run, 3, sources=sources))

@@ -29,15 +29,7 @@ SIGNALS = {
 }
 FILES = sorted(FOLDER.glob("*.yaml"))
 #: Comparisons of decoders, on real recordings only; they are not in the paper.
-DECODERS = {
-    "ablations",
-    "ablations_imagery",
-    "decoders",
-    "decoders_imagery",
-    "transfer_imagery",
-    "transfer_ssvep",
-    "unseen_subjects",
-}
+DECODERS = {"ablations", "ablations_imagery", "decoders", "decoders_imagery", "transfer_imagery", "transfer_ssvep"}
 NOT_IN_PAPER = {"recipes", "regularisation", *DECODERS}
 NOT_SIMULATED = {"clinical", *DECODERS}
 NAMES = {
@@ -134,22 +126,6 @@ def test_sources_are_no_test_subjects_unless_their_test_trials_are_left_out(name
     sources = set(with_sources[0].training.sources)
     tested = set(DATASETS["mamem-ssvep-ii"].subjects if experiment.subjects == "all" else experiment.subjects)
     assert sources == tested or not sources & tested
-
-
-def test_unseen_subjects_are_compared_on_the_same_test_trials():
-    experiment = read_experiment(FOLDER / "unseen_subjects.yaml")
-    *others, tuned, alone = experiment.models
-    assert others[0].label == experiment.reference
-    given = [row.training.given() for row in others]
-    assert all(one["sources"] == "others" and one["own_trials"] == "unlabelled" for one in given)
-    assert [one.get("alignment") for one in given] == [None, "euclidean", "riemannian", None, "euclidean"]
-    assert [row.options.get("domain_norm") for row in others] == [None, None, None, "affine-invariant", None]
-    assert (tuned.training.sources, tuned.training.own_trials) == ("others", None)
-    assert alone.training.sources is None
-    assert not experiment.own_protocol, "all lines are tested by the protocol of the data set"
-    assert all(row.datasets is None for row in experiment.models)
-    imagery = read_experiment(FOLDER / "decoders_imagery.yaml")
-    assert experiment.subjects == {"mamem-ssvep-ii": "all", "physionet-lr": imagery.subjects}
 
 
 @pytest.mark.parametrize("name", ["ablations", "ablations_imagery"])

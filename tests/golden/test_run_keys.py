@@ -11,15 +11,7 @@ from tests.golden import doors
 from tests.golden.program import RESULTS, stored
 
 #: Their data sets have no simulated recordings in their place.
-NOT_SIMULATED = {
-    "ablations",
-    "ablations_imagery",
-    "clinical",
-    "decoders",
-    "decoders_imagery",
-    "transfer_imagery",
-    "unseen_subjects",
-}
+NOT_SIMULATED = {"ablations", "ablations_imagery", "clinical", "decoders", "decoders_imagery", "transfer_imagery"}
 
 
 def digest(keys):

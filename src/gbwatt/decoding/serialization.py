@@ -12,6 +12,7 @@ import numpy as np
 from gbwatt._io import plain
 from gbwatt.data.trials import Trials
 from gbwatt.decoding import inputs
+from gbwatt.decoding.calibration import HIGHEST, LOWEST
 from gbwatt.decoding.domains import Domains
 from gbwatt.decoding.fingerprints import TrialFingerprints
 from gbwatt.decoding.inputs import Array
@@ -149,6 +150,8 @@ def _rebuild_estimator(cls: type[D], loaded: Pretrained, saved: dict[str, Any], 
         raise ValueError(f"{len(decoder.classes_)} labels for {decoder.signal_.n_outputs} outputs")
     decoder.scale_ = _check_positive("scale", saved["scale"])
     decoder.temperature_ = _check_positive("temperature", saved.get("temperature", 1.0))
+    if not LOWEST <= decoder.temperature_ <= HIGHEST:
+        raise ValueError(f"temperature={decoder.temperature_:g} is not between {LOWEST:g} and {HIGHEST:g}")
     decoder.recorded_ = Recorded.from_dict(saved.get("recorded"))
     decoder.samples_ = Samples.from_dict(saved.get("samples"))
     decoder.fingerprints_ = TrialFingerprints.from_dict(saved.get("fingerprints"))
