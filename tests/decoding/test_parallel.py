@@ -207,7 +207,7 @@ def test_the_number_of_processes_is_not_saved(pretend, decoder, trials, tmp_path
 
 
 @pytest.mark.slow
-def test_real_processes_give_the_same_networks_and_survive_no_death(tmp_path):
+def test_real_processes_give_the_same_networks_and_their_death_is_reported(tmp_path):
     x, y = make_trials(n=40, n_times=64)
     options = {"task": "mi", "n_members": 3, "max_epochs": 2, "model_options": SIZES}
     fits = [GBWAttClassifier(n_jobs=n, log=tmp_path / f"{n}.csv", **options).fit(x, y) for n in (1, 2)]
