@@ -108,6 +108,11 @@ def _run_pool(
 # ---- workers
 
 
+def ignore_interrupts() -> None:
+    """Leave Ctrl-C to the main process, which ends the workers; an ``initializer`` for :func:`run_in_processes`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _start_worker(parent: int, by_signal: bool, initializer: Callable[[], None] | None) -> None:
     """First call in a worker process: make it exit when its parent dies, then call ``initializer``.
 

@@ -68,6 +68,10 @@ class RareClassWarning(UserWarning):
     """A class has so few trials that none can be set apart for validation."""
 
 
+class CalibrationWarning(UserWarning):
+    """The log loss of the trials for calibration has no minimum, because all of them are classified correctly."""
+
+
 class ConvergenceWarning(RuntimeWarning):
     """An iteration stopped before its tolerance was reached."""
 
@@ -145,6 +149,10 @@ def install_command(extra: str) -> str:
 
 class PluginError(ImportError):
     """A plugin of an installed package cannot be loaded, or is not what its group of entry points requires."""
+
+
+class WorkerError(RuntimeError):
+    """A worker process has died without a Python error, perhaps for lack of memory."""
 
 
 class ModelFileError(ValueError):

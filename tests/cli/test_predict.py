@@ -37,6 +37,18 @@ def test_rows_are_written_to_standard_output(files):
     assert [row["label"] for row in rows] == predict_recordings(model, [first, second]).names.tolist()
 
 
+def test_labels_are_the_names_of_the_classes_whatever_the_labels_of_training_were(files, tmp_path):
+    _, first, _ = files
+    trials = load(first, **READING)
+    EEGDecoder("tangent-space").fit(trials, trials.labels).save_pretrained(tmp_path / "named")
+    by_number, by_name = (
+        [row["label"] for row in csv.DictReader(io.StringIO(run(model, first)))]
+        for model in (files[0], tmp_path / "named")
+    )
+    assert by_number == by_name
+    assert set(by_name) == {"left", "right"}
+
+
 def test_json_is_written_for_a_file_of_that_name(files, tmp_path):
     model, first, _ = files
     assert run(model, first, "-o", tmp_path / "out.json", "--hop", 1) == ""

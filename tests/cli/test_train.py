@@ -150,6 +150,38 @@ def test_other_models_are_trained_too(run_json, recordings, model, recipe):
     assert EEGDecoder.from_pretrained(found["folder"]).model == model
 
 
+def test_ensembles_are_trained_in_processes(run, run_json, refused, recordings, tmp_path, monkeypatch):
+    def here(work, tasks, workers, threads=1, initializer=None):
+        assert workers == 2
+        yield from ((task, work(task)) for task in tasks)
+
+    monkeypatch.setattr("gbwatt.decoding.network_training.run_in_processes", here)
+    words = ("train", "--dataset", recordings, *FEW, "--members", "2")
+    run_json(*words, "-o", tmp_path / "a")
+    shown = run(*words, "--jobs", "2", "-o", tmp_path / "b")
+    assert "network 2 of 2: 3 epochs" in shown.stderr
+    assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert "--members" in refused("train", "--dataset", recordings, "--jobs", "2")
+
+
+def test_probabilities_are_calibrated(run, run_json, recordings, tmp_path, monkeypatch):
+    monkeypatch.setattr("gbwatt.decoding.estimator.fit_temperature", lambda *_: 2.0)  # all trials are easy
+    words = ("train", "--dataset", recordings, *FEW)
+    plain = run_json(*words, "-o", tmp_path / "plain")
+    shown = run(*words, "--calibrate", "-o", tmp_path / "calibrated")
+    decoder = GBWAttClassifier.from_pretrained(tmp_path / "calibrated")
+    assert decoder.calibration == "temperature"
+    assert f"temperature {decoder.temperature_:.3g}" in shown.stdout
+    assert "Expected calibration error: " in shown.stdout
+    assert "temperature" not in plain["training"]
+    record = json.loads((tmp_path / "calibrated" / "training.json").read_text())
+    assert record["training"]["temperature"] == decoder.temperature_
+    assert record["test"]["accuracy"] == plain["test"]["accuracy"]
+    assert "Expected calibration error: " in run("evaluate", tmp_path / "calibrated").stdout
+    found = run_json("evaluate", tmp_path / "calibrated")
+    assert found["calibration_error"] == record["test"]["calibration_error"]
+
+
 def test_the_seed_determines_the_weights(run_json, recordings):
     one, again, other = (
         run_json("train", "--dataset", recordings, *FEW, "-o", name, "--seed", seed)

@@ -316,3 +316,35 @@ def test_classes_without_names_are_compared_with_the_labels(numbered, trials):
     assert numbered.score(bare) == numbered.score(trials)
     with pytest.raises(UnknownLabelError, match="'3'"):
         numbered.score(trials.replace(class_names=["0", "3"]))
+
+
+# --------------------------------------------------------------------------------------------- names from every door
+
+
+@pytest.mark.parametrize("kind", ["texts", "objects"])
+def test_a_model_of_named_classes_predicts_these_names_from_every_door(decoder, trials, tmp_path, kind):
+    y = trials.labels.astype(object) if kind == "objects" else trials.labels
+    fitted = decoder(max_epochs=20).fit(trials, y)
+    fitted.save_pretrained(tmp_path / "m")
+    expected = fitted.predict(trials)
+    assert set(expected) == {"left", "right"} == set(fitted.class_names_)
+    doors = {
+        "arrays": trials.X,
+        "Trials": trials,
+        "epochs": as_epochs(trials),
+        "other codes": as_epochs(trials, {"left": 5, "right": 3}),
+    }
+    for model in (fitted, EEGDecoder.from_pretrained(tmp_path / "m")):
+        assert model.classes_.dtype == y.dtype
+        for name, door in doors.items():
+            np.testing.assert_array_equal(model.predict(door), expected, err_msg=name)
+            assert model.score(door, y) == (expected == y).mean()
+            if name != "arrays":
+                assert model.score(door) == (expected == y).mean()
+
+
+def test_a_model_of_epochs_predicts_the_names_of_its_events(decoder, trials):
+    fitted = decoder(max_epochs=20).fit(as_epochs(trials))
+    assert fitted.classes_.tolist() == ["left", "right"]
+    np.testing.assert_array_equal(fitted.predict(trials), fitted.predict(as_epochs(trials)))
+    assert set(fitted.predict(1e-6 * trials.X)) == {"left", "right"}

@@ -125,6 +125,18 @@ def test_epochs_trials_and_npz_files_with_and_without_labels_are_predicted_alike
     assert (unlabelled.labels == expected.argmax(1)).mean() > 0.9
 
 
+def test_a_model_of_named_classes_predicts_these_names_in_recordings(tmp_path):
+    file = saved(recording(8), tmp_path)
+    trials = load(file, **READING)
+    named = EEGDecoder("tangent-space").fit(trials, trials.labels)
+    named.save_pretrained(tmp_path / "model")
+    for model in (named, EEGDecoder.from_pretrained(tmp_path / "model")):
+        assert model.predict(file).tolist() == model.predict(trials).tolist() == model.predict(trials.X).tolist()
+        predictions = predict_recordings(model, file)
+        assert predictions.labels.tolist() == predictions.names.tolist() == model.predict(file).tolist()
+        assert set(predictions.names) == {"left", "right"}
+
+
 def test_several_recordings_are_joined_in_order(decoder, tmp_path):
     files = [saved(recording(seed), tmp_path, f"{seed}_raw.fif") for seed in (6, 7)]
     both = predict_recordings(decoder, files)

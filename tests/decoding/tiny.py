@@ -40,10 +40,10 @@ def swapped(x, y):
     return -x, np.where(y == "left", "right", "left")
 
 
-def make_trials(n=40, n_chans=4, n_times=32, n_classes=2, seed=0):
-    """Classes that differ in the power of one channel each; labels are texts."""
+def make_trials(n=40, n_chans=4, n_times=32, n_classes=2, seed=0, gain=3):
+    """Classes that differ in the amplitude of one channel each, by ``gain``; labels are texts."""
     rng = np.random.default_rng(seed)
     codes = np.arange(n) % n_classes
     x = rng.standard_normal((n, n_chans, n_times))
-    x[np.arange(n), codes] *= 3
+    x[np.arange(n), codes] *= gain
     return x, np.array(["left", "right", "feet", "tongue"])[codes]

@@ -43,6 +43,9 @@ def form(document: Any, name: str = "") -> Any:
     if name == "versions":
         assert all(isinstance(text, str) for text in document.values())
         return "<versions>"
+    if name == "reliability":  # which bins there are depends on the scores
+        assert all(set(one) == {"low", "high", "n", "confidence", "accuracy"} for one in document)
+        return "<bins>"
     if name in EXACT and not _may_change(document, name):
         return document
     if isinstance(document, dict):

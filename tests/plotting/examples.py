@@ -80,6 +80,13 @@ def confusion(n: int = 4, count: int = 60):
     return plotting.confusion(np.full((n, n), count // 10) + np.diag([count] * n), CLASSES[:n])
 
 
+def reliability_diagram(n: int = 6):
+    confidence = np.linspace(0.3, 0.97, n)
+    accuracy = confidence**2
+    interval = (accuracy - 0.05, np.minimum(accuracy + 0.05, 1))
+    return plotting.reliability_diagram(np.arange(n) * 25 + 4, confidence, accuracy, interval, error=0.1, chance=0.25)
+
+
 def subjects(n: int = 9, labels: int = 3):
     rng = np.random.default_rng(0)
     scores = {f"model {i}": {s: rng.uniform(0.3, 0.9, 10) for s in range(1, n + 1)} for i in range(labels)}
@@ -111,6 +118,7 @@ ALL = {
         embedding,
         training_curves,
         confusion,
+        reliability_diagram,
         subjects,
         curves,
         deletion_insertion,

@@ -140,6 +140,7 @@ WRONG = {
     "embedding": lambda v: plotting.embedding(v((4, 2)), [0, 1, 0, 1], ["a", "b"], "PCA"),
     "training_curves": lambda v: plotting.training_curves({"train_loss": v((5,))}, 1),
     "confusion": lambda v: plotting.confusion(v((2, 2)), ["a", "b"]),
+    "reliability_diagram": lambda v: plotting.reliability_diagram([1, 2], [0.6, 0.9], v((2,))),
     "subjects": lambda v: plotting.subjects({"GBWAtt": {1: v((3,))}}),
     "deletion_insertion": lambda v: plotting.deletion_insertion([0, 0.5, 1], {"g": (v((3,)), np.ones(3))}),
 }

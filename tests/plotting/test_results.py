@@ -77,6 +77,28 @@ def test_confusion_refuses_what_is_no_square_of_counts(matrix):
         plotting.confusion(matrix, ["a", "b"])
 
 
+def test_a_reliability_diagram_has_a_point_and_a_count_for_each_bin():
+    interval = ([0.4, 0.6], [0.7, 1.0])
+    figure = plotting.reliability_diagram([10, 30], [0.65, 0.9], [0.6, 0.7], interval, error=0.1625, chance=0.5)
+    axes, below = figure.axes
+    diagonal, points = axes.get_lines()
+    assert diagonal.get_xydata().tolist() == [[0, 0], [100, 100]]
+    np.testing.assert_allclose(points.get_xydata(), [[65, 60], [90, 70]])
+    np.testing.assert_allclose(axes.collections[0].get_segments()[1], [[90, 60], [90, 100]])
+    np.testing.assert_allclose(below.collections[0].get_segments()[0], [[65, 0], [65, 10]])
+    assert 45 < axes.get_xlim()[0] < 50 < 100 < axes.get_xlim()[1]
+    assert "16.2 %" in figure.legends[0].get_texts()[1].get_text()
+
+
+@pytest.mark.parametrize(
+    ("n", "confidence", "accuracy", "message"),
+    [([], [], [], "'n'"), ([1, 0], [0.5, 0.6], [0, 1], "'n'"), ([1], [1.5], [1], "'confidence'")],
+)
+def test_reliability_diagrams_refuse_what_is_no_bin(n, confidence, accuracy, message):
+    with pytest.raises(InputError, match=message):
+        plotting.reliability_diagram(n, confidence, accuracy)
+
+
 def test_subjects_have_a_point_for_each_seed_and_a_line_for_the_mean():
     figure = plotting.subjects({"GBWAtt": {7: [0.5, 0.7]}}, chance=0.2)
     points, mean, chance = figure.axes[0].lines

@@ -172,3 +172,15 @@ def test_a_network_that_is_loaded_is_not_loaded_again(folder, monkeypatch):
     wanted = render(report_of_model(folder, RECORD))
     monkeypatch.setattr(serialization, "load_pretrained", None)
     assert render(report_of_model(folder, RECORD, module=module)) == wanted
+
+
+def test_the_calibration_of_test_trials_is_drawn_if_it_was_recorded(folder):
+    assert "calibration error" not in said(report_of_model(folder, RECORD))
+    bins = [{"low": 0.6, "high": 0.7, "n": 6, "confidence": 0.65, "accuracy": 0.5}]
+    bins += [{"low": 0.9, "high": 1.0, "n": 4, "confidence": 0.95, "accuracy": 1.0}]
+    test = {**RECORD["test"], "loss": 0.6, "calibration_error": 0.11, "reliability": bins}
+    page = report_of_model(folder, {**RECORD, "test": test})
+    words = said(page)
+    assert "log loss 0.600; expected calibration error 0.110" in words
+    assert "Accuracy of the test trials by the confidence of their predictions" in words
+    assert beyond(render(page)) == []

@@ -343,7 +343,7 @@ def percent(share: float) -> str:
 
 
 def print_scores(console: Console, title: str, scores: Mapping[str, Any]) -> None:
-    """Print accuracy with confidence interval and chance level, AUC if it is defined, and the confusion matrix."""
+    """Print accuracy with interval and chance level, AUC if it is defined, calibration, and the confusion matrix."""
     low, high = scores["accuracy_95"]
     console.print(
         f"{escape(title)}: accuracy [bold]{percent(scores['accuracy'])}[/], {scores['hits']} of {scores['n']} trials; "
@@ -352,6 +352,11 @@ def print_scores(console: Console, title: str, scores: Mapping[str, Any]) -> Non
     )
     if scores["auc"] is not None and math.isfinite(scores["auc"]):  # undefined for trials of one class
         console.print(f"Area under the ROC curve: {scores['auc']:.3f}; chance is 0.5.", highlight=False)
+    if scores.get("calibration_error") is not None:
+        console.print(
+            f"Expected calibration error: {percent(scores['calibration_error'])}, log loss {scores['loss']:.3f}.",
+            highlight=False,
+        )
     console.print(confusion_table(scores["confusion"], scores["class_names"]))
 
 

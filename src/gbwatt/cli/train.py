@@ -95,6 +95,17 @@ def train(
             min=1,
         ),
     ] = None,
+    jobs: Annotated[
+        int, typer.Option(help="Number of processes that train the networks of --members; 0: one per core.", min=0)
+    ] = 1,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate",
+            help="Calibrate the probabilities by a temperature, on validation trials or, where the model has none, by "
+            "cross-validation of the training trials (three more trainings).",
+        ),
+    ] = False,
     init: Annotated[
         list[str] | None,
         typer.Option(
@@ -154,6 +165,8 @@ def train(
     require_free(folder, kind="model", force=force)
     use_threads(threads)
     console = Console(quiet=as_json, soft_wrap=True)
+    if jobs != 1 and not members:
+        raise ParameterError(f"--jobs {jobs} is for the networks of an ensemble; choose their number with --members.")
 
     def announce(setup: TrainingSetup) -> None:
         """Print data, model and a note on missing kernels before training; check that the folder is writable."""
@@ -176,6 +189,8 @@ def train(
         weight_decay=weight_decay,
         early_stopping=early_stopping,
         n_members=members,
+        n_jobs=jobs or -1,
+        calibration="temperature" if calibrate else None,
         initialization=init or None,
         frozen=freeze or None,
         layer_lr=key_values(layer_lr, "layer-lr") or None,
@@ -308,6 +323,10 @@ def print_result(console: Console, result: TrainingResult, root: list[str]) -> N
         f"{course}{_selection_text(record)}." if record.epochs else f"Fitted in {record.seconds:.1f} s.",
         highlight=False,
     )
+    if "temperature" in record.training:
+        console.print(
+            f"Probabilities are calibrated; temperature {record.training['temperature']:.3g}.", highlight=False
+        )
     print_scores(console, f"Test, once, on {record.tested_on}", record.test or {})
     console.print(f"Saved in {result.folder}", highlight=False, markup=False)
     for title, command in (("Next", "evaluate"), ("Explain it", "explain")):
@@ -326,8 +345,10 @@ def _selection_text(record: TrainingRecord) -> str:
 def interruption(result: TrainingResult) -> str:
     """Return the message after an interruption: what was saved, and how to continue."""
     record = result.record
-    if not record.epochs:
+    if not record.epochs and record.checkpoint is None:
         return "Interrupted before the first epoch was complete; nothing new was saved."
+    if not record.epochs:
+        return f"Interrupted. Complete epochs, if any, are saved in {record.checkpoint}. Run the same command again."
     done = f"Interrupted after epoch {record.epochs} of {record.training['max_epochs']}"
     if record.checkpoint is not None:
         return f"{done}. The state is saved in {record.checkpoint}. Run the same command again to continue."

@@ -511,7 +511,8 @@ def train_and_test(
 def score_logits(logits: Any, labels: Any, class_names: tuple[str, ...]) -> dict[str, Any]:
     """Return the scores of logits (n, n_outputs), by the names of the columns of a row of results."""
     probability = scipy.special.softmax(logits.astype(np.float64), axis=1)
-    return score(labels, probability, np.arange(len(class_names)), class_names)
+    scores = score(labels, probability, np.arange(len(class_names)), class_names)
+    return {name: value for name, value in scores.items() if name in Row._fields}
 
 
 def environment(model: PretrainedClassifier, accelerator: Any) -> dict[str, str]:

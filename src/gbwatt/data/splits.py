@@ -600,18 +600,25 @@ def consecutive_folds(trials: Trials, n: int) -> list[tuple[Indices, Indices]]:
     [[0, 1, 2, 3], [4, 5, 6, 7]]
     """
     check_at_least("folds", n, 2)
-    fold_of_group: dict[int, int] = {}
     for label in np.unique(trials.y):
-        groups = list(dict.fromkeys(trials.group[trials.y == label].tolist()))
+        groups = np.unique(trials.group[trials.y == label])
         if len(groups) < n:
             raise ParameterError(
                 f"folds={n}: class {trials.class_names[label]!r} has {len(groups)} trials or groups of trials, too few "
                 "for as many folds; use fewer folds."
             )
+    return folds_of(trials.y, trials.group, n)
+
+
+def folds_of(y: Indices, group: Indices, n: int) -> list[tuple[Indices, Indices]]:
+    """Divide trials with class numbers (n_trials,) and groups (n_trials,) as :func:`consecutive_folds` does."""
+    fold_of_group: dict[int, int] = {}
+    for label in np.unique(y):
+        groups = list(dict.fromkeys(group[y == label].tolist()))
         for fold, part in enumerate(np.array_split(groups, n)):
-            for group in part.tolist():
-                fold_of_group.setdefault(group, fold)  # a group may have several classes
-    folds = np.array([fold_of_group[group] for group in trials.group.tolist()])
+            for number in part.tolist():
+                fold_of_group.setdefault(number, fold)  # a group may have several classes
+    folds = np.array([fold_of_group[number] for number in group.tolist()])
     return [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in range(n)]
 
 

@@ -191,6 +191,13 @@ class EpochDisplay(Callback):
             left = median(epoch["duration"] for epoch in net.history) * (total - done)
             self._print(f"epoch {done}/{total}: {state}, about {left:.0f} s left")
 
+    def show_network(self, number: int, n: int, history: list[dict[str, Any]]) -> None:
+        """Print that network ``number``, from 0, of ``n`` networks was trained in another process."""
+        state = f", loss {history[-1]['train_loss']:.3f}" if history else ""
+        if history and "valid_accuracy" in history[-1]:
+            state += f", validation accuracy {history[-1]['valid_accuracy']:.3f}"
+        self._print(f"network {number + 1} of {n}: {len(history)} epochs{state}")
+
     def on_train_end(self, net: Trainer, **_: Any) -> None:  # noqa: ARG002
         """Remove the bar."""
         if self.bar is not None:

@@ -56,10 +56,11 @@ def describe_data(sets: Sets) -> dict[str, str]:
 
 
 def _describe_examples(trials: Examples) -> str:
-    """Text with the shape of the epochs and a short hash of epochs, class numbers and, if there are any, domains."""
+    """Text with the shape of the epochs and a short hash of epochs, class numbers, and any domains and weights."""
     digest = hashlib.sha256()
-    for x in (trials.x, trials.y, *(() if trials.domain is None else (trials.domain,))):
-        digest.update(x.contiguous().numpy().data)
+    for x in (trials.x, trials.y, trials.domain, trials.weight):
+        if x is not None:
+            digest.update(x.contiguous().numpy().data)
     return f"{tuple(trials.x.shape)}, SHA-256 {digest.hexdigest()[:16]}"
 
 

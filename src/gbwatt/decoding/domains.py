@@ -98,7 +98,8 @@ class Domains:
         """Align examples, which have the numbers of their domains."""
         assert examples.domain is not None  # callers check this
         names = np.array(self.names, dtype=object)[examples.domain.numpy()]
-        return Examples(torch.from_numpy(self.align(examples.x.numpy(), names)), examples.y, examples.domain)
+        aligned = torch.from_numpy(self.align(examples.x.numpy(), names))
+        return Examples(aligned, examples.y, examples.domain, examples.weight)
 
     def to_dict(self) -> dict[str, Any]:
         """Values for JSON, with the whitening matrices in Base64."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -18,45 +17,47 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from gbwatt._io import plain
-from gbwatt._validation import check_at_least, check_one_of
+from gbwatt._validation import check_one_of
 from gbwatt.data.trials import Trials
 from gbwatt.decoding import inputs, serialization
-from gbwatt.decoding.alignment import ALIGNMENTS, DOMAINS
-from gbwatt.decoding.callbacks import Callback, CSVLog, EpochDisplay, TensorBoardLog, columns
-from gbwatt.decoding.checkpoints import Checkpoint, describe_data
+from gbwatt.decoding.calibration import Fold, calibration_folds, cross_validated_logits, fit_temperature
+from gbwatt.decoding.callbacks import Callback, columns
 from gbwatt.decoding.domains import Domains
 from gbwatt.decoding.fingerprints import UNKNOWN, UNSEEN, TrialFingerprints
-from gbwatt.decoding.initialization import adapt_domains, initialize_classically
 from gbwatt.decoding.inputs import Array, Examples, Labels, Sets
+from gbwatt.decoding.network_training import (
+    NetworkTraining,
+    TrainedNetwork,
+    count_processes,
+    logits_of,
+    precision,
+)
 from gbwatt.decoding.paradigms import (
     OF_TASKS,
-    PARADIGMS,
     PRETRAINED,
+    UPDATE_EPOCHS,
     Settings,
-    choose_settings,
-    fine_tuning_for,
-    sampling_rate,
+    update_settings,
 )
+from gbwatt.decoding.parameters import check_parameters
 from gbwatt.decoding.prediction import is_recording, predict_recordings
-from gbwatt.decoding.sharding import SingleProcess, hash_numbers
+from gbwatt.decoding.settings_choice import settings_for
+from gbwatt.decoding.sharding import SingleProcess
 from gbwatt.decoding.signal_metadata import Recorded, Samples
 from gbwatt.decoding.training import (
-    OrderedBatches,
-    ShuffledBatches,
     Trainer,
     best_epoch,
     cosine_rate,
     isolated,
     start_epoch,
 )
-from gbwatt.decoding.transfer import initialize_from, list_weights, model_options
+from gbwatt.decoding.training_data import TrainingData, read_more_trials, read_trials, separate_validation
+from gbwatt.decoding.transfer import list_weights, model_options
 from gbwatt.errors import ParameterError
-from gbwatt.models.classical import BANDS
 from gbwatt.models.ensemble import Ensemble
 from gbwatt.models.presets import find_task
-from gbwatt.models.registry import create, entry, to_record
+from gbwatt.models.registry import create, entry
 from gbwatt.models.signal import Signal
-from gbwatt.nn.optim import require_parts
 
 
 # Dataclasses, because scikit-learn needs every parameter in the signature of __init__ and as an attribute.
@@ -119,9 +120,22 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Factors of the learning rate for parts of the network, such as ``{"features": 0.1}``; for parts that are in
         several entries, the longest name counts.
     n_members : int, optional
-        Number of networks, trained one after the other with different random seeds, whose probabilities are averaged
+        Number of networks, trained with different random seeds, whose probabilities are averaged
         (:class:`~gbwatt.models.Ensemble`); by default 1, or that of the paradigm.  Logs, checkpoints and histories of
         the networks are separate; ``history_`` is that of the first one.
+    n_jobs : int, optional
+        Number of processes in which :meth:`fit` trains the networks of an ensemble; -1 is one for each core.  By
+        default, they are trained one after the other.  The weights are the same with the same number of torch threads;
+        processes share the cores.  ``callbacks`` are copied to the processes, so that their state does not change here.
+    calibration : "temperature" or None
+        Divide the logits by the temperature that minimises the log loss of the validation trials, see
+        :func:`~gbwatt.decoding.calibration.fit_temperature`.  The trials have equal weights.  Predicted labels do not
+        change.  Without validation trials, and for classical pipelines, which are fitted to them, the temperature is
+        that of training trials in cross-validation with three folds of consecutive trials; training then takes three
+        times as long.
+    warm_start : bool
+        Whether :meth:`fit` continues from the weights of the previous fit, with its ``scale_`` and new states of the
+        optimiser.  Classes, channels, samples, unit and preprocessing must be the same.
     seed : int
         Random seed of initial weights, validation split, order of trials and dropout.
     device : str
@@ -149,6 +163,10 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``net_.module_`` is the trained network.
     signal_ : Signal
         The input that the model was built for.
+    temperature_ : float
+        Temperature that ``calibration`` selected; 1 without it.  :meth:`partial_fit` keeps it.
+    n_features_in_ : int
+        Number of channels.
     scale_ : float
         Factor of all epochs, which gives the median channel of the training data a standard deviation of 1.
     recorded_ : Recorded or None
@@ -159,13 +177,14 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         reference raise an error.  Arrays with another reference, and data with unknown filters and a different
         spectrum, cause a warning.
     fingerprints_ : TrialFingerprints or None
-        Fingerprints of the training and validation trials, for :meth:`used_for`.
+        Fingerprints of the training and validation trials, for :meth:`used_for`; also those of earlier trainings that
+        ``warm_start`` and :meth:`partial_fit` have continued.
     domains_ : Domains or None
         Names of the domains that are known, with their alignment; None without ``alignment`` and ``domain_norm``.
     settings_ : Settings
         Paradigm, model options, initial weights and training that were used.
     history_ : list of dict
-        Losses and validation accuracy of each epoch.
+        Losses and validation accuracy of each epoch of the last training.
     best_epoch_ : int
         Number, from 1, of the epoch whose weights are used.
 
@@ -210,6 +229,9 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     frozen: Sequence[str] | None = None
     layer_lr: dict[str, float] | None = None
     n_members: int | None = None
+    n_jobs: int | None = None
+    calibration: str | None = None
+    warm_start: bool = False
     seed: int = 0
     device: str = "cpu"
     sfreq: float | None = None
@@ -221,7 +243,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # ---- training
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Self:
         """Train on epochs (n, n_chans, n_times) and labels (n,).
 
         Parameters
@@ -229,6 +251,13 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X : array, Trials or mne.Epochs
         y : array (n,), optional
             By default the class numbers of Trials, or the event names of epochs; see Notes of the class.
+        sample_weight : array (n,), optional
+            Weights of the trials in the loss, 0 or more, which are multiplied by those of the classes.  The loss is
+            divided by the sum of the weights, so that only their ratios matter.  A trial of weight 0 has no influence
+            on the loss and on logistic regressions, but it is used for the scale, the alignment, whitening and the
+            statistics of batch normalisation.  Classical pipelines pass the weights on to their means and to the
+            classifier of scikit-learn, whose regularisation depends on the sum of the weights: there, a weight of 2 is
+            a trial that occurs twice.  Separate validation trials have equal weights.
         groups : array (n,), optional
             Domain of each trial, such as its subject, for ``alignment`` and ``domain_norm``.
 
@@ -237,102 +266,253 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         EEGDecoder
             The fitted decoder itself.
         """
-        device = inputs.on_device(self.device)
-        self._check_arguments()
+        inputs.on_device(self.device)
+        check_parameters(self)
         X = inputs.gathered(X)
-        x, recorded = inputs.read_epochs(X), Recorded.of(X, y)
-        labels = Labels.of(X, y, len(x))
-        classes, codes = inputs.encode_labels(labels.values, len(x))
-        names = labels.names_of(classes)
-        segments = X.group if isinstance(X, Trials) else None
-        rate = self._sampling_rate(recorded)
-        samples: Samples | None = Samples.of(x, rate)
-        domains = Domains.make(self.alignment, self.domains)
-        domains.add(x, of_trials := domains.names_of(X, groups), few=self.alignment is None)
-        validation = self._separate_validation(X, recorded, samples)
-        sets = inputs.split(x, codes, classes, validation, self.seed, segments, names, domains.numbers(of_trials))
-        signal = Signal(x.shape[1], len(classes), x.shape[2], rate)
-        with isolated(device):
-            fingerprints = TrialFingerprints.of(sets)
-            weights = inputs.weigh_classes(self.class_weight, classes, sets.train.y.numpy(), names)
-            sources = self._read_sources()
-            sets = self._in_domains(sets, domains, sources)
-            scale = sets.unit_scale()
-            settings = self._choose_settings(signal, sets.train.to(torch.float32, scale), weights, sources)
-            channels = None if recorded is None else recorded.ch_names
-            classes_by_name = tuple(map(str, classes.tolist())) if names is None else names
-
-            def initialize(number: int, module: nn.Module, train: Examples) -> None:
-                """Set the initial weights of a network, unless they are random; classical pipelines are fitted."""
-                if entry(self.model).classical:
-                    module.fit(train.x, train.y, weights)  # type: ignore[operator]
-                elif sources:
-                    source = sources[number % len(sources)]
-                    initialize_from(module, source, train.x, train.y, channels, classes_by_name, weights, train.domain)
-                elif settings.initialization == "classical":
-                    initialize_classically(module, train.x, train.y, weights, train.domain)
-                else:
-                    adapt_domains(module, train.x, train.domain)
-
-            self.classes_, self.signal_, self.scale_, self.settings_ = classes, signal, scale, settings
-            self.recorded_, self.samples_ = recorded, samples
-            self.fingerprints_, self._names = fingerprints, names
-            self._train_members(settings, sets, weights, initialize)
+        if self.warm_start and hasattr(self, "net_"):
+            data = read_more_trials(self, X, y, sample_weight, groups)
+            missing = np.setdiff1d(np.arange(len(self.classes_)), data.codes)
+            if len(missing):
+                raise ParameterError(
+                    f"warm_start=True: 'y' has no trial of class {self.classes_.tolist()[missing[0]]!r}, which the "
+                    "model was trained on; use partial_fit for trials of some classes, or warm_start=False."
+                )
+        else:
+            data = read_trials(self, X, y, sample_weight, groups)
+        self._train(X, data)
         return self
 
-    def _train_members(
-        self,
-        settings: Settings,
-        sets: Sets,
-        weights: Tensor | None,
-        initialize: Callable[[int, nn.Module, Examples], None],
-    ) -> None:
+    def partial_fit(
+        self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None, *, groups: Any = None
+    ) -> Self:
+        """Continue the training of a network with new trials, of which there may be few.
+
+        The training starts from the present weights and uses the given trials only, all of them: for five epochs, at a
+        constant learning rate, which is that of fine-tuning for the paradigm, or else that of :meth:`fit`.  ``lr``,
+        ``batch_size`` and ``weight_decay`` take precedence.  ``scale_``, ``temperature_`` and the statistics of batch
+        normalisation do not change; new domains are added.  ``history_`` is that of this training, which has neither
+        checkpoints nor logs.  Earlier trials are forgotten gradually: include some of them if they still count.
+
+        Parameters
+        ----------
+        X : array, Trials or mne.Epochs
+            With the channels, unit, reference and preprocessing of the earlier trials.
+        y : array (n,), optional
+            As for :meth:`fit`; not all classes need to occur.
+        classes : array (n_classes,), optional
+            All labels.  Needed in the first call if ``y`` does not have them all.
+        sample_weight, groups : array (n,), optional
+            As for :meth:`fit`.
+
+        Returns
+        -------
+        EEGDecoder
+            The decoder itself.  The first call, without an earlier one or :meth:`fit`, does the same as :meth:`fit`.
+
+        Raises
+        ------
+        ParameterError
+            For classical pipelines, which are fitted to all trials at once.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X, y = rng.standard_normal((60, 4, 64)), np.arange(60) % 2
+        >>> X[y == 1, 0] *= 4
+        >>> decoder = EEGDecoder("gbwatt", max_epochs=10, lr=1e-2, validation=None).fit(X[:40], y[:40])
+        >>> decoder = decoder.partial_fit(X[40:41], y[40:41])  # a single trial
+        >>> len(decoder.history_), decoder.used_for(X[40:42]).tolist()
+        (5, ['training', 'unseen'])
+        """
+        inputs.on_device(self.device)
+        check_parameters(self)
+        if entry(self.model).classical:
+            raise ParameterError(
+                f"model={self.model!r} has no partial_fit: classical pipelines are fitted to all trials at once. Call "
+                "fit with all of them."
+            )
+        X = inputs.gathered(X)
+        if not hasattr(self, "net_"):
+            self._train(X, read_trials(self, X, y, sample_weight, groups, classes))
+            return self
+        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ParameterError(
+                f"classes={list(classes)} differ from those of the earlier training, {self.classes_.tolist()}; leave "
+                "them out."
+            )
+        self._update(read_more_trials(self, X, y, sample_weight, groups))
+        return self
+
+    def _weigh_classes(self, data: TrainingData, sets: Sets) -> Tensor | None:
+        """Weights of the classes in the loss."""
+        codes, weights = sets.train.y.numpy(), sets.train.weight
+        return inputs.weigh_classes(self.class_weight, data.classes, codes, data.names, weights)
+
+    def _train(self, X: Any, data: TrainingData) -> None:
+        """Train all networks on the trials ``data`` read from ``X``, from the beginning or from the present weights."""
+        validation = separate_validation(self, X, data.recorded, data.samples)
+        segments = X.group if isinstance(X, Trials) else None
+        sets = inputs.split(
+            data.x, data.codes, data.classes, validation, self.seed, segments, data.names, data.domain, data.weight
+        )
+        with isolated(inputs.on_device(self.device)):
+            fingerprints = TrialFingerprints.of(sets)
+            weights = self._weigh_classes(data, sets)
+            sources = [] if data.continued else self._read_sources()
+            options = model_options(sources[0]) if sources else self._options()
+            normalized = self._has_domain_norm if data.continued else options.get("domain_norm") is not None
+            previous = self._networks if data.continued else ()
+            if data.continued:
+                settings, scale = self._continued_settings(), self.scale_
+                fingerprints = None if self.fingerprints_ is None else self.fingerprints_.joined(fingerprints)
+            sets = self._in_domains(sets, data.domains, normalized)
+            if not data.continued:
+                scale = sets.unit_scale()
+                settings = settings_for(self, data.signal, sets.train.to(torch.float32, scale), weights, sources)
+            self._require_all_classes(settings, sets, data)
+            folds = self._calibration_folds(sets, data.continued)
+            self.classes_: Array = data.classes
+            self._names: tuple[str, ...] | None = data.names
+            self.signal_: Signal = data.signal
+            self.recorded_: Recorded | None = data.recorded
+            self.samples_: Samples | None = data.samples
+            self.fingerprints_: TrialFingerprints | None = fingerprints
+            self.settings_: Settings = settings
+            self.scale_: float = scale
+            self.temperature_: float = 1.0
+            training = NetworkTraining.of(
+                self, settings, sets, class_weights=weights, sources=sources, previous=previous
+            )
+            self._train_networks(training)
+            if self.calibration is not None:
+                self.temperature_ = fit_temperature(*self._logits_for_calibration(training, folds))
+
+    def _update(self, data: TrainingData) -> None:
+        """Train the present networks on new trials for some epochs."""
+        settings = self._with_own_training(update_settings(self.settings_))
+        epochs = replace(settings.training, max_epochs=UPDATE_EPOCHS)
+        settings = replace(settings, training=epochs, schedule="constant", n_members=len(self._networks))
+        sets = inputs.split(data.x, data.codes, data.classes, None, 0, None, None, data.domain, data.weight)
+        with isolated(inputs.on_device(self.device)):
+            fingerprints = None if self.fingerprints_ is None else self.fingerprints_.joined(TrialFingerprints.of(sets))
+            weights = self._weigh_classes(data, sets)
+            copied = copy.copy(self)  # if the training fails, this decoder does not change
+            sets = copied._in_domains(sets, data.domains, self._has_domain_norm)
+            training = NetworkTraining.of(
+                copied, settings, sets, class_weights=weights, previous=self._networks, kind="update"
+            )
+            trainers = training.train_all()
+        self.domains_: Domains | None = copied.domains_
+        self.fingerprints_ = fingerprints
+        self.net_ = self._joined(trainers, settings)
+
+    def _train_networks(self, training: NetworkTraining) -> None:
         """Train the network, or all networks of an ensemble, and set ``net_``.
 
-        If training is interrupted, ``net_`` has the first network, with its best weights so far.
+        If training is interrupted, ``net_`` has the first network, with its best weights so far.  In processes, it has
+        the first one that is complete or, with checkpoints, the first one.
         """
-        trainers: list[Trainer] = []
-        for number in range(settings.n_members):
-            seed = _member_seed(int(self.seed), number)
-            module = self._build(self.signal_, settings, seed)
-            scaled = sets.to(_precision(module), self.scale_)
-            scaled = scaled.merged() if entry(self.model).classical else scaled
-            initialize(number, module, scaled.train)
-            train = ShuffledBatches(scaled.train, settings.training.batch_size, self.device)
-            valid = None if scaled.valid is None else OrderedBatches(scaled.valid, 2 * settings.training.batch_size)
-            trainers.append(self._restored_trainer(module, settings, weights, scaled, len(train.sizes), number))
-            self.net_ = trainers[0]
-            trainers[-1].fit(train, valid)
-        if len(trainers) > 1:
-            self.net_ = self._make_trainer(Ensemble([trainer.module_ for trainer in trainers]), settings)
-            self.net_.history.extend(trainers[0].history)
+        settings = training.settings
+        workers = count_processes(self.n_jobs, settings.n_members)
+        if workers == 1:
+            trainers = training.train_all(lambda first: setattr(self, "net_", first))
+        else:
+            if not training.previous:
+                self.__dict__.pop("net_", None)  # of an earlier fit
+            finished: dict[int, TrainedNetwork] = {}
+            try:
+                training.train_in_processes(workers, finished)
+            except KeyboardInterrupt:
+                first = [self._trainer_of(finished[min(finished)], settings)] if finished else []
+                if not first and self.checkpoint is not None:
+                    first = [training.restored()]
+                if first:
+                    self.net_ = first[0]
+                raise
+            trainers = [self._trainer_of(finished[number], settings) for number in range(settings.n_members)]
+        self.net_ = self._joined(trainers, settings)
+
+    def _trainer_of(self, trained: TrainedNetwork, settings: Settings) -> Trainer:
+        """A trainer with a network that was trained in another process, and its history."""
+        assert trained.module is not None  # there was no error
+        trainer = self._make_trainer(trained.module, settings)
+        trainer.history.extend(trained.history)
+        return trainer
+
+    def _joined(self, trainers: Sequence[Trainer], settings: Settings) -> Trainer:
+        """The trainer of a single network, or one of the ensemble with the history of its first network."""
+        if len(trainers) == 1:
+            return trainers[0]
+        joined = self._make_trainer(Ensemble([trainer.module_ for trainer in trainers]), settings)
+        joined.history.extend(trainers[0].history)
+        return joined
+
+    @property
+    def _networks(self) -> list[nn.Module]:
+        """The trained network, or the networks of the ensemble."""
+        module = self.net_.module_
+        return list(module.members) if isinstance(module, Ensemble) else [module]
+
+    def _calibration_folds(self, sets: Sets, continued: bool) -> list[Fold] | None:
+        """Folds of the training trials for calibration; None if it is not needed, or uses validation trials."""
+        if self.calibration is None or (sets.valid is not None and not entry(self.model).classical):
+            return None
+        if continued:
+            raise ParameterError(
+                "calibration='temperature' with warm_start=True needs validation trials, because the present network "
+                "may have been trained on the trials that cross-validation would test; give validation."
+            )
+        return calibration_folds(sets.merged())
+
+    def _logits_for_calibration(self, training: NetworkTraining, folds: Sequence[Fold] | None) -> tuple[Tensor, Tensor]:
+        """Logits and classes of the validation trials; with ``folds``, those of training trials in cross-validation."""
+        sets = training.sets
+        if sets.valid is not None and folds is None:
+            valid = sets.valid.to(precision(self.net_.module_), self.scale_)
+            return self.net_.forward(valid.x, *(() if valid.domain is None else (valid.domain,))), valid.y
+
+        def train_and_predict(train: Examples, test: Examples) -> Tensor:
+            """Train as many networks as before on some of the trials, and return the logits of others."""
+            fold, settings = replace(training, sets=Sets(train, None), kind="fold"), training.settings
+            workers, finished = count_processes(self.n_jobs, settings.n_members), dict[int, TrainedNetwork]()
+            if workers > 1:
+                fold.train_in_processes(workers, finished)
+            ordered = [self._trainer_of(finished[number], settings) for number in sorted(finished)]
+            net = self._joined(ordered or fold.train_all(), settings)
+            return logits_of(net, test.to(precision(net.module_), self.scale_), train.domain)
+
+        assert folds is not None  # there are no validation trials
+        return cross_validated_logits(sets.merged().train, folds, train_and_predict)
+
+    def _continued_settings(self) -> Settings:
+        """Settings of a training that continues the previous one; raise ParameterError if the network would differ."""
+        settings = self._with_own_training(self.settings_)
+        shapes = [{name: x.shape for name, x in module.named_parameters()} for module in self._networks]
+        with isolated(torch.device("cpu")):
+            arguments = self._arguments(self.signal_, self._with_own_arguments(self.settings_))
+            own = {name: x.shape for name, x in create(self.model, **arguments).named_parameters()}
+        if own != shapes[0] or len(shapes) != settings.n_members:
+            raise ParameterError(
+                "warm_start=True continues with the network of the previous fit, but model, model_options or n_members "
+                "are now others; restore them, or use warm_start=False."
+            )
+        return settings
+
+    def _require_all_classes(self, settings: Settings, sets: Sets, data: TrainingData) -> None:
+        """Raise ParameterError if initial weights are fitted to trials, but some classes have none."""
+        fitted = settings.initialization == "classical" and not data.continued
+        present = sets.train.y.unique().tolist()
+        if fitted and len(present) < len(data.classes):
+            missing = next(label for number, label in enumerate(data.classes.tolist()) if number not in present)
+            raise ParameterError(
+                f"initialization='classical' needs trials of all classes, but there is none of {missing!r}; begin with "
+                "more trials, or with initialization='random'."
+            )
 
     def _check_arguments(self) -> None:
         """Raise ParameterError for wrong arguments, before any data are read."""
-        if self.schedule is not None:
-            check_one_of("schedule", self.schedule, ("constant", "cosine"))
-        if self.alignment is not None:
-            check_one_of("alignment", self.alignment, tuple(ALIGNMENTS))
-        check_one_of("domains", self.domains, DOMAINS)
-        _require_fine_tuning(self.frozen, self.layer_lr, entry(self.model).classical)
-        for folder in self._source_folders():
-            if not folder.is_dir():
-                names = ("random", "classical", *list_weights(), "folder of a model")
-                check_one_of("initialization", str(folder), names)
-            given = sorted(self._options().keys() - {"recipe"}) + ["paradigm"] * (self.paradigm not in (None, "task"))
-            if given:
-                raise ParameterError(
-                    f"initialization={str(folder)!r} determines the architecture; leave out {', '.join(given)}."
-                )
-        paradigm = self._paradigm()
-        if paradigm is not None:
-            check_one_of("paradigm", paradigm, (*PARADIGMS, "auto"))
-            if self.model != "gbwatt":
-                raise ParameterError(f"paradigm={self.paradigm!r} is for model='gbwatt', not {self.model!r}.")
-        if self.n_members is not None:
-            check_at_least("n_members", self.n_members, 1)
-        _require_training_ranges(asdict(self._registered().training) | {"seed": self.seed}, entry(self.model).classical)
-        _require_patience(self.early_stopping, self._validation())
+        check_parameters(self)
 
     def _given_sources(self) -> list[str]:
         """Names or folders of the weights in ``initialization``; none for "random" and "classical"."""
@@ -390,96 +570,32 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         A classical pipeline uses the model options only.  Settings for weights of a saved model keep its options and
         initial weights.
         """
-        pretrained = settings.initialization == PRETRAINED
-        options = settings.options if pretrained else {**settings.options, **self._options()}
+        if settings.initialization != PRETRAINED:
+            settings = replace(settings, options={**settings.options, **self._options()})
         if entry(self.model).classical:
-            return replace(settings, options=options)
+            return settings
+        if settings.initialization != PRETRAINED:
+            settings = replace(settings, initialization=str(self.initialization or settings.initialization))
+        return self._with_own_training(settings)
+
+    def _with_own_training(self, settings: Settings) -> Settings:
+        """Override the training in settings with the arguments of this estimator that are not None."""
         training = {name: getattr(self, name) for name in ("lr", "batch_size", "max_epochs", "weight_decay")}
         return replace(
             settings,
-            options=options,
             training=replace(settings.training, **{name: plain(x) for name, x in training.items() if x is not None}),
-            initialization=settings.initialization
-            if pretrained
-            else str(self.initialization or settings.initialization),
             schedule=self.schedule or settings.schedule,
             n_members=int(self.n_members or settings.n_members),
         )
 
-    def _choose_settings(
-        self, signal: Signal, train: Examples, weights: Tensor | None, sources: Sequence[EEGDecoder]
-    ) -> Settings:
-        """Settings of saved models whose weights are the initial ones, of the paradigm, or registered for the model.
-
-        With the paradigm "auto", paradigms are compared by cross-validation.  ``weights`` are those of the classes in
-        the loss.
-        """
-        if sources:
-            options, known = [model_options(source) for source in sources], sources[0].settings_.paradigm
-            if any(other != options[0] for other in options):
-                raise ParameterError("initialization: the models have different architectures; use one architecture.")
-            reason = f"initial weights of {', '.join(self._given_sources())}"
-            chosen = Settings(known, reason, options[0], fine_tuning_for(known), PRETRAINED, "cosine", len(sources))
-            return self._with_own_arguments(chosen)
-        paradigm = self._paradigm()
-        if paradigm is None:
-            return self._registered()
-
-        def compare(settings: Settings, rows: Array, test: Array, *, trained: bool) -> Array:
-            """Log losses of the trials ``test`` for a network fitted to the trials ``rows``."""
-            own, part = self._with_own_arguments(settings), Examples(*train[torch.from_numpy(rows)])
-            others = Examples(*train[torch.from_numpy(test)])
-            epochs = min(own.training.max_epochs, settings.training.max_epochs) if trained else 0
-            start = own.initialization if trained else settings.initialization
-            own = replace(own, training=replace(own.training, max_epochs=epochs), initialization=start)
-            logits = self._train_once(signal, own, part, weights, others)
-            losses: Array = nn.functional.cross_entropy(logits, others.y, reduction="none").numpy()
-            return losses
-
-        def filter_bank(rows: Array, test: Array) -> Array:
-            """Log losses of the trials ``test`` for the filter-bank pipeline fitted to the trials ``rows``."""
-            rate, x = sampling_rate(signal), train.x.double()
-            name = "fb-tangent-space" if rate / 2 > BANDS[0][1] else "tangent-space"  # if no band fits
-            pipeline: Any = create(name, **vars(replace(signal, sfreq=rate)))
-            pipeline.fit(x[rows], train.y[rows], weights)
-            with torch.no_grad():
-                logits = pipeline(x[test])
-            losses: Array = nn.functional.cross_entropy(logits, train.y[test], reduction="none").numpy()
-            return losses
-
-        return self._with_own_arguments(choose_settings(paradigm, compare, filter_bank, signal, train.y.numpy()))
-
-    def _train_once(
-        self, signal: Signal, settings: Settings, train: Examples, weights: Tensor | None, test: Examples
-    ) -> Tensor:
-        """Train a network for the comparison of paradigms, and return its logits of other examples.
-
-        There are no validation trials and no callbacks.  ``weights`` are those of the classes in the loss.
-        """
-        module = self._build(signal, settings, int(self.seed))
-        if settings.initialization == "classical":
-            initialize_classically(module, train.x, train.y, weights, train.domain)
-        else:
-            adapt_domains(module, train.x, train.domain)
-        net = self._make_trainer(module, settings, weights)
-        net.fit(ShuffledBatches(train, settings.training.batch_size, self.device))
-        if train.domain is None or test.domain is None:
-            return net.forward(test.x)
-        unseen = ~torch.isin(test.domain, train.domain)
-        if bool(unseen.any()):
-            adapt_domains(module, test.x[unseen], test.domain[unseen])
-        return net.forward(test.x, test.domain)
-
-    def _in_domains(self, sets: Sets, domains: Domains, sources: Sequence[EEGDecoder]) -> Sets:
+    def _in_domains(self, sets: Sets, domains: Domains | None, normalized: bool) -> Sets:
         """Align training and validation data, and set ``domains_``.
 
         Examples keep the numbers of their domains only if the network has ``domain_norm``.
         """
-        options = model_options(sources[0]) if sources else self._options()
-        normalized = options.get("domain_norm") is not None
         self.domains_ = domains if normalized or self.alignment is not None else None
-        if self.domains_ is None:
-            return sets.map(lambda examples: Examples(examples.x, examples.y))
+        if self.domains_ is None or domains is None:
+            return sets.map(Examples.without_domains)
         if sets.valid is not None and sets.valid.domain is None:
             trials = self._validation()
             names = domains.names_of(inputs.gathered(trials[0] if isinstance(trials, tuple) else trials))
@@ -489,31 +605,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if normalized:
             domains.require_trained(sets)
         sets = sets.map(domains.align_examples)
-        return sets if normalized else sets.map(lambda examples: Examples(examples.x, examples.y))
-
-    def _separate_validation(self, X: Any, recorded: Recorded | None, samples: Samples | None) -> Any:
-        """Return ``validation``; if it contains trials, check them and return (epochs, labels)."""
-        given = self._validation()
-        if isinstance(given, Trials) or hasattr(given, "get_data"):
-            given = (given, None)
-        if not isinstance(given, tuple) or len(given) != 2:
-            return given
-        trials = inputs.gathered(given[0])
-        x = inputs.read_epochs(trials, "X_valid")
-        labels = Labels.of(trials, given[1], len(x), "y_valid")
-        inputs.require_others(X, trials)
-        other = Recorded.of(trials)
-        inputs.compare(recorded, samples, other, x, "validation")
-        if recorded is not None:
-            x = x * x.dtype.type(recorded.scale_of(other, "validation"))
-        return x, labels
-
-    def _sampling_rate(self, recorded: Recorded | None) -> float | None:
-        """The sampling rate in Hz of the epochs or of ``sfreq``; raise an error if both differ."""
-        rate = None if recorded is None else recorded.sfreq
-        if self.sfreq is not None and rate is not None and abs(self.sfreq - rate) > 1e-6 * rate:
-            raise ParameterError(f"sfreq={self.sfreq} contradicts the epochs, sampled at {rate:g} Hz; leave it out.")
-        return rate if self.sfreq is None else float(self.sfreq)
+        return sets if normalized else sets.map(Examples.without_domains)
 
     def _options(self) -> dict[str, Any]:
         """Arguments of the model beyond the signal and the task."""
@@ -537,32 +629,6 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         start_epoch(seed, 0, torch.device(self.device))
         return create(self.model, **self._arguments(signal, settings))
 
-    def _restored_trainer(
-        self, module: nn.Module, settings: Settings, weights: Tensor | None, sets: Sets, n_steps: int, number: int
-    ) -> Trainer:
-        """A trainer of the network with this number, with all callbacks, in the state of its checkpoint if any."""
-        seed, checkpoint = _member_seed(int(self.seed), number), None
-        if self.checkpoint is not None:
-            fingerprint = self._fingerprint(module, settings, weights, sets, seed)
-            checkpoint = Checkpoint(_member_path(self.checkpoint, number), fingerprint)
-        built_in = (
-            None if self.log is None else CSVLog(_member_path(self.log, number)),
-            None if self.tensorboard is None else TensorBoardLog(_member_path(self.tensorboard, number)),
-            EpochDisplay() if self.verbose else None,
-            checkpoint,
-        )
-        callbacks = [*(callback for callback in built_in if callback is not None), *(self.callbacks or ())]
-        net = self._make_trainer(module, settings, weights, callbacks, seed, **self._fine_tuning(module))
-        if checkpoint is not None:
-            checkpoint.restore(net, n_steps)
-        return net
-
-    def _fine_tuning(self, module: nn.Module) -> dict[str, Any]:
-        """Arguments of the trainer for frozen parts and learning rates of parts, after a check of their names."""
-        factors = dict(self.layer_lr or {})
-        require_parts("layer_lr", factors, module)
-        return {"frozen": tuple(self.frozen or ()), "group_options": {"factors": factors} if factors else None}
-
     def _make_trainer(
         self,
         module: nn.Module,
@@ -585,46 +651,14 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Trainer(
             module,
             **asdict(settings.training),
-            class_weights=None if weights is None else weights.to(_precision(module)),
+            class_weights=None if weights is None else weights.to(precision(module)),
             seed=int(self.seed) if seed is None else seed,
             early_stopping=self.early_stopping,
-            keep_initial=settings.initialization != "random",
             schedule=decreasing if settings.schedule == "cosine" else None,
             callbacks=callbacks,
             accelerator=SingleProcess(self.device),
             **options,
         )
-
-    def _fingerprint(
-        self, module: nn.Module, settings: Settings, weights: Tensor | None, sets: Sets, seed: int
-    ) -> dict[str, Any]:
-        """Everything that the weights of a network with this seed depend on.
-
-        ``max_epochs`` may be raised, unless the learning rate depends on it.
-        """
-        training = settings.training
-        cosine = {"schedule": "cosine", "max_epochs": training.max_epochs} if settings.schedule == "cosine" else {}
-        return {
-            "model": self.model,
-            "task": self.task,
-            **({} if settings.paradigm is None else {"paradigm": settings.paradigm}),
-            "options of the model": to_record(self.model, settings.options),
-            "lr": training.lr,
-            "batch_size": training.batch_size,
-            "weight_decay": training.weight_decay,
-            **cosine,
-            "early_stopping": self.early_stopping,
-            "class weights": None if weights is None else weights.tolist(),
-            **({} if settings.initialization == "random" else {"initialization": settings.initialization}),
-            **({} if self.alignment is None else {"alignment": self.alignment}),
-            **({} if not self.frozen else {"frozen": list(self.frozen)}),
-            **({} if not self.layer_lr else {"layer_lr": dict(self.layer_lr)}),
-            **({"initial weights": _digest(module)} if settings.initialization == PRETRAINED else {}),
-            "seed": seed,
-            "device": str(self.device),
-            "sfreq": self.sfreq,
-            **describe_data(sets),
-        }
 
     # ---- prediction
 
@@ -706,7 +740,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _network_input(self, x: Array) -> Tensor:
         """Epochs as the network takes them: multiplied by ``scale_``, in its precision."""
-        return (torch.from_numpy(np.array(x, order="C")) * self.scale_).to(_precision(self.net_.module_))
+        return (torch.from_numpy(np.array(x, order="C")) * self.scale_).to(precision(self.net_.module_))
 
     def network_for(self, X: Any, groups: Any = None) -> tuple[nn.Module, Array, tuple[Tensor, ...]]:
         """The network and its input for trials: aligned epochs, to be multiplied by ``scale_``, and their domains.
@@ -754,10 +788,13 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         inputs.warn_of_scale(x, self.scale_, "X", self.recorded_ is not None)
         net = self.net_ if module is self.net_.module_ else self._make_trainer(module, self.settings_)
         with isolated(inputs.on_device(self.device)):
-            return net.forward(self._network_input(x), *domain).double()
+            return net.forward(self._network_input(x), *domain).double() / getattr(self, "temperature_", 1.0)
 
     def decision_function(self, X: Any, *, groups: Any = None) -> Array:
-        """Logits (n, n_classes); for two classes the second minus the first (n,), as usual in scikit-learn."""
+        """Logits (n, n_classes); for two classes the second minus the first (n,), as usual in scikit-learn.
+
+        They are divided by ``temperature_``.
+        """
         logits = self._logits(X, groups).numpy()
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
@@ -869,6 +906,14 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return {name: value for name, value in settings.items() if value}
 
     @property
+    def n_features_in_(self) -> int:
+        """Number of channels of the training data; as in pyRiemann, features are the second axis of the epochs."""
+        try:
+            return self.signal_.n_chans
+        except AttributeError:
+            raise AttributeError("n_features_in_ is known after fit.") from None
+
+    @property
     def class_names_(self) -> tuple[str, ...]:
         """Names of the classes, in the order of ``classes_`` and of the columns of :meth:`predict_proba`."""
         check_is_fitted(self, "net_")
@@ -915,67 +960,6 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def from_pretrained(cls, folder: str | Path, *, device: str = "cpu") -> Self:
         """Read a trained estimator that :meth:`save_pretrained` wrote."""
         return serialization.load(cls, folder, device)
-
-
-def _member_seed(seed: int, number: int) -> int:
-    """Random seed of the network with this number, from 0, of an ensemble; the first one has the seed itself."""
-    return hash_numbers(seed, number) if number else seed
-
-
-def _member_path(path: str | Path, number: int) -> Path:
-    """Path of a file or folder of the network with this number, from 0: ``log.csv``, ``log-2.csv`` and so on."""
-    path = Path(path)
-    return path.with_name(f"{path.stem}-{number + 1}{path.suffix}") if number else path
-
-
-def _digest(module: nn.Module) -> str:
-    """SHA-256 of the weights of a network."""
-    content = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        content.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
-    return content.hexdigest()
-
-
-def _precision(module: nn.Module) -> torch.dtype:
-    """The dtype of the parameters of a model, to which its input is converted."""
-    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
-
-
-def _require_training_ranges(numbers: dict[str, Any], classical: bool) -> None:
-    """Raise ParameterError for a training parameter or seed of a wrong type or out of range.
-
-    Classical pipelines may have 0 epochs.
-    """
-    least = {"lr": 0, "weight_decay": 0, "batch_size": 2, "max_epochs": 1 - classical, "seed": 0}
-    for name, value in numbers.items():
-        whole = name in ("batch_size", "max_epochs", "seed")
-        kind = (int, np.integer) if whole else (int, float, np.number)
-        if isinstance(value, bool) or not isinstance(value, kind) or not least[name] <= value < 2**32:
-            number = "a whole number" if whole else "a number"
-            raise ParameterError(f"{name}={value!r} must be {number}, {least[name]} or more.")
-
-
-def _require_fine_tuning(frozen: Any, layer_lr: Any, classical: bool) -> None:
-    """Raise ParameterError for frozen parts or factors of learning rates of a wrong type or value."""
-    if classical and (frozen or layer_lr):
-        name = "frozen" if frozen else "layer_lr"
-        raise ParameterError(f"{name}={frozen or layer_lr!r}: classical pipelines have no training; leave it out.")
-    if isinstance(frozen, str):
-        raise ParameterError(f"frozen={frozen!r} must be a sequence of names: [{frozen!r}].")
-    for part, factor in dict(layer_lr or {}).items():
-        if isinstance(factor, bool) or not isinstance(factor, int | float | np.number) or not 0 < factor < np.inf:
-            raise ParameterError(
-                f"layer_lr has {part!r}: {factor!r}; positive numbers are allowed. To keep a part as it is, use frozen."
-            )
-
-
-def _require_patience(patience: int | None, validation: Any) -> None:
-    """Raise ParameterError if the patience of early stopping is below 1, or if there are no validation data for it."""
-    if patience is None:
-        return
-    check_at_least("early_stopping", patience, 1)
-    if validation is None:
-        raise ParameterError(f"early_stopping={patience} needs validation data; validation=None has none.")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -317,6 +317,8 @@ def train_and_evaluate(
     weight_decay: float | None = None,
     early_stopping: int | None = None,
     n_members: int | None = None,
+    n_jobs: int | None = None,
+    calibration: str | None = None,
     initialization: str | Path | Sequence[str | Path] | None = None,
     frozen: Sequence[str] | None = None,
     layer_lr: Mapping[str, float] | None = None,
@@ -362,6 +364,8 @@ def train_and_evaluate(
         Further arguments of the model.
     lr, batch_size, max_epochs, weight_decay, early_stopping, n_members : optional
         As in :class:`EEGDecoder`; default: the settings registered for the model and task.
+    n_jobs, calibration : optional
+        Processes for the networks of an ensemble, and calibration of the probabilities, as in :class:`EEGDecoder`.
     initialization, frozen, layer_lr, alignment, domains : optional
         Weights of other models, and what is trained of them; alignment by subject or session; as in
         :class:`EEGDecoder`.
@@ -421,6 +425,8 @@ def train_and_evaluate(
         "weight_decay": weight_decay,
         "early_stopping": early_stopping,
         "n_members": n_members,
+        "n_jobs": n_jobs,
+        "calibration": calibration,
         "initialization": initialization,
         "frozen": None if frozen is None else tuple(frozen),
         "layer_lr": None if layer_lr is None else dict(layer_lr),
@@ -526,6 +532,7 @@ def _result_fields(decoder: EEGDecoder) -> dict[str, Any]:
         "training": {
             **{name: getattr(net, name) for name in ("lr", "batch_size", "weight_decay", "max_epochs")},
             **decoder.transfer_settings_,
+            **({} if decoder.calibration is None else {"temperature": decoder.temperature_}),
         },
         "settings": decoder.settings_.to_dict(),
         "early_stopping": decoder.early_stopping,
@@ -605,6 +612,7 @@ def _wrap_network(loaded: Pretrained, folder: str, device: str) -> EEGDecoder:
     decoder.classes_ = np.arange(decoder.signal_.n_outputs)
     decoder._names = None if loaded.class_names is None else tuple(map(str, loaded.class_names))
     decoder.scale_, decoder.fingerprints_, decoder.samples_, decoder.domains_ = 1.0, None, None, None
+    decoder.temperature_ = 1.0
     sfreq, ch_names = decoder.signal_.sfreq, arguments.get("ch_names")
     decoder.recorded_ = None if sfreq is None or ch_names is None else Recorded(tuple(ch_names), sfreq, "µV")
     decoder.settings_ = decoder._registered()
@@ -837,6 +845,12 @@ class Evaluation:
         Accuracy of always predicting the most frequent class of these trials.
     balanced_accuracy, kappa, loss : float
         Mean recall of the classes, Cohen's kappa, and mean negative log-likelihood.
+    calibration_error : float
+        Expected calibration error: the mean difference between the confidence of predictions and their accuracy, in ten
+        bins of equal width.
+    reliability : list of dict
+        The bins that have predictions: edges ``low`` and ``high``, number of predictions ``n``, their mean
+        ``confidence`` and their ``accuracy``.
     auc : float or None
         Area under the ROC curve, for two classes.
     per_class : dict
@@ -854,6 +868,8 @@ class Evaluation:
     kappa: float
     auc: float | None
     loss: float
+    calibration_error: float
+    reliability: list[dict[str, float]]
     per_class: Mapping[str, Mapping[str, float]]
     confusion: list[list[int]]
     n: int

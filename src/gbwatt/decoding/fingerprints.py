@@ -63,6 +63,13 @@ class TrialFingerprints:
         train = fingerprints(sets.train.x.numpy())
         return cls(train, train[:0] if sets.valid is None else fingerprints(sets.valid.x.numpy()))
 
+    def joined(self, other: TrialFingerprints | None) -> TrialFingerprints | None:
+        """Fingerprints of two trainings of one model, one after the other; None if they are unknown or too many."""
+        if other is None or sum(map(len, (self.train, self.valid, other.train, other.valid))) > MOST:
+            return None
+        train, valid = np.concatenate([self.train, other.train]), np.concatenate([self.valid, other.valid])
+        return TrialFingerprints(train, valid)
+
     def used_for(self, x: Array) -> NDArray[np.str_]:
         """Use of each trial of an array (n, n_chans, n_times): "training", "validation", "unseen" or "unknown"."""
         codes = fingerprints(x)

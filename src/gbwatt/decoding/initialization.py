@@ -13,7 +13,7 @@ from sklearn.model_selection import StratifiedKFold
 from torch import Tensor, nn
 
 from gbwatt.errors import ParameterError
-from gbwatt.models.classical import copy_classifier, limited_threads
+from gbwatt.models.classical import copy_classifier, limited_threads, with_influence
 from gbwatt.models.gbwatt import GBWAtt
 from gbwatt.nn.features import SpatioTemporalFeatures, Templates
 
@@ -30,7 +30,12 @@ FOLDS = 5  # of the cross-validation that chooses the strength
 
 @torch.no_grad()
 def initialize_classically(
-    model: nn.Module, x: Tensor, y: Tensor, class_weights: Tensor | None = None, domain: Tensor | None = None
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    class_weights: Tensor | None = None,
+    domain: Tensor | None = None,
+    sample_weight: Tensor | None = None,
 ) -> None:
     """Set the weights of a network such that it is a classical pipeline fitted to the training data.
 
@@ -56,6 +61,8 @@ def initialize_classically(
         Weights of the classes in the loss.
     domain : Tensor, shape (n,), optional
         Numbers of the domains of the epochs, for networks with ``domain_norm``.
+    sample_weight : Tensor, shape (n,), optional
+        Weights of the trials in the logistic regression.  Filters, templates and statistics use all trials.
 
     Raises
     ------
@@ -85,7 +92,7 @@ def initialize_classically(
         attention.residual_logit.fill_(RESIDUAL_LOGIT)
     if isinstance(model.templates, Templates):
         _initialize_templates(model.templates, features, x, y)
-    initialize_final_layer(model, x, y, class_weights, domain)
+    initialize_final_layer(model, x, y, class_weights, domain, sample_weight)
 
 
 def whitening(x: Tensor, n_filters: int) -> Tensor:
@@ -198,19 +205,28 @@ def adapt_domains(model: nn.Module, x: Tensor, domain: Tensor | None) -> None:
 
 
 def initialize_final_layer(
-    model: GBWAtt, x: Tensor, y: Tensor, class_weights: Tensor | None, domain: Tensor | None = None
+    model: GBWAtt,
+    x: Tensor,
+    y: Tensor,
+    class_weights: Tensor | None,
+    domain: Tensor | None = None,
+    sample_weight: Tensor | None = None,
 ) -> None:
     """Set the last layer to a logistic regression of the embedded epochs, regularised as cross-validation selects.
 
-    In networks with ``domain_norm``, the statistics of the domains are estimated first.
+    In networks with ``domain_norm``, the statistics of the domains are estimated first.  Trials of weight 0 have no
+    influence on the regression.
     """
     adapt_domains(model, x, domain)
+    domain = domain if domain is None or sample_weight is None else domain[sample_weight > 0]
+    x, y, sample_weight = with_influence(x, y, sample_weight)
     parts = zip(*(values.split(256) for values in (x, *(() if domain is None else (domain,)))), strict=True)
     embedded, labels = torch.cat([model.embed(*part) for part in parts]).double().numpy(), y.numpy()
     weights = np.ones(model.final_layer.out_features) if class_weights is None else class_weights.double().numpy()
     solver = "newton-cholesky" if len(weights) == 2 else "lbfgs"  # the faster one
     class_weight = dict(enumerate(weights.tolist()))
     regression = LogisticRegression(max_iter=2000, solver=solver, class_weight=class_weight)
+    own = None if sample_weight is None else sample_weight.numpy()
     folds = min(FOLDS, int(np.bincount(labels).min()))
     with limited_threads():
         # The regularised coefficients lie in the span of the centred trials, and the intercept is not regularised:
@@ -218,22 +234,29 @@ def initialize_final_layer(
         centre = embedded.mean(0)
         basis, coordinates = np.linalg.qr((embedded - centre).T)
         if folds > 1:
-            regression.set_params(C=_choose_strength(regression, coordinates.T, labels, weights, folds))
-        regression.set_params(tol=1e-8).fit(coordinates.T, labels)
+            regression.set_params(C=_choose_strength(regression, coordinates.T, labels, weights, folds, own))
+        regression.set_params(tol=1e-8).fit(coordinates.T, labels, own)
     regression.coef_ = regression.coef_ @ basis.T
     regression.intercept_ = regression.intercept_ - regression.coef_ @ centre
     copy_classifier(regression, model.final_layer)
 
 
 def _choose_strength(
-    regression: LogisticRegression, embedded: Array, labels: Array, weights: Array, folds: int
+    regression: LogisticRegression,
+    embedded: Array,
+    labels: Array,
+    weights: Array,
+    folds: int,
+    sample_weight: Array | None = None,
 ) -> float:
     """Inverse regularisation strength with the lowest weighted log loss in cross-validation."""
     losses = np.zeros(len(STRENGTHS))
     for train, test in StratifiedKFold(folds).split(embedded, labels):
         path = clone(regression).set_params(warm_start=True)  # begins with the solution for the previous strength
         for number, strength in enumerate(STRENGTHS):
-            path.set_params(C=strength).fit(embedded[train], labels[train])
+            own = None if sample_weight is None else sample_weight[train]
+            path.set_params(C=strength).fit(embedded[train], labels[train], own)
             probabilities = path.predict_proba(embedded[test])[np.arange(len(test)), labels[test]]
-            losses[number] -= weights[labels[test]] @ np.log(probabilities.clip(1e-12))
+            of_trials = weights[labels[test]] * (1.0 if sample_weight is None else sample_weight[test])
+            losses[number] -= of_trials @ np.log(probabilities.clip(1e-12))
     return STRENGTHS[int(losses.argmin())]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.exceptions import DataConversionWarning
 from sklearn.model_selection import train_test_split
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
@@ -186,8 +187,18 @@ def _event_codes(values: Array, event_id: Mapping[str, int]) -> Array | None:
 
 
 def read_labels(y: Any, n: int, name: str) -> Array:
-    """Labels as an array (n,); raise ShapeError for another shape.  ``name`` is the argument in the message."""
+    """Labels as an array (n,); raise ShapeError for another shape.  ``name`` is the argument in the message.
+
+    A column (n, 1) is flattened, with the warning that scikit-learn gives.
+    """
     labels = np.asarray(y)
+    if labels.shape == (n, 1):
+        warnings.warn(
+            f"'{name}' is a column (n, 1), but an array (n,) is expected; use {name}.ravel().",
+            DataConversionWarning,
+            stacklevel=user_stacklevel(),
+        )
+        labels = labels.ravel()
     if y is None or labels.shape != (n,):
         got = None if y is None else labels.shape
         raise ShapeError(f"'{name}' {got} does not match {n} epochs; ({n},) is needed, a label for each.")
@@ -207,39 +218,63 @@ def _unknown_class_message(name: str, unknown: Sequence[Any], classes: Array, na
     )
 
 
-class Examples(Dataset[tuple[Tensor, ...]]):
-    """Epochs (n, n_chans, n_times), their class numbers (n,) and perhaps the numbers of their domains (n,)."""
+class Examples(Dataset[tuple[Any, ...]]):
+    """Epochs (n, n_chans, n_times) and class numbers (n,), perhaps with numbers of domains and weights (n,).
 
-    def __init__(self, x: Tensor, y: Tensor, domain: Tensor | None = None) -> None:
-        self.x, self.y, self.domain = x, y, domain
+    An item is a tuple of these, without domains and weights if there are none; with weights but without domains, the
+    domains are None.  The weights are those of the trials in the loss, in float64.
+    """
+
+    def __init__(self, x: Tensor, y: Tensor, domain: Tensor | None = None, weight: Tensor | None = None) -> None:
+        self.x, self.y, self.domain, self.weight = x, y, domain, weight
 
     def __len__(self) -> int:
         return len(self.x)
 
-    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
-        parts = (self.x, self.y) if self.domain is None else (self.x, self.y, self.domain)
+    def __getitem__(self, index: Any) -> tuple[Any, ...]:
+        parts: tuple[Tensor | None, ...] = (self.x, self.y, self.domain, self.weight)
+        while parts[-1] is None:
+            parts = parts[:-1]
         if isinstance(index, Tensor) and index.dtype == torch.int64 and index.ndim == 1:
-            return tuple(part.index_select(0, index) for part in parts)  # several times faster than x[index]
-        return tuple(part[index] for part in parts)
+            # several times faster than x[index]
+            return tuple(None if part is None else part.index_select(0, index) for part in parts)
+        return tuple(None if part is None else part[index] for part in parts)
 
     def to(self, dtype: torch.dtype, scale: float) -> Examples:
         """Convert the epochs to another unit, multiplying them by ``scale``, and to another dtype."""
-        return Examples((self.x * scale).to(dtype), self.y, self.domain)
+        return Examples((self.x * scale).to(dtype), self.y, self.domain, self.weight)
+
+    def without_domains(self) -> Examples:
+        """These examples without the numbers of their domains."""
+        return Examples(self.x, self.y, None, self.weight)
 
     def joined(self, other: Examples) -> Examples:
-        """These examples, followed by others; both or none have domains."""
+        """These examples, followed by others; both or none have domains.
+
+        If only some have weights, the others get the mean of these weights.
+        """
         x, y = torch.cat([self.x, other.x]), torch.cat([self.y, other.y])
-        if self.domain is None or other.domain is None:
-            return Examples(x, y)
-        return Examples(x, y, torch.cat([self.domain, other.domain]))
+        both = self.domain is not None and other.domain is not None
+        domain = torch.cat([self.domain, other.domain]) if both else None  # type: ignore[list-item]
+        known = [part.weight for part in (self, other) if part.weight is not None]
+        if not known:
+            return Examples(x, y, domain)
+        usual = torch.cat(known).mean()
+        weights = [usual.expand(len(part)) if part.weight is None else part.weight for part in (self, other)]
+        return Examples(x, y, domain, torch.cat(weights))
 
 
 @dataclass(frozen=True)
 class Sets:
-    """Training data, and validation data if there are any."""
+    """Training data, and validation data if there are any.
+
+    Trials that were cut from one stretch of recording have the same number in ``groups`` (n,), which are the groups of
+    the trials that were given to ``fit``: of the training data, and of validation data that were separated from these.
+    """
 
     train: Examples
     valid: Examples | None
+    groups: Array | None = None
 
     def to(self, dtype: torch.dtype, scale: float) -> Sets:
         """Convert all epochs to another unit, multiplying them by ``scale``, and to another dtype."""
@@ -247,11 +282,11 @@ class Sets:
 
     def merged(self) -> Sets:
         """All examples as training data, without validation data."""
-        return self if self.valid is None else Sets(self.train.joined(self.valid), None)
+        return self if self.valid is None else Sets(self.train.joined(self.valid), None, self.groups)
 
     def map(self, change: Callable[[Examples], Examples]) -> Sets:
         """Change training data and validation data."""
-        return Sets(change(self.train), None if self.valid is None else change(self.valid))
+        return Sets(change(self.train), None if self.valid is None else change(self.valid), self.groups)
 
     def unit_scale(self) -> float:
         """Factor that brings the median standard deviation of the training channels to 1.
@@ -303,7 +338,7 @@ def warn_of_scale(x: Array, scale: float, name: str, has_unit: bool = False) -> 
             f"{1 / scale:.2g}: a factor of {ratio:.1g}.{unit} Multiply '{name}' by {_format_factor(1 / ratio)}, or "
             f"{remedy} Trials or mne.Epochs, whose unit is known.",
             ScaleWarning,
-            stacklevel=_user_stacklevel(),
+            stacklevel=user_stacklevel(),
         )
 
 
@@ -334,14 +369,14 @@ def compare(trained: Recorded | None, samples: Samples | None, other: Recorded |
     if reference is not None:
         if trained is not None and other is not None:
             raise MismatchError(f"{reference} To skip this check, give the plain array.")
-        warnings.warn(reference, ReferenceWarning, stacklevel=_user_stacklevel())
+        warnings.warn(reference, ReferenceWarning, stacklevel=user_stacklevel())
     if filters is None and trained is not None:
         filters = trained.unknown_filters(other, name)
     if filters is not None:
-        warnings.warn(filters, UnknownFilterWarning, stacklevel=_user_stacklevel())
+        warnings.warn(filters, UnknownFilterWarning, stacklevel=user_stacklevel())
 
 
-def _user_stacklevel() -> int:
+def user_stacklevel() -> int:
     """``stacklevel`` at which a warning of the calling function points at the code that called the package."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
@@ -445,6 +480,31 @@ def encode_labels(y: Any, n: int) -> tuple[Array, Array]:
     return classes, codes
 
 
+def encode_some_labels(labels: Labels, classes: Any, X: Any) -> tuple[Array, Array, tuple[str, ...] | None]:
+    """Sorted classes, of which some may not occur in ``X``, the number of each label (n,), and names if they are known.
+
+    Raises
+    ------
+    ParameterError
+        If labels are not in ``classes``, or there is one class only.
+    """
+    values = np.unique(np.asarray(classes))
+    check_classification_targets(values)
+    unknown = sorted(set(labels.values.tolist()) - set(values.tolist()), key=str)
+    if unknown:
+        raise ParameterError(f"classes={values.tolist()} lack the label {unknown[0]!r} of 'y'; list all classes.")
+    if len(values) < 2:
+        raise ParameterError(f"classes={values.tolist()} is one class only; at least two are needed.")
+    number = {label: place for place, label in enumerate(values.tolist())}
+    codes = np.array([number[label] for label in labels.values.tolist()], dtype=np.int64)
+    if labels.names is None:
+        return values, codes, None
+    stored = dict(enumerate(X.class_names)) if isinstance(X, Trials) else {}
+    stored |= {code: name for name, code in getattr(X, "event_id", {}).items()}
+    name_of = stored | dict(zip(labels.values.tolist(), labels.names.tolist(), strict=True))
+    return values, codes, tuple(str(name_of.get(label, label)) for label in values.tolist())
+
+
 def split(
     x: Array,
     codes: Array,
@@ -454,29 +514,50 @@ def split(
     groups: Array | None = None,
     names: Sequence[str] | None = None,
     domains: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> Sets:
     """Split trials into training and validation data.
 
     ``validation`` is a fraction, drawn in the same proportion from each class; indices into ``x``, or a mask; a tuple
     of other epochs and their labels; or None.  Trials of one group stay together.  Labels of other epochs may also be
-    ``names`` of the classes.  ``domains`` (n,) are the numbers of the domains of the trials in ``x``.
+    ``names`` of the classes.  ``domains`` (n,) are the numbers of the domains of the trials in ``x``, and ``weights``
+    (n,) are their weights in the loss.
     """
-    if validation is None:
-        return Sets(_to_examples(x, codes, domains), None)
-    if isinstance(validation, tuple):
-        return Sets(_to_examples(x, codes, domains), _validation_set(validation, classes, names, x))
-    held_out = _validation_mask(codes, classes, validation, seed, np.arange(len(x)) if groups is None else groups)
-    missing = np.setdiff1d(np.arange(len(classes)), codes[~held_out])
-    if missing.size:
-        raise ParameterError(f"validation leaves no training trial of class {classes.tolist()[missing[0]]!r}.")
-    parts = ((x[rows], codes[rows], None if domains is None else domains[rows]) for rows in (~held_out, held_out))
-    train, valid = (_to_examples(*part) for part in parts)
-    return Sets(train, valid)
+    trials = _to_examples(x, codes, domains, weights)
+    if validation is None or isinstance(validation, tuple):
+        sets = Sets(trials, None if validation is None else _validation_set(validation, classes, names, x), groups)
+    else:
+        own = np.arange(len(x)) if groups is None else groups
+        held_out = _validation_mask(codes, classes, validation, seed, own)
+        missing = np.setdiff1d(codes, codes[~held_out])
+        if missing.size:
+            raise ParameterError(f"validation leaves no training trial of class {classes.tolist()[missing[0]]!r}.")
+        rows = torch.from_numpy(held_out)
+        sets = Sets(Examples(*trials[~rows]), Examples(*trials[rows]), np.concatenate([own[~held_out], own[held_out]]))
+    _require_weights(sets, classes)
+    return sets
 
 
-def _to_examples(x: Array, codes: Array, domains: Tensor | None = None) -> Examples:
+def _to_examples(x: Array, codes: Array, domains: Tensor | None = None, weights: Tensor | None = None) -> Examples:
     """Copy epochs and class numbers to tensors."""
-    return Examples(torch.from_numpy(np.array(x, order="C")), torch.from_numpy(codes.astype(np.int64)), domains)
+    numbers = torch.from_numpy(codes.astype(np.int64))
+    return Examples(torch.from_numpy(np.array(x, order="C")), numbers, domains, weights)
+
+
+def _require_weights(sets: Sets, classes: Array) -> None:
+    """Raise ParameterError if all training trials of a class, or all validation trials, have weight 0."""
+    if sets.train.weight is not None:
+        for number in sets.train.y.unique().tolist():
+            if not sets.train.weight[sets.train.y == number].any():
+                raise ParameterError(
+                    f"sample_weight is 0 for all training trials of class {classes.tolist()[number]!r}, which could "
+                    "not be learnt; give some of them a positive weight, or leave the class out."
+                )
+    if sets.valid is not None and sets.valid.weight is not None and not sets.valid.weight.any():
+        raise ParameterError(
+            "sample_weight is 0 for all validation trials, so that their loss is undefined; choose other validation "
+            "trials."
+        )
 
 
 def _validation_set(validation: tuple[Any, ...], classes: Array, names: Sequence[str] | None, train: Array) -> Examples:
@@ -554,7 +635,7 @@ def _draw_fraction(codes: Array, classes: Array, fraction: float, seed: int, gro
             f"{', '.join(repr(classes.tolist()[place]) for place in rare)}. These are used for training, not for "
             "validation.",
             RareClassWarning,
-            stacklevel=_user_stacklevel(),
+            stacklevel=user_stacklevel(),
         )
         first = first[~np.isin(codes[first], rare)]
     try:
@@ -566,17 +647,66 @@ def _draw_fraction(codes: Array, classes: Array, fraction: float, seed: int, gro
     return np.flatnonzero(np.isin(groups, chosen))
 
 
-def weigh_classes(class_weight: Any, classes: Array, codes: Array, names: Sequence[str] | None = None) -> Tensor | None:
+def read_weights(sample_weight: Any, n: int) -> Tensor | None:
+    """Weights of n trials in the loss, in float64; None if they are not given.
+
+    Raises
+    ------
+    ShapeError
+        If there is not one weight for each trial.
+    ParameterError
+        If weights are negative, NaN or infinite, or all 0.
+    """
+    if sample_weight is None:
+        return None
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"sample_weight is not an array of numbers ({error}); (n,) is needed.") from None
+    if weights.shape != (n,):
+        raise ShapeError(f"sample_weight {weights.shape} does not match {n} epochs; ({n},) is needed, one for each.")
+    wrong = np.flatnonzero(~np.isfinite(weights) | (weights < 0))
+    if wrong.size:
+        raise ParameterError(
+            f"sample_weight is {weights[wrong[0]]:g} for trial {wrong[0]}; finite numbers, 0 or more, are allowed. "
+            "Use 0 for trials without influence on the loss."
+        )
+    if not weights.any():
+        raise ParameterError("sample_weight is 0 for all trials; at least two classes need positive weights.")
+    return torch.from_numpy(weights)
+
+
+def normalize_weights(weights: Tensor | None) -> Tensor | None:
+    """Weights with mean 1, since only their ratios matter for networks; None if all are equal."""
+    if weights is None or bool((weights == weights[0]).all()):
+        return None
+    weights = weights / weights.max()  # so that the sum is finite
+    return weights / weights.mean()
+
+
+def weigh_classes(
+    class_weight: Any,
+    classes: Array,
+    codes: Array,
+    names: Sequence[str] | None = None,
+    weights: Tensor | None = None,
+) -> Tensor | None:
     """Weight of each class in the loss.
 
-    ``class_weight`` is None, "balanced" (inversely proportional to the number of training trials), or a dict of weights
-    by label or name, in which missing classes have weight 1.
+    ``class_weight`` is None, "balanced" (inversely proportional to the number of training trials, or to the sum of
+    their ``weights``), or a dict of weights by label or name, in which missing classes have weight 1.
     """
     if class_weight is None:
         return None
     if isinstance(class_weight, str):
         check_one_of("class_weight", class_weight, ("balanced",))
-        return torch.from_numpy(compute_class_weight("balanced", classes=np.arange(len(classes)), y=codes))
+        present = np.unique(codes)
+        if weights is None and len(present) == len(classes):
+            return torch.from_numpy(compute_class_weight("balanced", classes=present, y=codes))
+        totals = np.bincount(codes, None if weights is None else weights.numpy(), minlength=len(classes))
+        balanced = np.ones(len(classes))
+        balanced[present] = totals.sum() / (len(present) * totals[present])
+        return torch.from_numpy(balanced)
     labels = classes.tolist()
     label_of = dict(zip(names or labels, labels, strict=True)) | {label: label for label in labels}
     wrong = [label for label, weight in class_weight.items() if label not in label_of or not 0 < weight < np.inf]
@@ -584,5 +714,5 @@ def weigh_classes(class_weight: Any, classes: Array, codes: Array, names: Sequen
         raise ParameterError(
             f"class_weight has {wrong[0]!r}: {class_weight[wrong[0]]!r}; positive weights of {labels} are allowed."
         )
-    weights = {label_of[label]: float(weight) for label, weight in class_weight.items()}
-    return torch.tensor([weights.get(label, 1.0) for label in labels], dtype=torch.float64)
+    given = {label_of[label]: float(weight) for label, weight in class_weight.items()}
+    return torch.tensor([given.get(label, 1.0) for label in labels], dtype=torch.float64)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 from sklearn import metrics
 from torch import Tensor
+from torch.nn import CrossEntropyLoss
 from torch.nn import functional as F
 
 Array = NDArray[Any]
@@ -49,11 +50,72 @@ class Accuracy(NamedTuple):
         return cls(n, hits, hits / n, wilson_interval(hits, n))
 
 
+#: Number of bins of confidence, of equal width from 0 to 1, in reliability diagrams and their calibration error.
+N_BINS = 10
+
+
+class ReliabilityBin(NamedTuple):
+    """Predictions whose confidence, the largest probability, is above ``low`` and at most ``high``."""
+
+    low: float
+    high: float
+    n: int
+    confidence: float  # mean
+    accuracy: float
+
+
+def reliability(hits: Array, confidence: Array, n_bins: int = N_BINS) -> list[ReliabilityBin]:
+    """Accuracy of predictions by their confidence, in bins of equal width; bins without predictions are left out.
+
+    Parameters
+    ----------
+    hits : array (n,)
+        Whether each prediction is correct.
+    confidence : array (n,)
+        Probability of the predicted class.
+    n_bins : int
+
+    Examples
+    --------
+    >>> reliability(np.array([True, False, True, True]), np.array([0.75, 0.75, 1.0, 1.0]), n_bins=2)
+    [ReliabilityBin(low=0.5, high=1.0, n=4, confidence=0.875, accuracy=0.75)]
+    """
+    edges = np.linspace(0, 1, n_bins + 1)
+    number = np.searchsorted(edges[1:-1], confidence)
+    bins = []
+    for place in np.unique(number).tolist():
+        rows = number == place
+        low, high = edges[place : place + 2].tolist()
+        bins.append(
+            ReliabilityBin(low, high, int(rows.sum()), float(confidence[rows].mean()), float(hits[rows].mean()))
+        )
+    return bins
+
+
+def calibration_error(bins: Sequence[ReliabilityBin]) -> float:
+    r"""Expected calibration error [1]_ of the bins of :func:`reliability`.
+
+    .. math:: \mathrm{ECE} = \sum_b \frac{n_b}{n} |\mathrm{accuracy}_b - \mathrm{confidence}_b|
+
+    References
+    ----------
+    .. [1] C. Guo, G. Pleiss, Y. Sun, K. Q. Weinberger, "On calibration of modern neural networks", ICML 2017, eq. (3).
+
+    Examples
+    --------
+    >>> certain = reliability(np.array([True, True, False, False]), np.ones(4))
+    >>> calibration_error(certain)
+    0.5
+    """
+    return sum(one.n * abs(one.accuracy - one.confidence) for one in bins) / sum(one.n for one in bins)
+
+
 def score(y: Array, probability: Array, classes: Array, class_names: Sequence[str]) -> dict[str, Any]:
     """All scores of true classes ``y`` (n,) and probabilities (n, n_classes), whose columns are ``classes``.
 
     Accuracy, balanced accuracy, Cohen's kappa, the area under the ROC curve of the second of two classes, the mean
-    negative logarithm of the likelihood, recall and precision of each class, and the confusion matrix.
+    negative logarithm of the likelihood, the expected calibration error with the bins of the reliability diagram,
+    recall and precision of each class, and the confusion matrix.
 
     Examples
     --------
@@ -65,6 +127,7 @@ def score(y: Array, probability: Array, classes: Array, class_names: Sequence[st
     predicted = classes[probability.argmax(1)]
     confusion = metrics.confusion_matrix(y, predicted, labels=classes)
     chosen = np.searchsorted(classes, y)
+    bins = reliability(predicted == y, probability.max(1))
     likelihood = np.clip(probability[np.arange(len(chosen)), chosen], np.finfo(float).tiny, None)
     return {
         "accuracy": float((predicted == y).mean()),
@@ -72,6 +135,8 @@ def score(y: Array, probability: Array, classes: Array, class_names: Sequence[st
         "kappa": float(metrics.cohen_kappa_score(y, predicted, labels=classes)),
         "auc": _auc(y == classes[1], probability[:, 1]) if len(classes) == 2 else None,
         "loss": float(-np.log(likelihood).mean()),
+        "calibration_error": calibration_error(bins),
+        "reliability": [one._asdict() for one in bins],
         "per_class": _scores_per_class(confusion, class_names),
         "confusion": confusion.tolist(),
     }
@@ -109,6 +174,41 @@ def _scores_per_class(confusion: Array, names: Sequence[str]) -> dict[str, dict[
 # ---------------------------------------------------------------------------------------------------------- validation
 
 
+def weighted_cross_entropy(
+    logits: Tensor, y: Tensor, criterion: CrossEntropyLoss, sample_weight: Tensor | None = None
+) -> Tensor:
+    r"""Cross entropy with weights of classes and trials, :math:`\sum_i w_i c_{y_i} \ell_i / \sum_i w_i c_{y_i}`.
+
+    As in :class:`torch.nn.CrossEntropyLoss`, which it equals for equal weights of the trials, the sum of the weights
+    normalises the loss.  It is 0 if all weights are 0.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (n, n_classes)
+    y : Tensor, shape (n,)
+        True classes.
+    criterion : CrossEntropyLoss
+        With the weights c of the classes, and the label smoothing.
+    sample_weight : Tensor, shape (n,), optional
+        Weights w of the trials; 0 or more.
+
+    Examples
+    --------
+    >>> logits, y, w = torch.randn(3, 2), torch.tensor([0, 1, 1]), torch.tensor([1.0, 2.0, 0.0])
+    >>> loss = weighted_cross_entropy(logits, y, CrossEntropyLoss(), w)
+    >>> torch.allclose(loss, CrossEntropyLoss()(logits[[0, 1, 1]], y[[0, 1, 1]]))
+    True
+    """
+    if sample_weight is None:
+        loss: Tensor = criterion(logits, y)
+        return loss
+    classes = criterion.weight
+    losses = F.cross_entropy(logits, y, classes, reduction="none", label_smoothing=criterion.label_smoothing)
+    weights = sample_weight.to(losses.dtype)
+    total = weights.sum() if classes is None else weights @ classes[y].to(losses.dtype)
+    return (weights @ losses) / total.clamp_min(torch.finfo(losses.dtype).tiny)
+
+
 class BatchScores(NamedTuple):
     """Sums over a batch, in float64, so that the scores of a whole set do not depend on its batches."""
 
@@ -118,12 +218,22 @@ class BatchScores(NamedTuple):
     true: Array  # trials of each class
 
     @classmethod
-    def of(cls, logits: Tensor, y: Tensor, class_weights: Tensor | None = None) -> BatchScores:
-        """Sums of a batch with logits (n, n_classes) and true classes (n,)."""
+    def of(
+        cls, logits: Tensor, y: Tensor, class_weights: Tensor | None = None, sample_weight: Tensor | None = None
+    ) -> BatchScores:
+        """Sums of a batch with logits (n, n_classes) and true classes (n,).
+
+        Weights of the classes (n_classes,) and of the trials (n,) apply to the loss, not to the accuracy.
+        """
         logits, y = logits.cpu().double(), y.cpu()
         weights = None if class_weights is None else class_weights.cpu().double()
-        loss = F.cross_entropy(logits, y, weights, reduction="sum")
-        weight = len(y) if weights is None else float(weights[y].sum())
+        if sample_weight is None:
+            loss = F.cross_entropy(logits, y, weights, reduction="sum")
+            weight = len(y) if weights is None else float(weights[y].sum())
+        else:
+            own = sample_weight.cpu().double()
+            loss = own @ F.cross_entropy(logits, y, weights, reduction="none")
+            weight = float(own.sum() if weights is None else own @ weights[y])
         hits, true = (torch.bincount(k, minlength=logits.shape[1]).numpy() for k in (y[logits.argmax(-1) == y], y))
         return cls(float(loss), weight, hits, true)
 

@@ -203,6 +203,19 @@ def fine_tuning_for(paradigm: str | None) -> Training:
     return FINE_TUNING if paradigm is None else PARADIGMS[paradigm].fine_tuning
 
 
+#: Epochs of :meth:`~gbwatt.decoding.EEGDecoder.partial_fit`.
+UPDATE_EPOCHS = 5
+
+
+def update_settings(settings: Settings) -> Settings:
+    """Settings of a short training that continues with new trials, at a constant learning rate.
+
+    For a paradigm, learning rate, batch size and weight decay are those of fine-tuning; otherwise, they do not change.
+    """
+    training = settings.training if settings.paradigm is None else fine_tuning_for(settings.paradigm)
+    return replace(settings, training=replace(training, max_epochs=UPDATE_EPOCHS), schedule="constant")
+
+
 # ------------------------------------------------------------------------------------------------------------- choice
 
 

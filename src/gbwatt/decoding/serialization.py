@@ -12,6 +12,7 @@ import numpy as np
 from gbwatt._io import plain
 from gbwatt.data.trials import Trials
 from gbwatt.decoding import inputs
+from gbwatt.decoding.calibration import HIGHEST, LOWEST
 from gbwatt.decoding.domains import Domains
 from gbwatt.decoding.fingerprints import TrialFingerprints
 from gbwatt.decoding.inputs import Array
@@ -39,7 +40,7 @@ _LABELS = {
 D = TypeVar("D", bound="EEGDecoder")
 
 #: Parameters that depend on the machine, and are not saved.
-_LOCAL = ("device", "checkpoint", "log", "tensorboard", "verbose", "callbacks")
+_LOCAL = ("device", "n_jobs", "checkpoint", "log", "tensorboard", "verbose", "callbacks")
 
 
 def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any, fingerprints: bool = True) -> None:
@@ -62,6 +63,7 @@ def save(decoder: EEGDecoder, folder: str | Path, preprocessing: Any, fingerprin
         "samples": None if (samples := getattr(decoder, "samples_", None)) is None else samples.to_dict(),
         "settings": plain(decoder.settings_.to_dict()),
         "history": history,
+        **({} if decoder.calibration is None else {"temperature": decoder.temperature_}),
         **({} if decoder.domains_ is None else {"domains": decoder.domains_.to_dict()}),
         **({} if seen is None else {"fingerprints": seen.to_dict()}),
     }
@@ -146,7 +148,10 @@ def _rebuild_estimator(cls: type[D], loaded: Pretrained, saved: dict[str, Any], 
     decoder.signal_ = Signal(**saved["signal"])
     if len(decoder.classes_) != decoder.signal_.n_outputs:
         raise ValueError(f"{len(decoder.classes_)} labels for {decoder.signal_.n_outputs} outputs")
-    decoder.scale_ = _check_scale(saved["scale"])
+    decoder.scale_ = _check_positive("scale", saved["scale"])
+    decoder.temperature_ = _check_positive("temperature", saved.get("temperature", 1.0))
+    if not LOWEST <= decoder.temperature_ <= HIGHEST:
+        raise ValueError(f"temperature={decoder.temperature_:g} is not between {LOWEST:g} and {HIGHEST:g}")
     decoder.recorded_ = Recorded.from_dict(saved.get("recorded"))
     decoder.samples_ = Samples.from_dict(saved.get("samples"))
     decoder.fingerprints_ = TrialFingerprints.from_dict(saved.get("fingerprints"))
@@ -179,10 +184,10 @@ def _read_class_names(saved: dict[str, Any], decoder: EEGDecoder) -> tuple[str, 
     return tuple(map(str, labels)) if decoder.classes_.dtype.kind in "OU" else None
 
 
-def _check_scale(value: Any) -> float:
-    """Return the saved factor by which epochs are multiplied; raise ValueError unless it is a positive number."""
+def _check_positive(name: str, value: Any) -> float:
+    """Return a saved factor; raise ValueError unless it is a positive number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
-        raise ValueError(f"scale={value if isinstance(value, float) else type(value)} is not a positive number")
+        raise ValueError(f"{name}={value if isinstance(value, float) else type(value)} is not a positive number")
     return float(value)
 
 

@@ -17,7 +17,9 @@ from gbwatt.errors import ParameterError
 
 Array = NDArray[Any]
 Pair = tuple[Tensor, Tensor]  # examples (n, n_chans, n_times) and class numbers (n,)
-Batch = tuple[Tensor, ...]  # a pair, perhaps followed by the numbers of the domains (n,)
+#: A pair, perhaps followed by the numbers of the domains (n,), and by the weights of the examples (n,) in the loss; the
+#: domains are None if there are weights only.
+Batch = tuple[Any, ...]
 
 
 class Windows(Protocol):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gbwatt.decoding.callbacks import INITIAL, Callback, StopTraining
 from gbwatt.decoding.inputs import Examples
-from gbwatt.decoding.metrics import BatchScores, summarize
+from gbwatt.decoding.metrics import BatchScores, summarize, weighted_cross_entropy
 from gbwatt.decoding.sharding import Batch, SingleProcess, gather, hash_numbers, seed_generators
 from gbwatt.errors import NonFiniteLossError, NotFiniteError, NotSPDError, NotSymmetricError, ParameterError, ShapeError
 from gbwatt.nn.optim import RiemannianAdam, is_part, parameter_groups, require_parts
@@ -80,12 +80,17 @@ def batch_sizes(n: int, batch_size: int, merge_single: bool = False) -> list[int
 
 
 class ShuffledBatches:
-    """Training batches of examples in memory, in a new random order each epoch; a batch is one shard."""
+    """Training batches of examples in memory, in a new random order each epoch; a batch is one shard.
+
+    Batch normalisation needs at least two examples, unless its statistics are fixed: then a ``single`` one is enough.
+    """
 
     n_shards = 1
 
-    def __init__(self, examples: Examples, batch_size: int, device: str | torch.device = "cpu") -> None:
-        if len(examples) < 2:
+    def __init__(
+        self, examples: Examples, batch_size: int, device: str | torch.device = "cpu", *, single: bool = False
+    ) -> None:
+        if len(examples) < 2 and not single:
             raise ShapeError(f"{len(examples)} training trial is too few; at least 2 are needed.")
         self.examples, self.device = examples, torch.device(device)
         self.sizes = batch_sizes(len(examples), batch_size, merge_single=True)
@@ -225,6 +230,8 @@ class Trainer:
         as they are.
     keep_initial : bool
         Also validate the initial weights, and keep them if no epoch has a lower loss.
+    fixed_statistics : bool
+        Whether all normalisations use their running statistics in training, too, and keep them.
     callbacks : sequence of Callback
     accelerator : accelerate.Accelerator or SingleProcess, optional
         Device and processes; by default one process on the CPU.
@@ -266,6 +273,7 @@ class Trainer:
         balanced_accuracy: bool = False,
         frozen: Sequence[str] = (),
         keep_initial: bool = False,
+        fixed_statistics: bool = False,
         callbacks: Sequence[Callback] = (),
         accelerator: Any = None,
     ) -> None:
@@ -278,6 +286,8 @@ class Trainer:
         self.callbacks = _initialize(callbacks)
         self.module_ = module.to(self.device)
         self._frozen_modules = freeze(module, frozen)
+        if fixed_statistics:
+            self._frozen_modules += [part.eval() for part in module.modules() if "running_mean" in part._buffers]
         self.criterion_ = nn.CrossEntropyLoss(class_weights, label_smoothing=label_smoothing).to(self.device)
         groups = parameter_groups(module, weight_decay, lr=lr, **(group_options or {}))
         self._rates = [group["lr"] for group in groups]
@@ -396,15 +406,24 @@ class Trainer:
         self._optimizer.zero_grad()
         total = torch.zeros((), device=self.device)
         for number, shard in enumerate(shards, 1):
-            x, y, *domain = batch = tuple(values.to(self.device) for values in shard)
+            x, y, domain, weight = self._unpack(shard)
             inputs.append((x, *domain))
             share = len(y) / size
             with nullcontext() if number == n_shards else self.accelerator.no_sync(self.model):
                 logits = self.model(x, *domain)
-                loss = self.criterion_(logits, y)
+                loss = weighted_cross_entropy(logits, y, self.criterion_, weight)
                 self.accelerator.backward(loss * (share * self.accelerator.num_processes))  # processes are averaged
             total = total + share * loss.detach()
-        return self.accelerator.reduce(total, reduction="sum"), batch, logits.detach()
+        return self.accelerator.reduce(total, reduction="sum"), (x, y, *domain), logits.detach()
+
+    def _unpack(self, batch: Batch) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor | None]:
+        """Examples, class numbers, domains (in a tuple, which may be empty) and weights of a batch, on the device."""
+        x, y, domain, weight = (
+            None if values is None else values.to(self.device) for values in (*batch, None, None)[:4]
+        )
+        assert x is not None  # for the type checker
+        assert y is not None
+        return x, y, () if domain is None else (domain,), weight
 
     def _schedule_rates(self) -> None:
         """Set the learning rates of this step, if there is a schedule."""
@@ -437,15 +456,16 @@ class Trainer:
         """Loss and accuracy of a whole set."""
         self._set_training(False)
         rows: list[BatchScores] = []
-        for number, (x, y, *domain) in enumerate(valid, 1):
-            epochs = tuple(values.to(self.device) for values in (x, *domain))
+        for number, batch in enumerate(valid, 1):
+            x, y, domain, weight = self._unpack(batch)
+            epochs = (x, *domain)
             with self._diagnosing([epochs], number, training=False):
                 logits = self.module_(*epochs)
-            rows.append(BatchScores.of(logits, y, self.criterion_.weight))
+            rows.append(BatchScores.of(logits, y, self.criterion_.weight, weight))
             if not math.isfinite(rows[-1].loss):
                 raise self._diagnosis([epochs], number, training=False)
-            loss = torch.tensor(rows[-1].loss / rows[-1].weight)
-            self.notify("on_batch_end", batch=(epochs[0], y), training=False, loss=loss, y_pred=logits)
+            loss = torch.tensor(rows[-1].loss / (rows[-1].weight or 1.0))
+            self.notify("on_batch_end", batch=(x, batch[1]), training=False, loss=loss, y_pred=logits)
         mean, accuracy = summarize(gather(self.accelerator, rows), self.balanced_accuracy)
         return {"valid_loss": mean, "valid_accuracy": accuracy}
 

@@ -70,7 +70,8 @@ class TrainingRecord:
         Versions of Python and of packages.
     training : dict
         Learning rate, batch size, weight decay and maximum number of epochs; also initial weights of other models,
-        frozen parts, factors of learning rates, alignment and its domains, if they were set.
+        frozen parts, factors of learning rates, alignment and its domains, and the temperature of the calibration, if
+        they were set.
     settings : dict
         Paradigm and the reason for its choice, model options, initial weights and schedule, see
         :class:`~gbwatt.decoding.paradigms.Settings`.

@@ -62,6 +62,7 @@ def initialize_from(
     class_names: tuple[str, ...],
     class_weights: Tensor | None = None,
     domain: Tensor | None = None,
+    sample_weight: Tensor | None = None,
 ) -> None:
     """Copy the weights of a network that was trained on aligned recordings of other subjects.
 
@@ -90,6 +91,8 @@ def initialize_from(
     domain : Tensor, shape (n,), optional
         Numbers of the domains of the epochs, for networks with ``domain_norm``, whose statistics are estimated from
         these epochs.
+    sample_weight : Tensor, shape (n,), optional
+        Weights of the trials in the logistic regression.
 
     Raises
     ------
@@ -119,7 +122,7 @@ def initialize_from(
     own.eval()
     adapt_domains(own, x, domain)
     if not same_classes:
-        initialize_final_layer(own, x, y, class_weights, domain)
+        initialize_final_layer(own, x, y, class_weights, domain, sample_weight)
 
 
 def _without(tensors: Mapping[str, Tensor], names: set[str]) -> dict[str, Tensor]:

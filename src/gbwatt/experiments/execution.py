@@ -235,7 +235,7 @@ def _make_row(run: Run, decoder: EEGDecoder, parts: Parts) -> Row:
         run.key,
         "done",
         run.to_dict(),
-        **scores(decoder, test),
+        **{name: value for name, value in scores(decoder, test).items() if name in Row._fields},
         valid_accuracy=at_best.get("valid_accuracy"),
         valid_loss=at_best.get("valid_loss"),
         best_epoch=decoder.best_epoch_,

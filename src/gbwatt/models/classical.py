@@ -13,6 +13,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.feature_selection import mutual_info_classif
 from sklearn.linear_model import LogisticRegression
+from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
@@ -49,7 +50,9 @@ class ClassicalModel(nn.Module, ABC):
         self.config: dict[str, Any] = {**vars(signal), **options}
 
     @abstractmethod
-    def fit(self, x: Tensor, y: Tensor, class_weights: Tensor | None = None) -> None:
+    def fit(
+        self, x: Tensor, y: Tensor, class_weights: Tensor | None = None, sample_weight: Tensor | None = None
+    ) -> None:
         """Fit the model.
 
         Parameters
@@ -60,6 +63,13 @@ class ClassicalModel(nn.Module, ABC):
             Class numbers; every class needs trials.
         class_weights : Tensor, shape (n_classes,), optional
             Weights of the classes, for classifiers that support them.
+        sample_weight : Tensor, shape (n,), optional
+            Weights of the trials: 0 or more.  A trial with weight 2 counts as two trials, one with weight 0 not at all.
+
+        Raises
+        ------
+        ParameterError
+            If there are weights of trials, but the model cannot use them.
         """
 
     @abstractmethod
@@ -90,7 +100,7 @@ class LinearModel(ClassicalModel):
         self.final_layer = nn.Linear(n_features, signal.n_outputs)
 
     @abstractmethod
-    def fit_features(self, x: Tensor, y: Tensor) -> None:
+    def fit_features(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> None:
         """Estimate everything before the final layer from epochs (n, n_chans, n_times) in float64 and labels (n,)."""
 
     @abstractmethod
@@ -102,14 +112,25 @@ class LinearModel(ClassicalModel):
         return LogisticRegression(C=self.config["C"], max_iter=2000, class_weight=class_weight)
 
     @torch.no_grad()
-    def fit(self, x: Tensor, y: Tensor, class_weights: Tensor | None = None) -> None:
+    def fit(
+        self, x: Tensor, y: Tensor, class_weights: Tensor | None = None, sample_weight: Tensor | None = None
+    ) -> None:
         """Fit the features, then the classifier."""
+        x, y, sample_weight = with_influence(x, y, sample_weight)
         _require_all_classes(y, self.config["n_outputs"])
         weights = None if class_weights is None else dict(enumerate(class_weights.double().tolist()))
+        classifier = self.classifier(weights)
+        if sample_weight is not None and not has_fit_parameter(classifier, "sample_weight"):
+            raise ParameterError(
+                "sample_weight: this pipeline ends with a linear discriminant analysis, which has no weights of "
+                "trials; leave it out, or use a pipeline with logistic regression: tangent-space, fb-tangent-space or "
+                "xdawn."
+            )
         self.double()
-        self.fit_features(x.double(), y)
+        self.fit_features(x.double(), y, sample_weight)
+        own = {} if sample_weight is None else {"sample_weight": sample_weight.numpy()}
         with limited_threads():
-            fitted = self.classifier(weights).fit(self.embed(x.double()).numpy(), y.numpy())
+            fitted = classifier.fit(self.embed(x.double()).numpy(), y.numpy(), **own)
         copy_classifier(fitted, self.final_layer)
         self.to(x.dtype)
 
@@ -120,6 +141,19 @@ class LinearModel(ClassicalModel):
 
 
 # ---------------------------------------------------------------------------------------------------------- components
+
+
+def with_influence(x: Tensor, y: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Epochs, labels and weights of the trials whose weight is not 0, with the weights in float64."""
+    if weight is None:
+        return x, y, None
+    rows = weight > 0
+    return x[rows], y[rows], weight[rows].double()
+
+
+def shares(weight: Tensor | None) -> Tensor | None:
+    """Weights divided by their sum; None for equal weights."""
+    return None if weight is None else weight / weight.sum()
 
 
 def limited_threads() -> AbstractContextManager[Any]:
@@ -160,13 +194,17 @@ def _shrinkage_lda() -> LinearDiscriminantAnalysis:
 def oas_covariances(x: Tensor) -> Tensor:
     """Covariances (..., n, n) of signals (..., n, times), with oracle approximating shrinkage as in scikit-learn."""
     centred = x - x.mean(-1, keepdim=True)
-    n, times = x.shape[-2:]
-    cov = centred @ centred.mT / times
+    return oas_shrunk(centred @ centred.mT / x.shape[-1], x.shape[-1])
+
+
+def oas_shrunk(cov: Tensor, times: float) -> Tensor:
+    """Covariances (..., n, n) of ``times`` samples with oracle approximating shrinkage."""
+    n = cov.shape[-1]
     mean = cov.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
     square = cov.square().mean((-2, -1), keepdim=True)
     above = (times + 1) * (square - mean.square() / n)
-    rho = ((square + mean.square()) / above.clamp_min(torch.finfo(x.dtype).tiny)).clamp_max(1)
-    return (1 - rho) * cov + rho * mean * torch.eye(n, dtype=x.dtype, device=x.device)
+    rho = ((square + mean.square()) / above.clamp_min(torch.finfo(cov.dtype).tiny)).clamp_max(1)
+    return (1 - rho) * cov + rho * mean * torch.eye(n, dtype=cov.dtype, device=cov.device)
 
 
 def tangent_vectors(covariances: Tensor, whitener: Tensor) -> Tensor:
@@ -178,6 +216,23 @@ def tangent_vectors(covariances: Tensor, whitener: Tensor) -> Tensor:
     n = tangents.shape[-1]
     scale = torch.full((n, n), 2**0.5, dtype=tangents.dtype, device=tangents.device).fill_diagonal_(1.0)
     return vech(tangents * scale)
+
+
+def _weighted_mean(x: Tensor, weight: Tensor | None) -> Tensor:
+    """Mean of epochs (n, ...) over trials."""
+    return x.mean(0) if weight is None else torch.einsum("n,n...->...", weight / weight.sum(), x)
+
+
+def _covariance_of_all(x: Tensor, weight: Tensor | None) -> Tensor:
+    """Covariance (n_chans, n_chans) of epochs (n, n_chans, n_times) one after the other, with OAS shrinkage.
+
+    An epoch with weight 2 counts like two epochs.
+    """
+    if weight is None:
+        return oas_covariances(x.transpose(0, 1).flatten(1))
+    times = float(weight.sum()) * x.shape[-1]
+    centred = x - torch.einsum("n,nct->c", weight, x)[:, None] / times
+    return oas_shrunk(torch.einsum("n,nct,ndt->cd", weight, centred, centred) / times, times)
 
 
 class FilterBank(nn.Module):
@@ -269,9 +324,10 @@ class TangentSpace(LinearModel):
         self.bank = _make_filter_bank(signal, bands)
         self.register_buffer("whiteners", torch.eye(n).repeat(n_bands, 1, 1))
 
-    def fit_features(self, x: Tensor, y: Tensor) -> None:  # noqa: ARG002
+    def fit_features(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> None:  # noqa: ARG002
         """Compute the mean covariance of each band."""
-        self.whiteners = invsqrtm(AffineInvariant().mean(oas_covariances(self.bank(x)).transpose(0, 1)))
+        covariances = oas_covariances(self.bank(x)).transpose(0, 1)
+        self.whiteners = invsqrtm(AffineInvariant().mean(covariances, shares(sample_weight)))
 
     def embed(self, x: Tensor) -> Tensor:
         """Tangent vectors of all bands."""
@@ -320,21 +376,20 @@ class XdawnTangentSpace(LinearModel):
         self.register_buffer("templates", torch.zeros(n_rows, signal.n_times))
         self.register_buffer("whitener", torch.eye(size))
 
-    def fit_features(self, x: Tensor, y: Tensor) -> None:
+    def fit_features(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> None:
         """Compute filters with the largest power of each class mean relative to all epochs, and the mean covariance."""
         per_class = len(self.filters) // self.config["n_outputs"]
-        noise = oas_covariances(x.transpose(0, 1).flatten(1))
-        whiten = invsqrtm(noise)
+        whiten = invsqrtm(_covariance_of_all(x, sample_weight))
         filters, templates = [], []
         for label in range(self.config["n_outputs"]):
-            evoked = x[y == label].mean(0)
+            evoked = _weighted_mean(x[y == label], None if sample_weight is None else sample_weight[y == label])
             signal = evoked - evoked.mean(-1, keepdim=True)
             _, vectors = torch.linalg.eigh(whiten @ signal @ signal.mT @ whiten)
             chosen = vectors.flip(1)[:, :per_class].mT @ whiten
             filters.append(chosen)
             templates.append(chosen @ evoked)
         self.filters, self.templates = torch.cat(filters), torch.cat(templates)
-        self.whitener = invsqrtm(AffineInvariant().mean(self._template_covariances(x)))
+        self.whitener = invsqrtm(AffineInvariant().mean(self._template_covariances(x), shares(sample_weight)))
 
     def _template_covariances(self, x: Tensor) -> Tensor:
         """Covariances of templates and filtered epochs together."""
@@ -391,7 +446,7 @@ class CommonSpatialPatterns(LinearModel):
         self.register_buffer("filters", torch.eye(signal.n_outputs * per_class, signal.n_chans).repeat(n_bands, 1, 1))
         self.register_buffer("selected", torch.ones(n_features))
 
-    def fit_features(self, x: Tensor, y: Tensor) -> None:
+    def fit_features(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> None:  # noqa: ARG002
         """Solve the eigenvalue problem of each class and band, and select features."""
         n_outputs = self.config["n_outputs"]
         per_class = self.filters.shape[1] // n_outputs
@@ -442,7 +497,7 @@ class TimeBinLDA(LinearModel):
         super().__init__(signal, n_chans * (n_times // width))
         self.width = width  # of a bin, in samples
 
-    def fit_features(self, x: Tensor, y: Tensor) -> None:
+    def fit_features(self, x: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> None:
         """Do nothing: the features depend on the epoch alone."""
 
     def embed(self, x: Tensor) -> Tensor:
@@ -475,11 +530,21 @@ class MinimumDistanceToMean(ClassicalModel):
         self.register_buffer("means", torch.eye(signal.n_chans).repeat(signal.n_outputs, 1, 1))
 
     @torch.no_grad()
-    def fit(self, x: Tensor, y: Tensor, class_weights: Tensor | None = None) -> None:  # noqa: ARG002
+    def fit(
+        self,
+        x: Tensor,
+        y: Tensor,
+        class_weights: Tensor | None = None,  # noqa: ARG002
+        sample_weight: Tensor | None = None,
+    ) -> None:
         """Compute the mean covariance of each class."""
+        x, y, sample_weight = with_influence(x, y, sample_weight)
         _require_all_classes(y, self.config["n_outputs"])
         covariances = oas_covariances(x.double())
-        means = [self.metric.mean(covariances[y == label]) for label in range(self.config["n_outputs"])]
+        means = []
+        for label in range(self.config["n_outputs"]):
+            own = None if sample_weight is None else sample_weight[y == label]
+            means.append(self.metric.mean(covariances[y == label], shares(own)))
         self.means = torch.stack(means).to(x.dtype)
 
     def logits(self, x: Tensor) -> Tensor:
@@ -533,19 +598,26 @@ class CanonicalCorrelation(ClassicalModel):
         self.register_buffer("references", bases, persistent=False)
 
     @torch.no_grad()
-    def fit(self, x: Tensor, y: Tensor, class_weights: Tensor | None = None) -> None:
+    def fit(
+        self, x: Tensor, y: Tensor, class_weights: Tensor | None = None, sample_weight: Tensor | None = None
+    ) -> None:
         """Fit the factor of the correlations by maximum likelihood."""
         if self.config["frequencies"] is None:
             raise ParameterError(
                 "frequencies: canonical correlation needs the frequency of each class in Hz, in the order of the "
                 "classes; pass the model option frequencies, such as [12, 10, 8.57]."
             )
+        x, y, sample_weight = with_influence(x, y, sample_weight)
         _require_all_classes(y, self.config["n_outputs"])
         correlations, weights = self.correlations(x), None if class_weights is None else class_weights.double()
 
         def loss(log_scale: float) -> float:
             """Cross entropy of the training trials if correlations are multiplied by ``exp(log_scale)``."""
-            return float(nn.functional.cross_entropy(np.exp(log_scale) * correlations, y, weights))
+            logits = np.exp(log_scale) * correlations
+            if sample_weight is None:
+                return float(nn.functional.cross_entropy(logits, y, weights))
+            losses = nn.functional.cross_entropy(logits, y, weights, reduction="none")
+            return float(sample_weight @ losses / sample_weight.sum())
 
         self.scale.fill_(np.exp(minimize_scalar(loss, bounds=(-5, 6), method="bounded").x))
 

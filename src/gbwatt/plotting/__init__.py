@@ -13,7 +13,7 @@ from gbwatt.plotting.network import (
     metric_spectrum,
     spectra,
 )
-from gbwatt.plotting.results import confusion, curves, subjects, training_curves
+from gbwatt.plotting.results import confusion, curves, reliability_diagram, subjects, training_curves
 from gbwatt.plotting.style import save, to_svg
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "heatmaps",
     "metric_spectrum",
     "patterns",
+    "reliability_diagram",
     "save",
     "spectra",
     "subjects",

@@ -143,6 +143,73 @@ def confusion(matrix: ArrayLike, class_names: Sequence[str]) -> Figure:
 
 
 @styled_figure
+def reliability_diagram(
+    n: ArrayLike,
+    confidence: ArrayLike,
+    accuracy: ArrayLike,
+    interval: tuple[ArrayLike, ArrayLike] | None = None,
+    *,
+    error: float | None = None,
+    chance: float = 0.0,
+) -> Figure:
+    """Draw the accuracy of predictions against their confidence, and how many predictions each bin has.
+
+    The probabilities of a calibrated classifier are frequencies: its points are on the diagonal.  Points below it are
+    predictions with too much confidence.
+
+    Parameters
+    ----------
+    n : array (n_bins,)
+        Number of predictions of each bin; at least 1.
+    confidence, accuracy : array (n_bins,)
+        Mean confidence of the predictions, the probability of the predicted class, and the share of correct ones, from
+        0 to 1.
+    interval : (low (n_bins,), high (n_bins,)), optional
+        Confidence intervals of the accuracy, drawn as vertical lines.
+    error : float, optional
+        Expected calibration error, for the legend.
+    chance : float
+        Lowest possible confidence, one over the number of classes, where the axis begins.
+
+    Returns
+    -------
+    Figure
+        A panel for the accuracy, and below it one for the number of predictions.
+
+    Examples
+    --------
+    >>> figure = reliability_diagram([10, 30], [0.65, 0.9], [0.6, 0.7], error=0.1625)
+    >>> [text.get_text() for text in figure.legends[0].get_texts()]
+    ['calibrated', 'accuracy; expected calibration error 16.2 %']
+    """
+    low, high = (accuracy, accuracy) if interval is None else interval
+    given = {"n": n, "confidence": confidence, "accuracy": accuracy, "interval[0]": low, "interval[1]": high}
+    values = {name: style.check_numbers(name, numbers, "n_bins") for name, numbers in given.items()}
+    style.check_same_length(**{name: (numbers, "bins") for name, numbers in values.items()})
+    for name, numbers in values.items():
+        if name != "n":
+            values[name] = 100 * style.check_fractions(name, numbers)
+    counts, x, y, lower, upper = values.values()
+    style.check_positive("n", counts, "leave out bins without predictions.")
+    left = 100 * float(style.check_fractions("chance", style.check_flat("chance", chance))[0])
+    figure = style.canvas(SINGLE, 3.6)
+    axes, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    axes.plot([0, 100], [0, 100], color=style.GREY, linewidth=0.8, linestyle=":", label="calibrated")
+    looks = style.line(0) | {"linestyle": "-"}
+    axes.vlines(x, lower, upper, color=looks["color"], alpha=0.4)
+    label = "accuracy" if error is None else f"accuracy; expected calibration error {100 * error:.1f} %"
+    axes.plot(x, y, label=label, clip_on=False, **looks)
+    axes.set(ylabel="accuracy (%)", ylim=(0, 100))
+    below.vlines(x, 0, counts, color=looks["color"], linewidth=4)
+    margin = 0.03 * (100 - left)
+    below.set(xlabel="confidence (%)", ylabel="predictions", xlim=(left - margin, 100 + margin), ylim=(0, None))
+    below.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+    figure.align_ylabels([axes, below])
+    style.legend(figure, *axes.get_legend_handles_labels())
+    return figure
+
+
+@styled_figure
 def subjects(
     scores: Mapping[str, Mapping[Any, Sequence[float]]], chance: float | None = None, score: str = "accuracy"
 ) -> Figure:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbwatt.data.description import chance_level
+from gbwatt.decoding.metrics import wilson_interval
 from gbwatt.experiments.config import Vary
 from gbwatt.experiments.grid import Cell, Results
 from gbwatt.experiments.runs import Row, Run
@@ -35,6 +36,22 @@ def figure_block(drawn: matplotlib.figure.Figure, caption: str) -> Figure:
     from gbwatt.plotting import to_svg
 
     return Figure(clean(to_svg(drawn)), caption)
+
+
+def reliability_figure(test: Mapping[str, Any], caption: str) -> Figure | None:
+    """Return the reliability diagram of test scores; None if they were recorded by a version without it."""
+    from gbwatt.plotting import reliability_diagram
+
+    bins = test.get("reliability")
+    if not bins:
+        return None
+    n, confidence, accuracy = ([one[name] for one in bins] for name in ("n", "confidence", "accuracy"))
+    intervals = [wilson_interval(round(one["n"] * one["accuracy"]), int(one["n"])) for one in bins]
+    low, high = zip(*intervals, strict=True)
+    chance = 1 / len(test.get("class_names") or (1,))
+    error = test.get("calibration_error")
+    drawn = reliability_diagram(n, confidence, accuracy, (low, high), error=error, chance=0 if chance == 1 else chance)
+    return figure_block(drawn, caption)
 
 
 # ---- experiments

@@ -144,7 +144,7 @@ def _test_sections(record: Record | None) -> list[Section]:
         f"trials are classified correctly, {show(100 * test['accuracy'])} % (95 % confidence interval {show(low)} to "
         f"{show(high)} %). The most frequent class makes up {show(100 * test['chance'])} %."
     )
-    return [Section("Test", (Paragraph(text), _class_scores(test), *_confusion_figure(test)))]
+    return [Section("Test", (Paragraph(text), _class_scores(test), *_confusion_figure(test), *_reliability(test)))]
 
 
 def _class_scores(test: Record) -> Table:
@@ -155,6 +155,8 @@ def _class_scores(test: Record) -> Table:
     )
     header = (Column("class"), Column("recall", kind="percent"), Column("precision", kind="percent"), Column("trials"))
     others = {"balanced accuracy": test.get("balanced_accuracy"), "kappa": test.get("kappa"), "AUC": test.get("auc")}
+    if test.get("calibration_error") is not None:
+        others |= {"log loss": test.get("loss"), "expected calibration error": test["calibration_error"]}
     note = "; ".join(f"{name} {value:.3f}" for name, value in others.items() if value is not None)
     return Table("Scores by class, in percent", header, lines, (f"All classes: {note}.",) if note else ())
 
@@ -171,6 +173,17 @@ def _confusion_figure(test: Record) -> Iterator[Figure]:
     if test.get("confusion") and test.get("class_names"):
         drawn = confusion(test["confusion"], test["class_names"])
         yield figures.figure_block(drawn, "Confusion matrix of the test trials. Rows are true classes.")
+
+
+def _reliability(test: Record) -> Iterator[Figure]:
+    """Yield the reliability diagram of the test trials, if its bins were recorded."""
+    caption = (
+        "Accuracy of the test trials by the confidence of their predictions, with 95 % confidence intervals, and the "
+        "number of trials in each of the ten bins. Points below the dotted line: the model is too confident."
+    )
+    figure = figures.reliability_figure(test, caption)
+    if figure is not None:
+        yield figure
 
 
 # ---- training and configuration

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbwatt._processes import cores, run_in_processes
+from gbwatt._processes import cores, ignore_interrupts, run_in_processes
 from gbwatt._validation import check_number
 from gbwatt.clinical.corpora.cache import write_error
 from gbwatt.clinical.corpora.layout import (
@@ -318,12 +317,7 @@ def process_recordings(jobs: Sequence[Job], workers: int) -> Generator[Entry]:
     if workers <= 1:
         yield from map(cache_recording, jobs)
         return
-    with closing(run_in_processes(cache_recording, jobs, workers, initializer=_ignore_interrupts)) as done:
+    with closing(run_in_processes(cache_recording, jobs, workers, initializer=ignore_interrupts)) as done:
         for job, entry in done:
             died = _skip_entry(job.recording, "failed", "its process died twice: out of memory, or killed", {})
             yield died if entry is None else entry
-
-
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C to the main process, which ends the workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
