@@ -94,10 +94,13 @@ class Metric(ABC):
         """Factor of the squared distance."""
         return 1.0
 
-    def _images(self, **points: Tensor) -> tuple[Tensor, ...]:
-        """Check points, and map them into the space."""
+    def _check_points(self, **points: Tensor) -> None:
+        """Raise an error for points that are no symmetric matrices; the chart checks the eigenvalues."""
         require_symmetric(**points)
-        return tuple(self.chart(x, name) for name, x in points.items())
+
+    def _image(self, x: Tensor, name: str) -> Tensor:
+        """Map a point into the space."""
+        return self.chart(x, name)
 
     @full_precision
     @thread_independent
@@ -117,8 +120,9 @@ class Metric(ABC):
 
     def _sqdist_and_images(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Squared distance, and the images of ``x`` and ``y`` in the space."""
+        self._check_points(x=x, y=y)
         x, y = as_batches(x, y)
-        a, b = self._images(x=x, y=y)
+        a, b = self._image(x, "x"), self._image(y, "y")
         square = self.scale * self.space.sqdist(a, b)
         # no matrices are equal unless one entry is; a traced graph cannot branch on it
         if torch.compiler.is_compiling() or bool((x[..., 0, 0] == y[..., 0, 0]).any()):
@@ -299,8 +303,8 @@ class Metric(ABC):
         Tensor, shape (..., k, k)
             Symmetric matrices.
         """
-        (a,) = self._images(x=x)
-        return in_range("coordinates(x)", self.scale**0.5 * self.space.coordinates(a))
+        self._check_points(x=x)
+        return in_range("coordinates(x)", self.scale**0.5 * self.space.coordinates(self._image(x, "x")))
 
     @full_precision
     @thread_independent
@@ -345,8 +349,9 @@ class Metric(ABC):
         Tensor, shape (..., q, k, k)
             Positive definite matrices.
         """
-        (a,) = self._images(points=points)
-        mean = weighted_sums(weights, self.space.coordinates(a))  # a convex combination, for which a point exists
+        self._check_points(points=points)
+        coordinates = self.space.coordinates(self._image(points, "points"))
+        mean = weighted_sums(weights, coordinates)  # a convex combination, for which a point exists
         return in_range("the tangent mean", self.chart.inverse(self.space.point(mean)))
 
     def mean(self, points: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -398,9 +403,13 @@ class OfImages(Metric):
         """That of the metric."""
         return self.metric.scale
 
-    def _images(self, **points: Tensor) -> tuple[Tensor, ...]:
-        """The points themselves."""
-        return tuple(points.values())
+    def _check_points(self, **points: Tensor) -> None:
+        """Images have been checked."""
+
+    def _image(self, x: Tensor, name: str) -> Tensor:
+        """The point itself."""
+        del name
+        return x
 
 
 @final
