@@ -25,6 +25,9 @@ from gbwatt.models import registry
 
 LR = {"lr": (1e-3, 1e-1, "log")}
 FEW = {"max_epochs": 3, "batch_size": 8}
+
+#: A learning rate with which M, a positive definite matrix, overflows in the first step.
+DIVERGING = 4e9
 SETTINGS = {"space": {**LR, "width": [2, 3], "dropout": (0.0, 0.5)}, "training": FEW, "n_candidates": 6}
 BEST = 0.7  # of the option of the model "planted"
 
@@ -379,8 +382,8 @@ def test_bad_candidates_are_stopped_after_a_fold(trials, split, objective):
 
 
 def test_failed_candidates_are_recorded_and_the_search_continues(trials, split):
-    space = {"k": [3, 99], "lr": [1e-2, 1e9]}
-    result = search(trials, "spdnet", split=split, space=space, training=FEW, n_candidates=12)
+    space = {"k": [3, 99], "lr": [1e-2, DIVERGING]}
+    result = search(trials, "gbwatt", recipe="paper", split=split, space=space, training=FEW, n_candidates=12)
     by_status = {status: [c for c in result.candidates if c.status == status] for status in ("done", "failed")}
     assert len(by_status["done"]) + len(by_status["failed"]) == 12
     assert all(candidate.settings == {"k": 3, "lr": 1e-2} for candidate in by_status["done"])
@@ -392,7 +395,8 @@ def test_failed_candidates_are_recorded_and_the_search_continues(trials, split):
 
 
 def test_if_all_candidates_fail_the_reason_is_named(trials, split):
-    result = search(trials, "spdnet", split=split, space={"lr": [1e9, 2e9]}, training=FEW, n_candidates=2)
+    space = {"lr": [DIVERGING / 2, DIVERGING]}
+    result = search(trials, "gbwatt", recipe="paper", split=split, space=space, training=FEW, n_candidates=2)
     assert result.ranking == []
     assert result.to_dict()["settings"] is None
     with pytest.raises(ParameterError, match=r"none of 2 candidates was completed.*NonFiniteLossError"):
