@@ -249,7 +249,7 @@ class TrainingSetup(ModelSetup):
         elif self.paradigm is not None:  # "auto" is not known yet: any of the settings serves to check the options
             arguments = dict(self.settings_of(self.paradigm if self.paradigm in PARADIGMS else "mi").options)
         try:
-            members = self.training.get("n_members", 1)
+            members = self.training.get("n_members", 1 if self.source is None else len(self.source._networks))
             return create(self.model, **vars(self.signal), n_members=members, **{**arguments, **self.options})
         except TypeError as error:
             for name in self.options:

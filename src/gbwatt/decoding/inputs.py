@@ -342,7 +342,14 @@ def warn_of_scale(x: Array, scale: float, name: str, has_unit: bool = False) -> 
         )
 
 
-def compare(trained: Recorded | None, samples: Samples | None, other: Recorded | None, x: Array, name: str) -> None:
+def compare(
+    trained: Recorded | None,
+    samples: Samples | None,
+    other: Recorded | None,
+    x: Array,
+    name: str,
+    prefix: str = "",
+) -> None:
     """Raise an error if epochs differ from the training data; without metadata to compare, only warn.
 
     Parameters
@@ -357,6 +364,8 @@ def compare(trained: Recorded | None, samples: Samples | None, other: Recorded |
         The epochs.
     name : str
         Name of the argument in messages.
+    prefix : str
+        Beginning of the warnings.
     """
     if trained is not None:
         trained.require(other, name)
@@ -369,11 +378,11 @@ def compare(trained: Recorded | None, samples: Samples | None, other: Recorded |
     if reference is not None:
         if trained is not None and other is not None:
             raise MismatchError(f"{reference} To skip this check, give the plain array.")
-        warnings.warn(reference, ReferenceWarning, stacklevel=user_stacklevel())
+        warnings.warn(prefix + reference, ReferenceWarning, stacklevel=user_stacklevel())
     if filters is None and trained is not None:
         filters = trained.unknown_filters(other, name)
     if filters is not None:
-        warnings.warn(filters, UnknownFilterWarning, stacklevel=user_stacklevel())
+        warnings.warn(prefix + filters, UnknownFilterWarning, stacklevel=user_stacklevel())
 
 
 def user_stacklevel() -> int:
