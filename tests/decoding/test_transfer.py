@@ -204,7 +204,7 @@ def test_an_ensemble_begins_with_the_networks_of_an_ensemble(weights, tmp_path):
 
 @pytest.fixture
 def filtered_weights(tmp_path):
-    """Folder of a decoder that was trained with alignment on trials filtered from 8 to 30 Hz, referenced to a mastoid."""
+    """Folder of a decoder that was trained with alignment on trials filtered from 8 to 30 Hz."""
     decoder = GBWAttClassifier(task="mi", alignment="euclidean", max_epochs=1, lr=1e-3)
     decoder.fit(prepared(1)).save_pretrained(tmp_path / "filtered")
     return tmp_path / "filtered"
