@@ -533,7 +533,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sources = self._read_sources()
         for name, source in zip(self._given_sources(), sources, strict=True):
             model_options(source)  # raises an error for other networks
-            require_alike(source, name, data.recorded, data.x)
+            require_alike(source, name, data.recorded, data.x, data.signal.sfreq)
         return [member for source in sources for member in members_of(source)]
 
     def _read_sources(self) -> list[EEGDecoder]:

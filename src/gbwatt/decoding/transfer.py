@@ -77,7 +77,9 @@ def members_of(source: EEGDecoder) -> list[EEGDecoder]:
 COMPARED_STEPS = ("reference", "notch", "exponential_standardise", "noise")
 
 
-def require_alike(source: EEGDecoder, weights: str, recorded: Recorded | None, x: inputs.Array) -> None:
+def require_alike(
+    source: EEGDecoder, weights: str, recorded: Recorded | None, x: inputs.Array, sfreq: float | None
+) -> None:
     """Raise an error for epochs that differ from those that initial weights were trained on; or warn, if it is unknown.
 
     Filters, reference, sampling rate and unit are compared as in predictions.  Windows and additional channels may
@@ -93,6 +95,8 @@ def require_alike(source: EEGDecoder, weights: str, recorded: Recorded | None, x
         Metadata of the epochs.
     x : array (n, n_chans, n_times)
         The epochs.
+    sfreq : float or None
+        Their sampling rate in Hz.
 
     Raises
     ------
@@ -117,13 +121,13 @@ def require_alike(source: EEGDecoder, weights: str, recorded: Recorded | None, x
     own = None if recorded is None else _compared(recorded)
     if trained is not None:
         if own is not None:
-            _require_same_rate(trained.sfreq, own.sfreq)
             own = replace(own, ch_names=trained.ch_names, sfreq=trained.sfreq)
             own = replace(own, unit=trained.unit) if _is_aligned(source, trained) else own
         if samples is not None and any(step["step"] == ALIGNMENT for step in trained.steps or ()):
             samples = replace(samples, average_reference=None)  # alignment has changed it
         trained = _compared(trained)
     try:
+        _require_same_rate(source.signal_.sfreq, sfreq)
         inputs.compare(trained, samples, own, x[:, columns], "X", f"initialization={weights!r}: ")
     except MismatchError as error:
         raise MismatchError(
@@ -231,7 +235,7 @@ def _require_same_rate(trained: float | None, own: float | None) -> None:
     """Raise MismatchError if both sampling rates are known and differ by more than :data:`SAME_RATE`."""
     if trained is not None and own is not None and abs(trained - own) > SAME_RATE * trained:
         raise MismatchError(
-            f"initialization: the weights were trained at {trained:g} Hz, but the epochs are sampled at {own:g} Hz; "
+            f"the weights were trained at {trained:g} Hz, but the epochs are sampled at {own:g} Hz; "
             f"resample them by epochs.resample({trained:g}), Resample({trained:g}) or --preprocess "
             f"'resample={trained:g}'."
         )
