@@ -64,6 +64,10 @@ class ReferenceWarning(UserWarning):
     """Samples have another reference than the training data, judging by their mean over channels."""
 
 
+class AlignmentWarning(UserWarning):
+    """Initial weights were trained on recordings that were not aligned."""
+
+
 class RareClassWarning(UserWarning):
     """A class has so few trials that none can be set apart for validation."""
 

@@ -98,6 +98,7 @@ def test_the_options_reach_the_search(run_json, recordings, tmp_path):
         (["--timeout", "0"], "timeout=0"),
         (["--model", "spdne"], "Did you mean 'spdnet'"),
         (["--model", "gbwatt"], "give task='mi'"),
+        (["--model", "gbwatt", "--task", "mii"], "Did you mean 'mi'"),
         (["--settings", "best.txt"], "give a name in .json or .yaml"),
         (["--csv", "none/all.csv"], "create it first"),
         (["--storage", "none/s"], "cannot be written"),

@@ -133,6 +133,49 @@ def test_weights_of_another_subject_are_fine_tuned(run_json, refused, recordings
     )
 
 
+@pytest.fixture
+def filtered(run_json, tmp_path):
+    """Folder of a model of three channels that was trained on filtered and aligned recordings."""
+    file = write_recordings(tmp_path / "others.npz", seed=1, channels=("C3", "Cz", "C4"))
+    filters = ("--preprocess", "bandpass=8-30,crop=0:0.6", "--align", "euclidean")
+    return run_json("train", "--dataset", file, *FEW, *filters, "-o", tmp_path / "filtered")["folder"]
+
+
+def test_files_are_prepared_like_those_of_the_initial_weights(run, run_json, recordings, filtered):
+    """But the window is that of the file; and the same steps are used again in predictions."""
+    found = run_json("train", "--dataset", recordings, "--init", filtered, "--max-epochs", 1, "-o", "own")
+    decoder = GBWAttClassifier.from_pretrained("own")
+    assert [step["step"] for step in decoder.recorded_.steps] == ["band_pass"]
+    assert (decoder.recorded_.highpass, decoder.recorded_.lowpass, decoder.signal_.n_times) == (8.0, 30.0, 64)
+    assert [step["step"] for step in found["reading"]["preprocessing"]] == ["band_pass"]
+    evaluated = run_json("evaluate", "own")
+    assert evaluated["n"] == found["test"]["n"]
+    shown = run("train", "--dataset", recordings, "--init", filtered, "--max-epochs", 1, "-o", "again")
+    assert "Preprocessing of the initial weights: band-pass 8" in shown.stdout.replace("–", "-")
+
+
+def test_channels_of_files_are_picked_in_the_order_of_the_initial_weights(run_json, refused, filtered, tmp_path):
+    more = write_recordings(tmp_path / "more.npz", channels=("EOG", "C4..", "Cz..", "c3.."))
+    run_json("train", "--dataset", more, "--init", filtered, "--max-epochs", 1, "-o", "own")
+    assert GBWAttClassifier.from_pretrained("own").recorded_.ch_names == ("C3", "Cz", "C4")
+    fewer = write_recordings(tmp_path / "fewer.npz", channels=("C3", "C4"))
+    assert "lack the channels Cz" in refused("train", "--dataset", fewer, "--init", filtered, "-o", "none")
+
+
+def test_preprocessing_that_differs_from_that_of_the_initial_weights_is_refused(refused, recordings, filtered):
+    arguments = ("train", "--dataset", recordings, "--init", filtered, "--preprocess", "bandpass=4-40")
+    message = refused(*arguments, "-o", "own")
+    assert "does not fit: 'X' has highpass=4 Hz" in message
+    assert "without --preprocess" in message
+
+
+def test_steps_that_a_file_records_already_are_not_repeated(run_json, recordings, filtered, tmp_path):
+    write_npz(load(recordings, "all", preprocessing="bandpass=8-30"), tmp_path / "prepared.npz")
+    prepared = tmp_path / "prepared.npz"
+    run_json("train", "--dataset", prepared, "--init", filtered, "--max-epochs", 1, "-o", "own")
+    assert len(GBWAttClassifier.from_pretrained("own").recorded_.steps) == 1
+
+
 def test_domains_are_normalised(run_json, recordings):
     found = run_json(
         "train", "--dataset", recordings, *FEW, "--domain-norm", "bures-wasserstein", "--domains", "session"
@@ -216,6 +259,12 @@ def test_threads_are_set(run_json, recordings, monkeypatch):
         (["--dataset", "mamem-ssvep-ii", "--root", "/nowhere"], "root='/nowhere' is not a folder"),
         (["--read", "difficult=1"], "Did you mean 'difficulty'"),
         (["--source", "moab"], "source='moab'"),
+        (["--task", "mii"], "Did you mean 'mi'"),
+        (["--task", "motor"], "task='motor' is not known; it is one of 'mi', 'ssvep'"),
+        (
+            ["--init", "nofolder"],
+            "'physionet-left-right'. Or give the folder of a model; there is no folder 'nofolder'",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused_before_training(refused, arguments, message, tmp_path):

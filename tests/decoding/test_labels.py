@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from gbwatt import _io
 from gbwatt.data.trials import Trials
 from gbwatt.decoding import EEGDecoder, UnknownLabelError
-from gbwatt.errors import MismatchError, ParameterError, RareClassWarning, ScaleWarning
+from gbwatt.errors import MismatchError, NotFiniteError, ParameterError, RareClassWarning, ScaleWarning
 from tests.decoding.tiny import make_trials
 
 CHANNELS = ["C3", "C4", "Cz", "Pz"]
@@ -348,3 +348,12 @@ def test_a_model_of_epochs_predicts_the_names_of_its_events(decoder, trials):
     assert fitted.classes_.tolist() == ["left", "right"]
     np.testing.assert_array_equal(fitted.predict(trials), fitted.predict(as_epochs(trials)))
     assert set(fitted.predict(1e-6 * trials.X)) == {"left", "right"}
+
+
+@pytest.mark.parametrize("missing", [np.nan, None])
+def test_trials_without_a_label_are_named(missing):
+    y = np.array([0.0, 1.0] * 10, dtype=object)
+    y[[3, 4, 9]] = missing
+    y = y if missing is None else y.astype(float)
+    with pytest.raises(NotFiniteError, match=r"'y' has no label .* for trials 3-4, 9.*leave these trials out"):
+        EEGDecoder("lda").fit(np.random.default_rng(0).standard_normal((20, 3, 32)), y)

@@ -494,3 +494,26 @@ def test_a_later_filter_narrows_the_band_and_does_not_widen_it(decoder):
     assert (known.highpass, known.lowpass) == (8.0, 30.0)
     resampled = Recorded.of(narrow.to_mne().resample(100, verbose="error").resample(160, verbose="error"))
     assert (resampled.highpass, resampled.lowpass) == (8.0, 30.0)
+
+
+# ---- names of channels
+
+
+def padded(names):
+    """Names as PhysioNet writes them: "Fc5.", "C3.."."""
+    return [name.capitalize().ljust(4, ".") for name in names]
+
+
+def test_case_and_trailing_dots_of_channels_do_not_matter(decoder, recorded):
+    fitted, other = decoder().fit(recorded), recorded.replace(ch_names=padded(recorded.ch_names))
+    np.testing.assert_array_equal(fitted.predict_proba(other), fitted.predict_proba(recorded))
+
+
+def test_epochs_with_more_channels_are_told_to_pick_those_of_the_model(decoder, recorded):
+    fitted = decoder().fit(recorded)
+    extra = np.concatenate([recorded.X[:, :1] * 0.5, recorded.X], axis=1)
+    other = recorded.replace(X=extra, ch_names=["EOG", *padded(recorded.ch_names)])
+    with pytest.raises(MismatchError, match=r"pick these .* by trials\.select\(channels=\['C3\.\.'"):
+        fitted.predict(other)
+    picked = other.select(channels=padded(recorded.ch_names))
+    np.testing.assert_array_equal(fitted.predict_proba(picked), fitted.predict_proba(recorded))

@@ -9,7 +9,7 @@ from gbwatt import EEGDecoder, GBWAttClassifier
 from gbwatt.data import Trials
 from gbwatt.data.trials import concatenate
 from gbwatt.decoding import EuclideanAlignment, list_weights, load_decoder
-from gbwatt.errors import MismatchError, ParameterError
+from gbwatt.errors import AlignmentWarning, MismatchError, ParameterError, UnknownFilterWarning
 
 NAMES = ("C3", "Cz", "C4", "Pz")
 SMALL = {"n_spatial": 4, "n_temporal": 4, "kernel": 6, "n_segments": 2, "k": 4}
@@ -164,6 +164,7 @@ def test_a_checkpoint_with_other_initial_weights_is_refused(weights, tmp_path):
         GBWAttClassifier(**arguments).fit(subject(2))
 
 
+@pytest.mark.filterwarnings("ignore::gbwatt.errors.AlignmentWarning")
 def test_each_network_of_an_ensemble_begins_with_its_own_weights(weights, tmp_path):
     target, other = subject(3), tmp_path / "other"
     GBWAttClassifier(initialization=weights, max_epochs=3).fit(subject(4)).save_pretrained(other)
@@ -176,12 +177,97 @@ def test_each_network_of_an_ensemble_begins_with_its_own_weights(weights, tmp_pa
     assert GBWAttClassifier(initialization=[weights], max_epochs=1).fit(target).settings_.n_members == 1
 
 
+@pytest.mark.filterwarnings("ignore::gbwatt.errors.AlignmentWarning")
 def test_weights_of_different_architectures_are_no_ensemble(weights, tmp_path):
     EEGDecoder("gbwatt", model_options={**SMALL, "k": 3}, max_epochs=1).fit(subject(1)).save_pretrained(tmp_path / "k")
     with pytest.raises(ParameterError, match="different architectures"):
         GBWAttClassifier(initialization=[weights, tmp_path / "k"]).fit(subject(3))
     with pytest.raises(ParameterError, match=r"initialization=\[\]"):
         GBWAttClassifier(initialization=[]).fit(subject(3))
+
+
+def test_an_ensemble_begins_with_the_networks_of_an_ensemble(weights, tmp_path):
+    aligned = EuclideanAlignment().fit_transform(concatenate([subject(1), subject(2)]))
+    options = {**SMALL, "shrinkage": 0.1}
+    source = EEGDecoder("gbwatt", model_options=options, n_members=2, max_epochs=2, lr=1e-2, validation=None)
+    source.fit(aligned).save_pretrained(tmp_path / "ensemble")
+    ensemble = GBWAttClassifier(initialization=tmp_path / "ensemble", max_epochs=1, lr=1e-9).fit(subject(3))
+    assert ensemble.settings_.n_members == 2
+    for own, trained in zip(ensemble.net_.module_.members, source.net_.module_.members, strict=True):
+        assert (own.attention.value.weight - trained.attention.value.weight).abs().max() < 1e-6
+    one = GBWAttClassifier(initialization=tmp_path / "ensemble", n_members=1, max_epochs=1).fit(subject(3))
+    assert one.settings_.n_members == 1
+
+
+# ---- recordings of the weights and new ones
+
+
+@pytest.fixture
+def filtered_weights(tmp_path):
+    """Folder of a decoder that was trained with alignment on trials filtered from 8 to 30 Hz."""
+    decoder = GBWAttClassifier(task="mi", alignment="euclidean", max_epochs=1, lr=1e-3)
+    decoder.fit(prepared(1)).save_pretrained(tmp_path / "filtered")
+    return tmp_path / "filtered"
+
+
+def prepared(number, low=8.0, high=30.0, reference=0, **changes):
+    """Trials of a subject whose file has the edges of filters and the reference."""
+    header = {"highpass": low, "lowpass": high, "custom_ref_applied": reference}
+    return subject(number).replace(steps=({"step": "recorded", **header},), **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"low": 0.0, "high": 50.0}, r"filtered' does not fit: 'X' has highpass=0 Hz.*raw\.filter\(8, 30\).*--init"),
+        ({"high": 20.0}, "lowpass=20 Hz"),
+        ({"reference": 1}, "another reference"),
+        ({"sfreq": 160.0}, r"100 Hz.*160 Hz.*--preprocess 'resample=100'"),
+    ],
+)
+def test_recordings_prepared_in_another_way_than_those_of_the_weights_are_refused(filtered_weights, changes, message):
+    with pytest.raises(MismatchError, match=message):
+        untrained(filtered_weights).fit(prepared(2, **changes))
+
+
+def test_a_unit_that_cannot_be_converted_is_refused_unless_the_recordings_were_aligned(filtered_weights, tmp_path):
+    untrained(filtered_weights).fit(prepared(2, unit="a.u."))
+    GBWAttClassifier(task="mi", max_epochs=1).fit(prepared(1)).save_pretrained(tmp_path / "raw")
+    with pytest.warns(AlignmentWarning), pytest.raises(MismatchError, match=r"unit='a\.u\.'"):
+        untrained(tmp_path / "raw").fit(prepared(2, unit="a.u."))
+
+
+def test_a_window_more_channels_and_another_order_are_no_difference(filtered_weights):
+    trials = prepared(2)
+    x = np.concatenate([trials.X[:, ::-1], trials.X[:, :1]], axis=1)[..., :48]
+    steps = (*trials.steps, {"step": "crop", "tmin": 0.0, "tmax": 0.48})
+    other = trials.replace(X=x, ch_names=(*reversed(NAMES), "Oz"), steps=steps)
+    assert untrained(filtered_weights).fit(other).predict_proba(other).shape == (24, 2)
+
+
+def test_unknown_filters_are_a_warning(filtered_weights):
+    with pytest.warns(UnknownFilterWarning, match=r"initialization=.*filters of 'X' are unknown.*from 8 to 30 Hz"):
+        untrained(filtered_weights).fit(subject(2))
+
+
+def test_alignment_in_the_history_of_the_weights_is_no_difference(tmp_path):
+    """Neither the step nor the unit of aligned trials."""
+    aligned = EuclideanAlignment().fit_transform(concatenate([prepared(1), prepared(2)]))
+    GBWAttClassifier(task="mi", max_epochs=1).fit(aligned).save_pretrained(tmp_path / "aligned")
+    assert untrained(tmp_path / "aligned").fit(prepared(3)).recorded_.unit == "µV"
+
+
+def test_weights_of_recordings_that_were_not_aligned_are_a_warning(tmp_path):
+    GBWAttClassifier(task="mi", max_epochs=1).fit(subject(1)).save_pretrained(tmp_path / "raw")
+    with pytest.warns(AlignmentWarning, match=r"raw'.*alignment='euclidean' \(--align euclidean\)"):
+        untrained(tmp_path / "raw").fit(subject(2))
+
+
+def test_case_and_trailing_dots_of_channels_do_not_matter(weights):
+    trials = subject(2)
+    expected = untrained(weights).fit(trials).predict_proba(trials)
+    other = trials.replace(ch_names=("C3..", "CZ..", "c4..", "Pz.."))
+    np.testing.assert_allclose(untrained(weights).fit(other).predict_proba(other), expected, atol=1e-6)
 
 
 # ---- fine-tuning
@@ -282,7 +368,8 @@ def test_weights_of_the_package_have_a_provenance_and_begin_a_training(name):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((20, len(channels), 250))
     trials = Trials(X=x, y=np.arange(20) % 2, class_names=("l", "r"), ch_names=channels, sfreq=source.signal_.sfreq)
-    decoder = GBWAttClassifier(initialization=name, max_epochs=1).fit(trials)
+    with pytest.warns(UnknownFilterWarning, match=f"initialization='{name}': The filters .* unknown"):
+        decoder = GBWAttClassifier(initialization=name, max_epochs=1).fit(trials)
     assert decoder.settings_.reason == f"initial weights of {name}"
     assert decoder.predict_proba(trials).shape == (20, 2)
     with pytest.raises(MismatchError, match=channels[0]):

@@ -182,3 +182,12 @@ def test_a_single_trial_has_no_curves(decoder, unseen):
 def test_an_unknown_method_is_refused_before_anything_is_computed(decoder, unseen):
     with pytest.raises(ParameterError, match="Did you mean 'gradient'"):
         Explanation(decoder, unseen, "gradint")
+
+
+def test_of_an_ensemble_it_says_why_parts_are_left_out(unseen):
+    sizes = {"n_spatial": 4, "n_temporal": 4, "kernel": 6, "n_segments": 2, "k": 3}
+    ensemble = EEGDecoder("gbwatt", model_options=sizes, n_members=2, max_epochs=1, validation=None).fit(unseen)
+    reason = "left out, it is an ensemble of 2 networks; explain a single one, trained with --members 1."
+    left_out = Explanation(ensemble, unseen).left_out
+    assert f"Patterns of features: {reason}" in left_out
+    assert f"Attention, eigenvalues and features: {reason}" in left_out

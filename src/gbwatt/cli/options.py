@@ -87,12 +87,19 @@ Protocol = Annotated[
         "session or subject to test on. Default: the protocol of the data set."
     ),
 ]
+_PREPROCESS_HELP = f"Preprocessing steps, e.g. '{EXAMPLE}'. Recordings are filtered before trials are cut. Default: "
 Preprocess = Annotated[
+    str | None, typer.Option(help=f"{_PREPROCESS_HELP}the steps of the data set; for files, those of the model.")
+]
+TrainedPreprocess = Annotated[
     str | None,
     typer.Option(
-        help=f"Preprocessing steps, e.g. '{EXAMPLE}'. Recordings are filtered before trials are cut. Default: the "
-        "steps of the data set, or of the model."
+        "--preprocess", help=f"{_PREPROCESS_HELP}the steps of the data set; for files, those of the weights of --init."
     ),
+]
+SearchedPreprocess = Annotated[
+    str | None,
+    typer.Option("--preprocess", help=f"{_PREPROCESS_HELP}the steps of the data set; none for files."),
 ]
 TestedSplit = Annotated[
     int | None, typer.Option("--split", help="Number of the split; default: the one used for training.", min=0)

@@ -19,10 +19,10 @@ from gbwatt.cli.options import (
     INTERRUPTED,
     AsJson,
     DatasetNames,
-    Preprocess,
     Protocol,
     Reading,
     Root,
+    SearchedPreprocess,
     Seed,
     SourceName,
     SplitNumber,
@@ -110,7 +110,7 @@ def search(
     root: Root = None,
     source: SourceName = None,
     read: Reading = None,
-    preprocess: Preprocess = None,
+    preprocess: SearchedPreprocess = None,
     output: Annotated[
         Path | None,
         typer.Option(

@@ -15,7 +15,6 @@ from gbwatt.cli.options import (
     INTERRUPTED,
     AsJson,
     DatasetNames,
-    Preprocess,
     Protocol,
     Reading,
     Root,
@@ -25,6 +24,7 @@ from gbwatt.cli.options import (
     Subjects,
     TestOn,
     Threads,
+    TrainedPreprocess,
     TrainOn,
     kernel_note,
     key_values,
@@ -42,6 +42,7 @@ from gbwatt.cli.options import (
 )
 from gbwatt.data import BySubject, Dataset, Splitter, find_dataset
 from gbwatt.data.loading import SEPARATOR, split_number
+from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ def train(
     init: Annotated[
         list[str] | None,
         typer.Option(
-            help="Folder of a model, or name of weights of the package, to begin with; repeatable for several networks."
+            help="Folder of a model, or name of weights of the package, to begin with; repeatable for several "
+            "networks. Files are prepared by the preprocessing steps of the weights, unless --preprocess is given."
         ),
     ] = None,
     freeze: Annotated[
@@ -137,7 +139,7 @@ def train(
     root: Root = None,
     source: SourceName = None,
     read: Reading = None,
-    preprocess: Preprocess = None,
+    preprocess: TrainedPreprocess = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for the model; default: a new one in gbwatt-models.")
     ] = None,
@@ -170,7 +172,8 @@ def train(
 
     def announce(setup: TrainingSetup) -> None:
         """Print data, model and a note on missing kernels before training; check that the folder is writable."""
-        for text in filter(None, (describe_data(setup), describe_model(setup), kernel_note())):
+        prepared = _preparation_text(setup) if init and preprocess is None else None
+        for text in filter(None, (describe_data(setup), prepared, describe_model(setup), kernel_note())):
             console.print(text, highlight=False, markup=False)
         require_writable(folder)
 
@@ -279,6 +282,14 @@ def describe_data(setup: TrainingSetup) -> str:
         f"{setup.dataset} ({kind}), tested: {setup.split.name}. Trials: {train} training, {valid} validation, {test} "
         "test."
     )
+
+
+def _preparation_text(setup: TrainingSetup) -> str | None:
+    """Return a line on the preprocessing steps taken from initial weights, for the terminal; None if there are none."""
+    steps = setup.reading.get("preprocessing")
+    if not steps:
+        return None
+    return f"Preprocessing of the initial weights: {'; '.join(map(str, Preprocessing.from_records(steps).steps))}."
 
 
 def describe_model(setup: TrainingSetup) -> str:

@@ -33,6 +33,17 @@ def electrode_name(label: str) -> str:
     return label.rstrip(". ")
 
 
+def comparable_name(label: str) -> str:
+    """Return the name of a channel for comparisons: in lower case, without trailing dots and spaces.
+
+    Examples
+    --------
+    >>> comparable_name("Fc5.") == comparable_name("FC5")
+    True
+    """
+    return electrode_name(label).casefold()
+
+
 # fmt: off
 #: Electrodes of recordings with a common reference, in the order that the authors of LaBraM use.
 REFERENTIAL = (

@@ -52,7 +52,7 @@ from gbwatt.decoding.training import (
     start_epoch,
 )
 from gbwatt.decoding.training_data import TrainingData, read_more_trials, read_trials, separate_validation
-from gbwatt.decoding.transfer import list_weights, model_options
+from gbwatt.decoding.transfer import list_weights, members_of, model_options, require_alike
 from gbwatt.errors import ParameterError
 from gbwatt.models.ensemble import Ensemble
 from gbwatt.models.presets import find_task
@@ -359,7 +359,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with isolated(inputs.on_device(self.device)):
             fingerprints = TrialFingerprints.of(sets)
             weights = self._weigh_classes(data, sets)
-            sources = [] if data.continued else self._read_sources()
+            sources = [] if data.continued else self._sources_for(data)
             options = model_options(sources[0]) if sources else self._options()
             normalized = self._has_domain_norm if data.continued else options.get("domain_norm") is not None
             previous = self._networks if data.continued else ()
@@ -527,6 +527,14 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Folders of the saved models whose weights are the initial ones."""
         shipped = list_weights()
         return [shipped.get(source, Path(source)) for source in self._given_sources()]
+
+    def _sources_for(self, data: TrainingData) -> list[EEGDecoder]:
+        """Load the networks whose weights are the initial ones, and check that they fit the training data."""
+        sources = self._read_sources()
+        for name, source in zip(self._given_sources(), sources, strict=True):
+            model_options(source)  # raises an error for other networks
+            require_alike(source, name, data.recorded, data.x, data.signal.sfreq)
+        return [member for source in sources for member in members_of(source)]
 
     def _read_sources(self) -> list[EEGDecoder]:
         """Load the trained decoders whose weights are the initial ones."""

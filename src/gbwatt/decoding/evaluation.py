@@ -19,7 +19,9 @@ from gbwatt.data import DATASETS, Trials, find_dataset, load
 from gbwatt.data.datasets import Dataset
 from gbwatt.data.description import chance_level
 from gbwatt.data.loading import Recordings, fingerprint
+from gbwatt.data.montage import comparable_name
 from gbwatt.data.splits import Split, Splitter, find_protocol
+from gbwatt.data.trials import freeze as to_hashable
 from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
 from gbwatt.decoding.metrics import Accuracy, score
 from gbwatt.decoding.paradigms import OF_TASKS, PARADIGMS, Settings, fine_tuning_for
@@ -249,7 +251,7 @@ class TrainingSetup(ModelSetup):
         elif self.paradigm is not None:  # "auto" is not known yet: any of the settings serves to check the options
             arguments = dict(self.settings_of(self.paradigm if self.paradigm in PARADIGMS else "mi").options)
         try:
-            members = self.training.get("n_members", 1)
+            members = self.training.get("n_members", 1 if self.source is None else len(self.source._networks))
             return create(self.model, **vars(self.signal), n_members=members, **{**arguments, **self.options})
         except TypeError as error:
             for name in self.options:
@@ -368,7 +370,8 @@ def train_and_evaluate(
         Processes for the networks of an ensemble, and calibration of the probabilities, as in :class:`EEGDecoder`.
     initialization, frozen, layer_lr, alignment, domains : optional
         Weights of other models, and what is trained of them; alignment by subject or session; as in
-        :class:`EEGDecoder`.
+        :class:`EEGDecoder`.  Files are prepared by the preprocessing steps of these weights, except for the window,
+        unless ``reading`` has ``preprocessing``.
     domain_norm : "affine-invariant" or "bures-wasserstein", optional
         Normalisation of covariances by domain, as in :class:`GBWAttClassifier`.
     seed : int
@@ -434,8 +437,13 @@ def train_and_evaluate(
         "domains": domains,
     }
     entry(model)
+
+    def fields_of(options: dict[str, Any]) -> dict[str, Any]:
+        """The fields of the setup about data, for options of reading."""
+        return recording_fields(data, subject, split, protocol, task, root, options)
+
     setup = TrainingSetup(
-        **recording_fields(data, subject, split, protocol, task, root, dict(reading or {})),
+        **_fields_for_weights(fields_of, data, initialization, dict(reading or {})),
         model=model,
         recipe=recipe,
         options={**(options or {}), **({} if domain_norm is None else {"domain_norm": domain_norm})},
@@ -469,6 +477,8 @@ def recording_fields(
     reading: dict[str, Any],
 ) -> dict[str, Any]:
     """The fields of a :class:`TrainingSetup` about data, from the arguments of :func:`train_and_evaluate`."""
+    if task is not None:
+        check_one_of("task", task, tuple(OF_TASKS))
     if isinstance(data, Trials):
         if not isinstance(split, Split):
             raise ParameterError(f"split={split!r}: Trials require a Split, for example InOrder().splits(trials)[0].")
@@ -494,6 +504,60 @@ def recording_fields(
         "root": None if root is None else Path(root),
         "reading": reading,
     }
+
+
+def _fields_for_weights(
+    fields_of: Callable[[dict[str, Any]], dict[str, Any]], data: Recordings | Trials, initialization: Any, reading: Any
+) -> dict[str, Any]:
+    """The fields of a :class:`TrainingSetup` about data, prepared like the recordings of initial weights.
+
+    Files are prepared by the steps of the weights if ``reading`` has no preprocessing, and their channels are picked in
+    the order of the weights.  Windows are not cropped like those of the weights.  Data sets have their own steps.
+    """
+    weights = _preparing_weights(data, initialization, reading)
+    if weights is None or weights[1].recorded_ is None:
+        return fields_of(reading)
+    name, recorded = weights[0], weights[1].recorded_
+    steps = [step for step in recorded.preprocessing.records() if step["step"] != "crop"]
+    try:
+        fields = fields_of(_with_steps(reading, steps))
+    except ParameterError as error:
+        fields_of(reading)  # raises the error if it does not concern the steps
+        raise ParameterError(
+            f"{error} (initialization={name!r}: files are prepared by the steps of the weights; other ones are given "
+            "by --preprocess, or reading={'preprocessing': ...} in Python.)"
+        ) from error
+    trials = fields["trials"]
+    history = [to_hashable(step) for step in trials.steps]
+    wanted = [
+        step for step in steps if history.count(to_hashable(step)) <= steps.count(step)
+    ]  # not in the file already
+    ours, theirs = (tuple(map(comparable_name, names)) for names in (recorded.ch_names, trials.ch_names))
+    if ours != theirs and set(ours) <= set(theirs):
+        wanted.append({"step": "pick", "channels": list(recorded.ch_names)})
+    return fields if wanted == steps else fields_of(_with_steps(reading, wanted))
+
+
+def _with_steps(reading: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Options of reading with preprocessing steps, if there are any."""
+    return {**reading, **({"preprocessing": list(steps)} if steps else {})}
+
+
+def _preparing_weights(
+    data: Recordings | Trials, initialization: Any, reading: Mapping[str, Any]
+) -> tuple[str, EEGDecoder] | None:
+    """Name and decoder of the initial weights whose steps prepare files; None if files have their own steps."""
+    if isinstance(data, Trials) or "preprocessing" in reading:
+        return None
+    decoder, dataset = EEGDecoder(initialization=initialization), find_dataset(data)
+    folders = decoder._source_folders()
+    if not folders or not folders[0].is_dir() or dataset.name in DATASETS or dataset.sources[0].name == "moabb":
+        return None  # folders that do not exist raise an error later
+    source = load_decoder(folders[0])
+    changed_in_mne = source.recorded_ is not None and any(
+        step["step"] == "mne" for step in source.recorded_.steps or ()
+    )
+    return None if changed_in_mne else (decoder._given_sources()[0], source)
 
 
 def name_subjects(trials: Trials) -> int | str:

@@ -22,6 +22,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from gbwatt._text import number_ranges
 from gbwatt._validation import check_one_of
 from gbwatt.data.trials import Trials
 from gbwatt.decoding.signal_metadata import Recorded, Samples
@@ -205,6 +206,18 @@ def read_labels(y: Any, n: int, name: str) -> Array:
     return labels
 
 
+def _require_labels(labels: Array, name: str) -> None:
+    """Raise NotFiniteError, with the trials, if labels (n,) are missing: NaN or None."""
+    values = labels.tolist()
+    missing = [number for number, label in enumerate(values) if label is None or (label != label) is True]
+    if missing:
+        shown = f"trial{'s' * (len(missing) > 1)} {number_ranges(missing)}"
+        raise NotFiniteError(
+            f"'{name}' has no label (NaN or None) for {shown}, counted from 0; leave these trials out: "
+            f"keep = pandas.notna({name})."
+        )
+
+
 def _unknown_class_message(name: str, unknown: Sequence[Any], classes: Array, names: Sequence[str] | None) -> str:
     """Message of the error for labels that are not classes of the model."""
     labels = classes.tolist()
@@ -342,7 +355,14 @@ def warn_of_scale(x: Array, scale: float, name: str, has_unit: bool = False) -> 
         )
 
 
-def compare(trained: Recorded | None, samples: Samples | None, other: Recorded | None, x: Array, name: str) -> None:
+def compare(
+    trained: Recorded | None,
+    samples: Samples | None,
+    other: Recorded | None,
+    x: Array,
+    name: str,
+    prefix: str = "",
+) -> None:
     """Raise an error if epochs differ from the training data; without metadata to compare, only warn.
 
     Parameters
@@ -357,6 +377,8 @@ def compare(trained: Recorded | None, samples: Samples | None, other: Recorded |
         The epochs.
     name : str
         Name of the argument in messages.
+    prefix : str
+        Beginning of the warnings.
     """
     if trained is not None:
         trained.require(other, name)
@@ -369,11 +391,11 @@ def compare(trained: Recorded | None, samples: Samples | None, other: Recorded |
     if reference is not None:
         if trained is not None and other is not None:
             raise MismatchError(f"{reference} To skip this check, give the plain array.")
-        warnings.warn(reference, ReferenceWarning, stacklevel=user_stacklevel())
+        warnings.warn(prefix + reference, ReferenceWarning, stacklevel=user_stacklevel())
     if filters is None and trained is not None:
         filters = trained.unknown_filters(other, name)
     if filters is not None:
-        warnings.warn(filters, UnknownFilterWarning, stacklevel=user_stacklevel())
+        warnings.warn(prefix + filters, UnknownFilterWarning, stacklevel=user_stacklevel())
 
 
 def user_stacklevel() -> int:
@@ -473,6 +495,7 @@ def _require_finite(x: Array, name: str) -> None:
 def encode_labels(y: Any, n: int) -> tuple[Array, Array]:
     """Sorted classes, and the number of each label (n,) among them."""
     labels = read_labels(y, n, "y")
+    _require_labels(labels, "y")
     check_classification_targets(labels)
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
@@ -488,6 +511,7 @@ def encode_some_labels(labels: Labels, classes: Any, X: Any) -> tuple[Array, Arr
     ParameterError
         If labels are not in ``classes``, or there is one class only.
     """
+    _require_labels(labels.values, "y")
     values = np.unique(np.asarray(classes))
     check_classification_targets(values)
     unknown = sorted(set(labels.values.tolist()) - set(values.tolist()), key=str)

@@ -29,8 +29,7 @@ def check_parameters(decoder: EEGDecoder) -> None:
     _require_fine_tuning(decoder.frozen, decoder.layer_lr, entry(decoder.model).classical)
     for folder in decoder._source_folders():
         if not folder.is_dir():
-            names = ("random", "classical", *list_weights(), "folder of a model")
-            check_one_of("initialization", str(folder), names)
+            _require_initialization(str(folder))
         given = sorted(decoder._options().keys() - {"recipe"}) + ["paradigm"] * (decoder.paradigm not in (None, "task"))
         if given:
             raise ParameterError(
@@ -54,6 +53,15 @@ def check_parameters(decoder: EEGDecoder) -> None:
     numbers = asdict(decoder._registered().training) | {"seed": decoder.seed}
     _require_training_ranges(numbers, entry(decoder.model).classical)
     _require_patience(decoder.early_stopping, decoder._validation())
+
+
+def _require_initialization(name: str) -> None:
+    """Raise ParameterError for initial weights that are neither known by name nor a folder."""
+    names = ("random", "classical", *list_weights())
+    try:
+        check_one_of("initialization", name, names)
+    except ParameterError as error:
+        raise ParameterError(f"{error} Or give the folder of a model; there is no folder {name!r}.") from None
 
 
 def _require_training_ranges(numbers: dict[str, Any], classical: bool) -> None:

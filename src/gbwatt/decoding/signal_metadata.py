@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.fft import next_fast_len
 
 from gbwatt.data.formats.interchange import RECORDED, recorded_state, steps_of
+from gbwatt.data.montage import comparable_name
 from gbwatt.data.preprocessing import Preprocessing, Step
 from gbwatt.data.trials import UNITS, Trials
 from gbwatt.errors import MismatchError, ParameterError
@@ -134,17 +135,30 @@ class Recorded:
         """Raise an error if other epochs differ in their metadata; unknown values are not compared."""
         if other is None:
             return
-        for field in ("ch_names", "sfreq"):
-            got, want = getattr(other, field), getattr(self, field)
-            if got != want:
-                raise MismatchError(
-                    f"'{name}' has {field}={_shorten(got)}, but the model was trained on {_shorten(want)}; "
-                    f"prepare '{name}' as the training data, or give the plain array to skip this check."
-                )
+        self._require_channels(other, name)
+        if other.sfreq != self.sfreq:
+            raise MismatchError(
+                f"'{name}' has sfreq={other.sfreq!r}, but the model was trained on {self.sfreq!r}; "
+                f"prepare '{name}' as the training data, or give the plain array to skip this check."
+            )
         self.scale_of(other, name)
         self._require_filters(other, name)
         self._require_reference(other, name)
         self._require_steps(other, name)
+
+    def _require_channels(self, other: Recorded, name: str) -> None:
+        """Raise MismatchError if the channels or their order differ; case and trailing dots do not matter."""
+        ours, theirs = (tuple(map(comparable_name, one.ch_names)) for one in (self, other))
+        if ours == theirs:
+            return
+        remedy = f"prepare '{name}' as the training data"
+        if set(ours) <= set(theirs):
+            picks = [other.ch_names[theirs.index(channel)] for channel in ours]
+            remedy = f"pick these channels in this order by trials.select(channels={picks}) or epochs.pick({picks})"
+        raise MismatchError(
+            f"'{name}' has ch_names={_shorten(other.ch_names)}, but the model was trained on "
+            f"{_shorten(self.ch_names)}; {remedy}, or give the plain array to skip this check."
+        )
 
     def _require_steps(self, other: Recorded, name: str) -> None:
         """Raise MismatchError if the preprocessing steps differ; those of alignment count if both are recorded."""
@@ -258,9 +272,16 @@ def _compared_steps(recorded: Recorded) -> list[dict[str, Any]]:
     """Steps that must be the same in training and prediction.
 
     Added noise may differ, since robustness is tested with other noise than in training.  Filters from the header of a
-    file are compared separately, by their edges.
+    file are compared separately, by their edges; so are channels, by their names, and selections of channels count only
+    before steps that mix channels.
     """
-    return [_with_lists(step) for step in recorded.steps or () if step["step"] not in ("noise", RECORDED)]
+    steps = recorded.steps or ()
+    mixed = max((place for place, step in enumerate(steps) if step["step"] in ("reference", ALIGNMENT)), default=-1)
+    return [
+        _with_lists(step)
+        for place, step in enumerate(steps)
+        if step["step"] not in ("noise", RECORDED) and (step["step"] != "pick" or place < mixed)
+    ]
 
 
 #: Meaning of entries of ``info`` that are zero, and of those that are not.

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from gbwatt.data.montage import comparable_name
+from gbwatt.data.trials import UNITS
+from gbwatt.decoding import inputs
 from gbwatt.decoding.alignment import ALIGNMENTS
 from gbwatt.decoding.initialization import adapt_domains, initialize_final_layer
-from gbwatt.errors import MismatchError, ParameterError
+from gbwatt.decoding.signal_metadata import ALIGNMENT, Recorded
+from gbwatt.errors import AlignmentWarning, MismatchError, ParameterError
 from gbwatt.models.gbwatt import GBWAtt
 from gbwatt.nn.features import SpatioTemporalFeatures, Templates
 
@@ -42,7 +49,7 @@ def model_options(source: EEGDecoder) -> dict[str, Any]:
 
     They can be used with other numbers of channels, classes and samples.
     """
-    module = source.net_.module_
+    module = source._networks[0]
     if not isinstance(module, GBWAtt) or not isinstance(module.features, SpatioTemporalFeatures):
         raise ParameterError(
             f"initialization: the weights are those of {source.model!r}; only gbwatt, bwatt and matt with filters can "
@@ -50,6 +57,100 @@ def model_options(source: EEGDecoder) -> dict[str, Any]:
         )
     own = ("n_chans", "n_outputs", "n_times", "sfreq", "chs_info", "input_window_seconds", "n_domains")
     return {name: value for name, value in module.config.items() if name not in own}
+
+
+def members_of(source: EEGDecoder) -> list[EEGDecoder]:
+    """Decoders with one network each: the source itself, or one for each network of an ensemble."""
+    networks = source._networks
+    if len(networks) == 1:
+        return [source]
+    members = [copy.copy(source) for _ in networks]
+    for member, network in zip(members, networks, strict=True):
+        member.net_ = source._make_trainer(network, source.settings_)
+    return members
+
+
+# ---- recordings that the weights were trained on
+
+#: Preprocessing steps that must be the same for the weights and for new recordings; filters are compared by their
+#: edges, sampling rates and channels by their values, and the whitening makes amplitudes alike.
+COMPARED_STEPS = ("reference", "notch", "exponential_standardise", "noise")
+
+
+def require_alike(
+    source: EEGDecoder, weights: str, recorded: Recorded | None, x: inputs.Array, sfreq: float | None
+) -> None:
+    """Raise an error for epochs that differ from those that initial weights were trained on; or warn, if it is unknown.
+
+    Filters, reference, sampling rate and unit are compared as in predictions.  Windows and additional channels may
+    differ, and alignment, which is part of the fine-tuning, is not a difference.
+
+    Parameters
+    ----------
+    source : EEGDecoder
+        The decoder with the weights.
+    weights : str
+        Their name, for messages.
+    recorded : Recorded or None
+        Metadata of the epochs.
+    x : array (n, n_chans, n_times)
+        The epochs.
+    sfreq : float or None
+        Their sampling rate in Hz.
+
+    Raises
+    ------
+    MismatchError
+        If the epochs differ.
+
+    Warns
+    -----
+    AlignmentWarning
+        If the recordings of the weights were not aligned.
+    """
+    trained, samples = source.recorded_, getattr(source, "samples_", None)
+    if trained is not None and not _is_aligned(source, trained):
+        warnings.warn(
+            f"initialization={weights!r}: these weights were trained on recordings that were not aligned, but "
+            "fine-tuning whitens the channels; accuracy may be at chance. Train the weights with "
+            "alignment='euclidean' (--align euclidean).",
+            AlignmentWarning,
+            stacklevel=inputs.user_stacklevel(),
+        )
+    columns = _channel_columns(source, None if recorded is None else recorded.ch_names, x.shape[1])
+    own = None if recorded is None else _compared(recorded)
+    if trained is not None:
+        if own is not None:
+            own = replace(own, ch_names=trained.ch_names, sfreq=trained.sfreq)
+            own = replace(own, unit=trained.unit) if _is_aligned(source, trained) else own
+        if samples is not None and any(step["step"] == ALIGNMENT for step in trained.steps or ()):
+            samples = replace(samples, average_reference=None)  # alignment has changed it
+        trained = _compared(trained)
+    try:
+        _require_same_rate(source.signal_.sfreq, sfreq)
+        inputs.compare(trained, samples, own, x[:, columns], "X", f"initialization={weights!r}: ")
+    except MismatchError as error:
+        raise MismatchError(
+            f"initialization={weights!r} does not fit: {error} Files are prepared like the recordings of the weights "
+            "by `gbwatt train --init` without --preprocess."
+        ) from error
+
+
+def _is_aligned(source: EEGDecoder, trained: Recorded) -> bool:
+    """Whether a decoder was trained on aligned recordings; earlier versions recorded their unit only."""
+    steps = {step["step"] for step in trained.steps or ()}
+    standardised = any("standardise" in step for step in steps)
+    return source.alignment is not None or ALIGNMENT in steps or (trained.unit not in UNITS and not standardised)
+
+
+def _compared(recorded: Recorded) -> Recorded:
+    """Metadata with the steps of :data:`COMPARED_STEPS` only."""
+    if recorded.steps is None:
+        return recorded
+    return replace(recorded, steps=tuple(step for step in recorded.steps if step["step"] in COMPARED_STEPS))
+
+
+# ---- initial weights
 
 
 @torch.no_grad()
@@ -134,8 +235,9 @@ def _require_same_rate(trained: float | None, own: float | None) -> None:
     """Raise MismatchError if both sampling rates are known and differ by more than :data:`SAME_RATE`."""
     if trained is not None and own is not None and abs(trained - own) > SAME_RATE * trained:
         raise MismatchError(
-            f"initialization: the weights were trained at {trained:g} Hz, but the epochs are sampled at {own:g} Hz; "
-            "resample them."
+            f"the weights were trained at {trained:g} Hz, but the epochs are sampled at {own:g} Hz; "
+            f"resample them by epochs.resample({trained:g}), Resample({trained:g}) or --preprocess "
+            f"'resample={trained:g}'."
         )
 
 
@@ -152,11 +254,11 @@ def _channel_columns(source: EEGDecoder, ch_names: tuple[str, ...] | None, n_cha
                 f"{n_chans}; select these channels, or pass Trials or mne.Epochs, whose channels have names."
             )
         return list(range(n_chans))
-    places = {name.casefold(): number for number, name in enumerate(ch_names)}
-    missing = [name for name in trained if name.casefold() not in places]
+    places = {comparable_name(name): number for number, name in enumerate(ch_names)}
+    missing = [name for name in trained if comparable_name(name) not in places]
     if missing:
         raise MismatchError(
             f"initialization: the epochs lack the channels {', '.join(missing)} of the weights; interpolate them, for "
             "example with mne.Epochs.interpolate_bads, or train without these weights."
         )
-    return [places[name.casefold()] for name in trained]
+    return [places[comparable_name(name)] for name in trained]

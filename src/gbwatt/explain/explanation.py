@@ -201,13 +201,16 @@ class Explanation:
     def left_out(self) -> list[str]:
         """Figures that are left out, each with the reason."""
         model = self.decoder.model
-        no_filters = None if self.filters else f"{model} has no linear spatial and temporal filters"
+        networks = len(self.decoder._networks)
+        ensemble = f"it is an ensemble of {networks} networks; explain a single one, trained with --members 1"
+        without = "{} has no {}" if networks == 1 else ensemble
+        no_filters = None if self.filters else without.format(model, "linear spatial and temporal filters")
         no_metric = "it has no trained parameters" if self.internals and not self.metric else None
         reasons = {
             "Scalp maps, replaced by bars": self.why_no_scalp,
             "Patterns of features": no_filters or self.why_no_scalp,
             "Attention, eigenvalues and features": (
-                None if self.internals else f"{model} has no attention of SPD matrices"
+                None if self.internals else without.format(model, "attention of SPD matrices")
             ),
             "Metric": no_metric,
             "Features in the plane": self.why_no_plane,

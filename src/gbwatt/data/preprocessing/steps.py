@@ -18,7 +18,7 @@ import scipy  # its parts are imported when they are first used: scipy.signal ta
 from numpy.typing import NDArray
 
 from gbwatt._validation import check_at_least, check_number, check_positive
-from gbwatt.data.montage import electrode_name
+from gbwatt.data.montage import comparable_name
 from gbwatt.data.trials import UNITS, Frame, Trials, unit_name
 from gbwatt.errors import MismatchError, NotFiniteError, ParameterError, ShapeError
 
@@ -361,20 +361,15 @@ def _channel_indices(channels: Sequence[str], frame: Frame) -> list[int]:
     Upper and lower case are not distinguished, and trailing dots, as in "C3..", are ignored; an exact name has
     precedence.
     """
-    index_of = {_comparable(name): index for index, name in enumerate(frame.ch_names)}
+    index_of = {comparable_name(name): index for index, name in enumerate(frame.ch_names)}
     index_of |= {name: index for index, name in enumerate(frame.ch_names)}
-    indices = [index_of.get(name, index_of.get(_comparable(name))) for name in channels]
+    indices = [index_of.get(name, index_of.get(comparable_name(name))) for name in channels]
     missing = [name for name, index in zip(channels, indices, strict=True) if index is None]
     if missing:
         raise ParameterError(
             f"channels: {', '.join(missing)} not found among the {len(frame.ch_names)}: {', '.join(frame.ch_names)}."
         )
     return [index for index in indices if index is not None]
-
-
-def _comparable(name: str) -> str:
-    """Return the name of a channel for comparisons, in lower case and without trailing dots."""
-    return electrode_name(name).casefold()
 
 
 def _list_channels(names: Sequence[str]) -> str:
