@@ -1,0 +1,85 @@
+"""Messages about trials that cannot be joined, which name the files and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gbwatt.data.trials import Trials
+
+#: Fields of a record of filters, see :func:`gbwatt.data.formats.interchange.recorded_state`.
+_EDGES = ("highpass", "lowpass")
+
+
+def describe_difference(field: str, part: Trials, first: Trials, names: Sequence[str]) -> str:
+    """Return the text of an error about a field in which two parts differ.
+
+    Parameters
+    ----------
+    field : str
+        Name of the field.
+    part, first : Trials
+    names : sequence of str
+        What the message calls them, usually their files.
+    """
+    if field == "ch_names":
+        return _of_channels(part.ch_names, first.ch_names, names)
+    if field == "sfreq":
+        return (
+            f"{names[0]} is sampled at {part.sfreq:g} Hz, {names[1]} at {first.sfreq:g} Hz; "
+            f"add resample={min(part.sfreq, first.sfreq):g} (--preprocess)."
+        )
+    if field == "steps" and (filters := _of_filters(part.steps, first.steps, names)):
+        return filters
+    return (
+        f"{names[0]} has {field}={_shortened(getattr(part, field))}, but {names[1]} has "
+        f"{_shortened(getattr(first, field))}; select the same channels and classes, and apply the same steps, before."
+    )
+
+
+def _of_channels(theirs: Sequence[str], ours: Sequence[str], names: Sequence[str]) -> str:
+    """Return the text of an error about parts with different channels, or the same ones in another order."""
+    common = [name for name in ours if name in theirs]
+    if not common:
+        return f"{names[0]} has {_counted(theirs)}, {names[1]} {len(ours)}, and none of the same name; rename them."
+    if set(ours) == set(theirs):
+        problem = f"{names[0]} has the {len(theirs)} channels of {names[1]} in another order. Select them in one order"
+    else:
+        listed = ", ".join(common) if len(common) <= 8 else str(len(common))
+        problem = f"{names[0]} has {_counted(theirs)}, {names[1]} {len(ours)}; common: {listed}. Select these"
+    return f"{problem}: channels={';'.join(common)} (--preprocess)."
+
+
+def _counted(channels: Sequence[str]) -> str:
+    """Return the number of channels as text."""
+    return f"{len(channels)} channel{'s' * (len(channels) != 1)}"
+
+
+def _of_filters(theirs: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+    """Return the text of an error about parts of which one was filtered before it was saved, or nothing."""
+    states = [step for steps in (theirs, ours) for step in steps if step["step"] == "recorded"]
+    rest = [[step for step in steps if step["step"] != "recorded"] for steps in (theirs, ours)]
+    if len(states) != 2 or rest[0] != rest[1]:
+        return ""
+    edges = [tuple(state.get(name) for name in _EDGES) for state in states]
+    if edges[0] == edges[1]:
+        return ""
+    first, second = (_band(*pair) for pair in edges)
+    return (
+        f"the header of {names[0]} says {first}, that of {names[1]} {second}; "
+        "use recordings that were filtered in the same way."
+    )
+
+
+def _band(low: float | None, high: float | None) -> str:
+    """Return the pass band of a recording as text."""
+    if low is None and high is None:
+        return "no filter"
+    return f"a filter of {low or 0:g} to {'unknown' if high is None else f'{high:g}'} Hz"
+
+
+def _shortened(value: Any) -> str:
+    """Return a value as text of at most 200 characters."""
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."
