@@ -88,9 +88,10 @@ Protocol = Annotated[
     ),
 ]
 Preprocess = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
-        help=f"Preprocessing steps, e.g. '{EXAMPLE}'. Recordings are filtered before trials are cut. Default: the "
+        "--preprocess",
+        help=f"Preprocessing steps, e.g. '{EXAMPLE}'; repeatable, in order. Recordings are filtered before trials are cut. Default: the "
         "steps of the data set, or of the model."
     ),
 ]
@@ -120,6 +121,11 @@ def key_values(texts: list[str] | None, name: str = "option") -> dict[str, Any]:
         try:
             values[key] = json.loads(value)
         except (ValueError, RecursionError):
+            if value.startswith(("{", "[")):
+                raise typer.BadParameter(
+                    f"--{name} {text!r}: the value is not valid JSON; names need double quotes, "
+                    f"""for example '{key}={{"left": "T1"}}'."""
+                ) from None
             values[key] = value
     return values
 
@@ -155,11 +161,12 @@ def seed_numbers(text: str) -> list[int]:
     return numbers("seeds", text.rstrip(","))
 
 
-def reading(source: str | None, options: list[str] | None, preprocess: str | None = None) -> dict[str, Any]:
+def reading(source: str | None, options: list[str] | None, preprocess: list[str] | None = None) -> dict[str, Any]:
     """Return the arguments of :func:`gbwatt.data.load` from ``--source``, ``--read`` and ``--preprocess``."""
-    if preprocess is not None:
-        Preprocessing.parse(preprocess)  # raises an error before any data are read
-    given = {"source": source, "preprocessing": preprocess}
+    steps = ",".join(preprocess) if preprocess else None
+    if steps is not None:
+        Preprocessing.parse(steps)  # raises an error before any data are read
+    given = {"source": source, "preprocessing": steps}
     return {**{name: value for name, value in given.items() if value is not None}, **key_values(options, "read")}
 
 
