@@ -389,7 +389,7 @@ def test_wrong_fields_are_named(changes, kind, message):
 def test_nan_is_found_where_it_is():
     x = np.zeros((8, 3, 20))
     x[5, 1, 7] = np.nan
-    with pytest.raises(NotFiniteError, match="1 trials, first in trial 5, channel Cz"):
+    with pytest.raises(NotFiniteError, match="1 trial, first in trial 5, channel Cz"):
         make(X=x)
 
 

@@ -146,8 +146,9 @@ def samples(X: Any, ch_names: tuple[str, ...]) -> Array:
     bad = ~np.isfinite(x).all(axis=2)
     if bad.any():
         trial, channel = np.argwhere(bad)[0]
+        n = int(np.any(bad, axis=1).sum())
         raise NotFiniteError(
-            f"'X' {x.shape} has NaN or infinite samples in {np.any(bad, axis=1).sum()} trials, first in trial "
+            f"'X' {x.shape} has NaN or infinite samples in {n} trial{'s' * (n != 1)}, first in trial "
             f"{trial}, channel {ch_names[channel]}. Drop or interpolate them."
         )
     return x

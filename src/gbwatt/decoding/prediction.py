@@ -241,11 +241,12 @@ def _events_of_training(decoder: EEGDecoder, model: Any) -> dict[str, tuple[str,
     return by_class
 
 
-#: Remedies in errors about arrays, which files do not have.
+#: Remedies in errors about arrays that do not apply to files.
 _FOR_ARRAYS = re.compile(
     r",? or give the plain array to skip this check| If (the header of '[^']*' is wrong|"
     r"the reference is the same and the header does not say so), give the plain array\."
 )
+_FILTER_FIRST = re.compile(r"filter the recording of 'X' as .* before cutting epochs\.")
 
 
 @contextmanager
@@ -256,7 +257,8 @@ def _naming(recording: Any) -> Iterator[None]:
     except InputError as error:
         if not isinstance(recording, str | Path) or isinstance(error, DataError | MissingFileError):
             raise
-        text = _FOR_ARRAYS.sub("", str(error)).replace("'X'", str(recording))
+        text = _FILTER_FIRST.sub("give the unfiltered recording, which is filtered as in training.", str(error))
+        text = _FOR_ARRAYS.sub("", text).replace("'X'", str(recording))
         error.args = (text if str(recording) in text else f"{recording}: {text}",)
         raise
 
