@@ -345,3 +345,12 @@ def test_steps_that_a_file_records_are_not_repeated(tmp_path):
     again = load(tmp_path / "filtered.npz", preprocessing=chain)
     np.testing.assert_array_equal(again.X, load(file, preprocessing=chain).X)
     assert len(again.steps) == 1
+
+
+def test_recordings_that_were_filtered_differently_are_named(tmp_path):
+    files = collected(tmp_path, (1, 2))
+    for file, (low, high) in zip(files, ((0.0, 125.0), (8.0, 30.0)), strict=True):
+        trials = load(file)
+        write_npz(trials.replace(steps=({"step": "recorded", "highpass": low, "lowpass": high},)), file)
+    with pytest.raises(MismatchError, match="subject 2 was filtered 8-30 Hz, subject 1 was not filtered"):
+        load(files)

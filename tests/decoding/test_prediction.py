@@ -191,7 +191,10 @@ def test_recordings_that_do_not_fit_the_model_are_errors(decoder):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda raw: raw.drop_channels(["Pz"]), r"Pz not found among the 3: C3, Cz, C4\. The model was trained with C3"),
+        (
+            lambda raw: raw.drop_channels(["Pz"]),
+            r"Pz not found among the 3: C3, Cz, C4\. The model was trained with C3",
+        ),
         (lambda raw: raw.info["bads"].append("Cz"), "Cz: marked as bad in the file, but the model needs it"),
         (lambda raw: raw.apply_function(spoiled, picks=["C4"], verbose="ERROR"), r"channel C4 .* first at 3\.500 s"),
         (lambda raw: raw.filter(12, None, verbose="ERROR"), r"has highpass=12 Hz.* give the unfiltered recording"),

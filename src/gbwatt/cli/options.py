@@ -91,8 +91,8 @@ Preprocess = Annotated[
     list[str] | None,
     typer.Option(
         "--preprocess",
-        help=f"Preprocessing steps, e.g. '{EXAMPLE}'; repeatable, in order. Recordings are filtered before trials are cut. Default: the "
-        "steps of the data set, or of the model."
+        help=f"Preprocessing steps, e.g. '{EXAMPLE}'; repeatable, in order. Recordings are filtered before trials are "
+        "cut. Default: the steps of the data set, or of the model.",
     ),
 ]
 TestedSplit = Annotated[

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+from gbwatt.data.montage import electrode_name
 
 if TYPE_CHECKING:
     from gbwatt.data.trials import Trials
 
 #: Fields of a record of filters, see :func:`gbwatt.data.formats.interchange.recorded_state`.
 _EDGES = ("highpass", "lowpass")
+
+
+def comparable_name(name: str) -> str:
+    """Return the name of a channel for comparisons, as the step Pick compares names."""
+    return electrode_name(name).casefold()
 
 
 def describe_difference(field: str, part: Trials, first: Trials, names: Sequence[str]) -> str:
@@ -30,7 +38,7 @@ def describe_difference(field: str, part: Trials, first: Trials, names: Sequence
             f"{names[0]} is sampled at {part.sfreq:g} Hz, {names[1]} at {first.sfreq:g} Hz; "
             f"add resample={min(part.sfreq, first.sfreq):g} (--preprocess)."
         )
-    if field == "steps" and (filters := _of_filters(part.steps, first.steps, names)):
+    if field == "steps" and (filters := _of_filters(part, first, names)):
         return filters
     return (
         f"{names[0]} has {field}={_shortened(getattr(part, field))}, but {names[1]} has "
@@ -40,10 +48,11 @@ def describe_difference(field: str, part: Trials, first: Trials, names: Sequence
 
 def _of_channels(theirs: Sequence[str], ours: Sequence[str], names: Sequence[str]) -> str:
     """Return the text of an error about parts with different channels, or the same ones in another order."""
-    common = [name for name in ours if name in theirs]
+    there = {comparable_name(name) for name in theirs}
+    common = [electrode_name(name) for name in ours if comparable_name(name) in there]
     if not common:
         return f"{names[0]} has {_counted(theirs)}, {names[1]} {len(ours)}, and none of the same name; rename them."
-    if set(ours) == set(theirs):
+    if sorted(ours) == sorted(theirs):
         problem = f"{names[0]} has the {len(theirs)} channels of {names[1]} in another order. Select them in one order"
     else:
         listed = ", ".join(common) if len(common) <= 8 else str(len(common))
@@ -56,27 +65,28 @@ def _counted(channels: Sequence[str]) -> str:
     return f"{len(channels)} channel{'s' * (len(channels) != 1)}"
 
 
-def _of_filters(theirs: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+def _of_filters(part: Trials, first: Trials, names: Sequence[str]) -> str:
     """Return the text of an error about parts of which one was filtered before it was saved, or nothing."""
-    states = [step for steps in (theirs, ours) for step in steps if step["step"] == "recorded"]
-    rest = [[step for step in steps if step["step"] != "recorded"] for steps in (theirs, ours)]
+    states = [step for one in (part, first) for step in one.steps if step["step"] == "recorded"]
+    rest = [[step for step in one.steps if step["step"] != "recorded"] for one in (part, first)]
     if len(states) != 2 or rest[0] != rest[1]:
         return ""
     edges = [tuple(state.get(name) for name in _EDGES) for state in states]
+    top = max((high for _, high in edges if high is not None), default=math.inf)  # the trials may be resampled
+    nyquists = [max(one.sfreq / 2, top) for one in (part, first)]
     if edges[0] == edges[1]:
         return ""
-    first, second = (_band(*pair) for pair in edges)
-    return (
-        f"the header of {names[0]} says {first}, that of {names[1]} {second}; "
-        "use recordings that were filtered in the same way."
+    first, second = (
+        f"{name} was {_band(*pair, nyquist)}" for name, pair, nyquist in zip(names, edges, nyquists, strict=True)
     )
+    return f"{first}, {second}, by their headers; use recordings that were filtered in the same way."
 
 
-def _band(low: float | None, high: float | None) -> str:
-    """Return the pass band of a recording as text."""
-    if low is None and high is None:
-        return "no filter"
-    return f"a filter of {low or 0:g} to {'unknown' if high is None else f'{high:g}'} Hz"
+def _band(low: float | None, high: float | None, nyquist: float) -> str:
+    """Return how a recording was filtered, as text; a low-pass edge at the Nyquist frequency is none."""
+    if not low and (high is None or high >= nyquist):
+        return "not filtered"
+    return f"filtered {low or 0:g}-{nyquist if high is None else high:g} Hz"
 
 
 def _shortened(value: Any) -> str:

@@ -180,7 +180,7 @@ def load(
 def _part_name(dataset: Dataset, subject: int) -> str:
     """Return what messages call the trials of a subject: the first of its files, if the data set is of files."""
     numbered = map(split_number, dataset.name.split(SEPARATOR))
-    return next((file for number, file in numbered if number == subject), f"subject {subject} of {dataset.name}")
+    return next((file for number, file in numbered if number == subject), f"subject {subject}")
 
 
 def _read_prepared(

@@ -656,7 +656,8 @@ def concatenate(parts: Sequence[Trials]) -> Trials:
 
     Groups are renumbered.  Trials of the same group remain so.  Trials of different parts with the same subject,
     session, run and group are assumed to come from the same recording; different recordings need different names of
-    subject, session or run.  A :class:`~gbwatt.errors.DataWarning` is issued if all trials of a part are of such groups.
+    subject, session or run.  A :class:`~gbwatt.errors.DataWarning` is issued if all trials of a part are of such
+    groups.
 
     Parameters
     ----------

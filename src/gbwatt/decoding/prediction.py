@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt._validation import check_number, check_one_of
+from gbwatt.data._differences import comparable_name
 from gbwatt.data._reading import expect_no_folder
 from gbwatt.data.formats.interchange import RECORDED, from_mne, recorded_state, unit_and_scale
 from gbwatt.data.formats.npz import UNLABELLED, read_npz
@@ -231,7 +232,7 @@ def _events_of_training(decoder: EEGDecoder, model: Any) -> dict[str, tuple[str,
     """
     from gbwatt.decoding.training_record import TrainingRecord
 
-    by_class = {name: (name,) for name in decoder.class_names_}
+    by_class: dict[str, tuple[str, ...]] = {name: (name,) for name in decoder.class_names_}
     if isinstance(model, str | Path):
         with suppress(InputError):  # a damaged record does not prevent predictions
             record = TrainingRecord.read(model)
@@ -466,15 +467,16 @@ def _prepare(raw: mne.io.BaseRaw, trained: Recorded) -> mne.io.BaseRaw:
 
 def _expect_channels(raw: mne.io.BaseRaw, needed: Sequence[str]) -> None:
     """Raise an error for channels of the model that the recording does not have or marks as bad."""
-    bad = {name.rstrip(".").casefold() for name in raw.info["bads"]}
-    marked = [name for name in needed if name.rstrip(".").casefold() in bad]
+    bad = {comparable_name(name) for name in raw.info["bads"]}
+    marked = [name for name in needed if comparable_name(name) in bad]
     if marked:
+        what = "it" if len(marked) == 1 else "them"
         raise ParameterError(
-            f"{', '.join(marked)}: marked as bad in the file, but the model needs {'it' if len(marked) == 1 else 'them'}; "
-            "interpolate in MNE (raw.interpolate_bads()), or train without."
+            f"{', '.join(marked)}: marked as bad in the file, but the model needs {what}; interpolate {what} in MNE "
+            f"(raw.interpolate_bads()), or train without {what}."
         )
-    good = {name.rstrip(".").casefold() for name in raw.ch_names}
-    missing = [name for name in needed if name.rstrip(".").casefold() not in good]
+    good = {comparable_name(name) for name in raw.ch_names}
+    missing = [name for name in needed if comparable_name(name) not in good]
     if missing:
         raise ParameterError(
             f"channels: {', '.join(missing)} not found among the {len(raw.ch_names)}: {', '.join(raw.ch_names)}. The "
