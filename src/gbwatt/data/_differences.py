@@ -11,9 +11,6 @@ from gbwatt.data.montage import electrode_name
 if TYPE_CHECKING:
     from gbwatt.data.trials import Trials
 
-#: Fields of a record of filters, see :func:`gbwatt.data.formats.interchange.recorded_state`.
-_EDGES = ("highpass", "lowpass")
-
 
 def comparable_name(name: str) -> str:
     """Return the name of a channel for comparisons, as the step Pick compares names."""
@@ -71,15 +68,16 @@ def _of_filters(part: Trials, first: Trials, names: Sequence[str]) -> str:
     rest = [[step for step in one.steps if step["step"] != "recorded"] for one in (part, first)]
     if len(states) != 2 or rest[0] != rest[1]:
         return ""
-    edges = [tuple(state.get(name) for name in _EDGES) for state in states]
+    edges = [(state.get("highpass"), state.get("lowpass")) for state in states]
     top = max((high for _, high in edges if high is not None), default=math.inf)  # the trials may be resampled
     nyquists = [max(one.sfreq / 2, top) for one in (part, first)]
     if edges[0] == edges[1]:
         return ""
-    first, second = (
-        f"{name} was {_band(*pair, nyquist)}" for name, pair, nyquist in zip(names, edges, nyquists, strict=True)
+    theirs, ours = (
+        f"{name} was {_band(low, high, nyquist)}"
+        for name, (low, high), nyquist in zip(names, edges, nyquists, strict=True)
     )
-    return f"{first}, {second}, by their headers; use recordings that were filtered in the same way."
+    return f"{theirs}, {ours}, by their headers; use recordings that were filtered in the same way."
 
 
 def _band(low: float | None, high: float | None, nyquist: float) -> str:
