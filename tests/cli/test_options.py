@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from gbwatt import cli
-from gbwatt.cli.options import key_values, numbers, print_json, require_free
+from gbwatt.cli.options import key_values, numbers, print_json, reading, require_free
 from gbwatt.errors import ParameterError
 
 
@@ -23,6 +23,17 @@ def test_values_are_json_where_they_can_be_read_as_such():
 def test_what_is_no_pair_is_a_wrong_usage(text):
     with pytest.raises(typer.BadParameter, match="key=value"):
         key_values([text])
+
+
+@pytest.mark.parametrize("text", ["classes={left: T1}", "classes=[T1, T2]"])
+def test_values_that_begin_like_json_must_be_json(text):
+    with pytest.raises(typer.BadParameter, match=r"not valid JSON; names need double quotes"):
+        key_values([text], "read")
+
+
+def test_repeated_preprocessing_is_applied_in_order():
+    assert reading(None, None, ["bandpass=8-30", "resample=125"]) == {"preprocessing": "bandpass=8-30,resample=125"}
+    assert reading(None, None, None) == {}
 
 
 @pytest.mark.parametrize(

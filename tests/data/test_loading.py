@@ -15,7 +15,7 @@ from gbwatt.data.preprocessing import Crop, Preprocessing, Standardise
 from gbwatt.data.sets import bci2b, p300
 from gbwatt.data.splits import BySession
 from gbwatt.decoding.baselines import FORMER_NAMES
-from gbwatt.errors import InputError, ParameterError
+from gbwatt.errors import InputError, MismatchError, ParameterError
 from gbwatt.models import entry
 from gbwatt.models.presets import TASKS
 
@@ -139,7 +139,7 @@ def test_all_subjects_and_none_given():
         ({"subject": "al"}, "Did you mean 'all'"),
         ({"source": "gdf"}, "source='gdf' is not known; it is one of 'simulated'"),
         ({"preprocessing": "presets"}, "Did you mean 'preset'"),
-        ({"dificulty": 1}, "Did you mean 'difficulty'"),
+        ({"dificulty": 1}, "did you mean 'difficulty'"),
         ({"name": "Simulated-SSVEP"}, "Did you mean 'simulated-ssvep'"),
         ({"subject": 1.0}, "subject=1.0 must be a whole number"),
         ({"preprocessing": Crop(0, 1)}, "preprocessing is a Crop"),
@@ -236,7 +236,7 @@ def test_a_recording_is_cut_as_the_options_say(tmp_path):
     assert set(load(tmp_path / "mine_raw.fif", 7, tmin=0, tmax=1.5).subject) == {7}
     with pytest.raises(ParameterError, match="the recording of one subject"):
         load(tmp_path / "mine_raw.fif", [7, 8], tmin=0, tmax=1.5)
-    with pytest.raises(ParameterError, match="Did you mean 'tmax'"):
+    with pytest.raises(ParameterError, match="did you mean 'tmax'"):
         load(tmp_path / "mine_raw.fif", tmin=0, tmx=1.5)
 
 
@@ -301,6 +301,30 @@ def test_each_file_of_a_collection_has_an_effect_on_the_fingerprint(tmp_path):
     assert after[1] == before[1]
 
 
+def test_wrong_options_name_the_file_and_a_similar_option(tmp_path):
+    (file,) = collected(tmp_path, (1,))
+    with pytest.raises(ParameterError, match="did you mean 'preprocessing'"):
+        load(file, preprocess="bandpass=8-30")
+
+
+def test_folders_and_missing_files_are_named_plainly(tmp_path):
+    with pytest.raises(MissingFileError, match="is a folder; give the files in it"):
+        load(tmp_path)
+    with pytest.raises(MissingFileError, match=r"no\.edf does not exist\.$"):
+        load(tmp_path / "no.edf")
+
+
+def test_files_that_differ_are_named(tmp_path):
+    one, other = collected(tmp_path, (1, 1))
+    trials = load(other)
+    write_npz(trials.replace(X=trials.X[:, :1], ch_names=trials.ch_names[:1]), other)
+    for files in ([one, other], {1: [one, other]}):
+        with pytest.raises(MismatchError) as caught:
+            load(files)
+        assert f"{other} has 1 channel, {one} {len(trials.ch_names)}" in str(caught.value)
+        assert f"channels={trials.ch_names[0]} (--preprocess)" in str(caught.value)
+
+
 def test_files_that_do_not_go_together_are_errors(tmp_path):
     files = collected(tmp_path)
     with pytest.raises(ParameterError, match="is given twice"):
@@ -321,3 +345,12 @@ def test_steps_that_a_file_records_are_not_repeated(tmp_path):
     again = load(tmp_path / "filtered.npz", preprocessing=chain)
     np.testing.assert_array_equal(again.X, load(file, preprocessing=chain).X)
     assert len(again.steps) == 1
+
+
+def test_recordings_that_were_filtered_differently_are_named(tmp_path):
+    files = collected(tmp_path, (1, 2))
+    for file, (low, high) in zip(files, ((0.0, 125.0), (8.0, 30.0)), strict=True):
+        trials = load(file)
+        write_npz(trials.replace(steps=({"step": "recorded", "highpass": low, "lowpass": high},)), file)
+    with pytest.raises(MismatchError, match="subject 2 was filtered 8-30 Hz, subject 1 was not filtered"):
+        load(files)

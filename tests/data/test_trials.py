@@ -17,7 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.data.splits import Split
 from gbwatt.data.trials import UNITS, Effect, Frame, Trials, Truth, concatenate
-from gbwatt.errors import MismatchError, NotFiniteError, ParameterError, ShapeError
+from gbwatt.errors import DataWarning, MismatchError, NotFiniteError, ParameterError, ShapeError
 
 TRUTH = Truth(
     ch_names=("C3", "Cz", "C4"),
@@ -301,11 +301,9 @@ def test_nothing_and_nothing_is_nothing():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"sfreq": 128},
         {"unit": "V"},
         {"tmin": 0.5},
         {"class_names": ("right", "left", "feet")},
-        {"ch_names": ("C3", "C4", "Cz")},
         {"dataset": "other"},
         {"steps": ({"step": "noise"},)},
     ],
@@ -313,6 +311,26 @@ def test_nothing_and_nothing_is_nothing():
 def test_concatenation_of_what_differs_is_an_error(changes):
     with pytest.raises(MismatchError, match=rf"parts\[1\] has {next(iter(changes))}="):
         concatenate([make(), make(**changes)])
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"sfreq": 128}, r"parts\[1\] is sampled at 128 Hz, parts\[0\] at 100 Hz; add resample=100"),
+        ({"ch_names": ("C3", "C4", "Cz")}, r"in another order\. Select them in one order: channels=C3;Cz;C4"),
+        ({"ch_names": ("C3", "C4", "Oz")}, r"has 3 channels, parts\[0\] 3; common: C3, C4\. .* channels=C3;C4"),
+        ({"ch_names": ("O1", "O2", "Oz")}, "none of the same name"),
+    ],
+)
+def test_other_channels_and_rates_are_errors_with_the_step_that_helps(changes, message):
+    with pytest.raises(MismatchError, match=message):
+        concatenate([make(), make(**changes)])
+
+
+def test_recordings_that_would_form_groups_by_accident_are_a_warning():
+    alike = {"subject": 1, "session": "1", "run": "1", "group": np.arange(8)}
+    with pytest.warns(DataWarning, match=r"parts\[1\] .* of trials in parts\[0\].*run='2'"):
+        concatenate([make(**alike), make(**alike)])
 
 
 def test_concatenation_of_other_lengths_is_an_error():
@@ -371,7 +389,7 @@ def test_wrong_fields_are_named(changes, kind, message):
 def test_nan_is_found_where_it_is():
     x = np.zeros((8, 3, 20))
     x[5, 1, 7] = np.nan
-    with pytest.raises(NotFiniteError, match="1 trials, first in trial 5, channel Cz"):
+    with pytest.raises(NotFiniteError, match="1 trial, first in trial 5, channel Cz"):
         make(X=x)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from gbwatt.data import load, write_npz
-from gbwatt.decoding import EEGDecoder, predict_recordings
-from gbwatt.errors import DataWarning, MismatchError, MissingFileError, ParameterError
+from gbwatt.decoding import EEGDecoder, predict_recordings, train_and_evaluate
+from gbwatt.errors import DataWarning, InputError, MismatchError, MissingFileError, ParameterError
 
 SFREQ, CHANNELS = 200.0, ("C3", "Cz", "C4", "Pz")
 READING = {
@@ -186,6 +186,77 @@ def test_recordings_that_do_not_fit_the_model_are_errors(decoder):
         predict_recordings(decoder, recording().filter(12, None, verbose="ERROR"))
     with pytest.raises(ParameterError, match=r"the recording has 0.5 s, but the windows of the model have 1 s"):
         predict_recordings(decoder, recording().crop(0, 0.49), hop=0.1)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (
+            lambda raw: raw.drop_channels(["Pz"]),
+            r"Pz not found among the 3: C3, Cz, C4\. The model was trained with C3",
+        ),
+        (lambda raw: raw.info["bads"].append("Cz"), "Cz: marked as bad in the file, but the model needs it"),
+        (lambda raw: raw.apply_function(spoiled, picks=["C4"], verbose="ERROR"), r"channel C4 .* first at 3\.500 s"),
+        (lambda raw: raw.filter(12, None, verbose="ERROR"), r"has highpass=12 Hz.* give the unfiltered recording"),
+    ],
+)
+def test_errors_about_recordings_name_the_file(decoder, tmp_path, change, message):
+    raw = recording()
+    change(raw)
+    file = saved(raw, tmp_path, "other_raw.fif")
+    with pytest.raises(InputError, match=message) as caught:
+        predict_recordings(decoder, file)
+    assert str(file) in str(caught.value)
+    assert "plain array" not in str(caught.value)
+
+
+def spoiled(x):
+    """A channel with NaN from 3.5 to 4 s."""
+    x = x.copy()
+    x[round(3.5 * SFREQ) : round(4 * SFREQ)] = np.nan
+    return x
+
+
+def test_sliding_windows_of_epochs_are_an_error(decoder, tmp_path):
+    trials = load(saved(recording(5), tmp_path), **READING)
+    write_npz(trials, tmp_path / "epochs.npz")
+    for item in (trials, trials.to_mne(), tmp_path / "epochs.npz"):
+        with pytest.raises(ParameterError, match=r"hop=0.5 is for continuous recordings, but these are epochs"):
+            predict_recordings(decoder, item, hop=0.5)
+
+
+def test_folders_are_no_recordings(decoder, tmp_path):
+    with pytest.raises(MissingFileError, match="is a folder; give the files in it"):
+        predict_recordings(decoder, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def folder_of_model(tmp_path_factory):
+    """The folder of a model with a record of its training."""
+    folder = tmp_path_factory.mktemp("trained")
+    file = saved(recording(n=24), folder)
+    train_and_evaluate(file, "tangent-space", reading=READING, folder=folder / "model")
+    return folder / "model"
+
+
+def test_names_of_classes_stand_for_their_events_in_training(folder_of_model, tmp_path):
+    file = saved(recording(1), tmp_path)
+    by_class = predict_recordings(folder_of_model, file, events=["left"])
+    assert by_class.to_csv() == predict_recordings(folder_of_model, file, events=["T1"]).to_csv()
+
+
+def test_names_of_classes_whose_events_are_unknown_are_errors(decoder):
+    with pytest.raises(ParameterError, match=r"events='left' is a class of the model, .* annotations 'T1', 'T2'"):
+        predict_recordings(decoder, recording(), events=["left"])
+
+
+def test_only_the_events_of_training_are_classified_unless_there_are_none(folder_of_model):
+    raw = recording(1)
+    raw.annotations.append(5.5, 0, "pause")
+    assert set(predict_recordings(folder_of_model, raw).event) == {"T1", "T2"}
+    renamed = raw.copy()
+    renamed.annotations.rename({"T1": "one", "T2": "two"})
+    assert set(predict_recordings(folder_of_model, renamed).event) == {"one", "two", "pause"}
 
 
 def test_what_is_no_recording_is_an_error(decoder, tmp_path):

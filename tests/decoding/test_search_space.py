@@ -65,6 +65,7 @@ def test_the_text_of_a_dimension_gives_the_dimension(dimension):
         (["=1:2"], "NAME=LOW:HIGH"),
         (["lr="], "NAME=LOW:HIGH"),
         (["lr=1:2", "lr=3:4"], "'lr' twice"),
+        (["lr=1e-4-1e-2"], "a range is LOW:HIGH"),
         (["lr=1:2:linear"], "LOW:HIGH:log"),
         (["lr=1:2:log:3"], "LOW:HIGH:log"),
         (["lr=1:"], "finite number"),

@@ -87,18 +87,22 @@ Protocol = Annotated[
         "session or subject to test on. Default: the protocol of the data set."
     ),
 ]
-_PREPROCESS_HELP = f"Preprocessing steps, e.g. '{EXAMPLE}'. Recordings are filtered before trials are cut. Default: "
+_PREPROCESS_HELP = (
+    f"Preprocessing steps, e.g. '{EXAMPLE}'; repeatable, in order. Recordings are filtered before trials are cut. "
+    "Default: "
+)
 Preprocess = Annotated[
-    str | None, typer.Option(help=f"{_PREPROCESS_HELP}the steps of the data set; for files, those of the model.")
+    list[str] | None,
+    typer.Option("--preprocess", help=f"{_PREPROCESS_HELP}the steps of the data set; for files, those of the model."),
 ]
 TrainedPreprocess = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--preprocess", help=f"{_PREPROCESS_HELP}the steps of the data set; for files, those of the weights of --init."
     ),
 ]
 SearchedPreprocess = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option("--preprocess", help=f"{_PREPROCESS_HELP}the steps of the data set; none for files."),
 ]
 TestedSplit = Annotated[
@@ -127,6 +131,11 @@ def key_values(texts: list[str] | None, name: str = "option") -> dict[str, Any]:
         try:
             values[key] = json.loads(value)
         except (ValueError, RecursionError):
+            if value.startswith(("{", "[")):
+                raise typer.BadParameter(
+                    f"--{name} {text!r}: the value is not valid JSON; names need double quotes, "
+                    f"""for example '{key}={{"left": "T1"}}'."""
+                ) from None
             values[key] = value
     return values
 
@@ -162,11 +171,12 @@ def seed_numbers(text: str) -> list[int]:
     return numbers("seeds", text.rstrip(","))
 
 
-def reading(source: str | None, options: list[str] | None, preprocess: str | None = None) -> dict[str, Any]:
+def reading(source: str | None, options: list[str] | None, preprocess: list[str] | None = None) -> dict[str, Any]:
     """Return the arguments of :func:`gbwatt.data.load` from ``--source``, ``--read`` and ``--preprocess``."""
-    if preprocess is not None:
-        Preprocessing.parse(preprocess)  # raises an error before any data are read
-    given = {"source": source, "preprocessing": preprocess}
+    steps = ",".join(preprocess) if preprocess else None
+    if steps is not None:
+        Preprocessing.parse(steps)  # raises an error before any data are read
+    given = {"source": source, "preprocessing": steps}
     return {**{name: value for name, value in given.items() if value is not None}, **key_values(options, "read")}
 
 

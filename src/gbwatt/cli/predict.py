@@ -32,7 +32,8 @@ def predict(
     event: Annotated[
         list[str] | None,
         typer.Option(
-            help="Classify the windows around the annotations of this name; repeatable. Default: all annotations."
+            help="Classify the windows around the annotations of this name, or of this class in training; repeatable. "
+            "Default: the annotations used in training, or all if the recording has none of them."
         ),
     ] = None,
     tmin: Annotated[

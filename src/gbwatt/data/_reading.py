@@ -39,6 +39,17 @@ def size_text(file: Path) -> str:
     return f"{file.stat().st_size} bytes" if file.is_file() else "a folder"
 
 
+#: Endings of common files of recordings, and of recordings that are folders.
+SUFFIXES = (".edf", ".bdf", ".gdf", ".fif", ".gz", ".vhdr", ".ahdr", ".set", ".npz", ".mat", ".cnt")
+FOLDER_SUFFIXES = (".ds", ".mff")
+
+
+def expect_no_folder(path: Path) -> None:
+    """Raise :class:`MissingFileError` for a folder, unless its name ends like a format that consists of folders."""
+    if path.is_dir() and path.suffix.lower() not in FOLDER_SUFFIXES:
+        raise MissingFileError(f"{path} is a folder; give the files in it.")
+
+
 def require_file(file: Path, why: str = "", *, folders: bool = False) -> None:
     """Raise :class:`MissingFileError` unless ``file`` is an existing file, or with ``folders`` a file or folder.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import operator
@@ -18,7 +19,7 @@ from gbwatt import _plugins
 from gbwatt._text import number_ranges
 from gbwatt._validation import check_one_of
 from gbwatt.data import simulated
-from gbwatt.data._reading import check_trials
+from gbwatt.data._reading import SUFFIXES, check_trials, expect_no_folder
 from gbwatt.data.datasets import Dataset, DatasetSource, data_root, find_source, index_files
 from gbwatt.data.formats.moabb import open_dataset, read_moabb
 from gbwatt.data.formats.npz import read_npz
@@ -27,7 +28,7 @@ from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.data.preprocessing.parsing import EXAMPLE
 from gbwatt.data.sets import bci2b, bcic2a, ern, mamem, p300, physionet
 from gbwatt.data.splits import InOrder
-from gbwatt.data.trials import Trials, concatenate
+from gbwatt.data.trials import Trials, concatenate_named
 from gbwatt.errors import MismatchError, MissingFileError, ParameterError
 
 #: All data sets by name: those of the paper, those of plugins, and others.
@@ -165,14 +166,21 @@ def load(
     """
     dataset = find_dataset(name)
     index = index_files(dataset, root)
-    parts = []
+    parts, names = [], []
     for number in _requested_subjects(dataset, subject):
         chosen, files = find_source(dataset, number, root, source, index)
         _check_options(dataset, chosen, options)
         trials = _read_prepared(chosen, files, number, _choose_preprocessing(preprocessing, chosen), options)
         check_trials(f"{dataset.name}, subject {number}" if dataset.subjects else dataset.name, trials)
         parts.append(trials)
-    return parts[0] if len(parts) == 1 else concatenate(parts)
+        names.append(_part_name(dataset, number))
+    return concatenate_named(parts, names)
+
+
+def _part_name(dataset: Dataset, subject: int) -> str:
+    """Return what messages call the trials of a subject: the first of its files, if the data set is of files."""
+    numbered = map(split_number, dataset.name.split(SEPARATOR))
+    return next((file for number, file in numbered if number == subject), f"subject {subject}")
 
 
 def _read_prepared(
@@ -235,9 +243,21 @@ def _requested_subjects(dataset: Dataset, subject: Any) -> list[int]:
 def _check_options(dataset: Dataset, source: DatasetSource, options: dict[str, Any]) -> None:
     """Raise an error for options that the reader of the source does not have."""
     for name in options:
-        if not source.options:
+        if not source.options and name not in _ARGUMENTS:
             raise ParameterError(f"{dataset.name} ({source.name}) has no options, but got {name}={options[name]!r}.")
-        check_one_of(f"option of {dataset.name}", name, source.options)
+        if name not in source.options:
+            raise ParameterError(f"{dataset.name} has no option {name!r}{_suggest_option(name, source.options)}")
+
+
+#: Arguments of :func:`load` that are not options of a reader, by the name of their option on the command line.
+_ARGUMENTS = {"preprocess": "preprocessing", "preprocessing": "preprocessing", "subjects": "subject", "root": "root"}
+
+
+def _suggest_option(name: str, options: Sequence[str]) -> str:
+    """Return the end of the message about an unknown option: a similar one, or all of them."""
+    known = {**{option: option for option in options}, **_ARGUMENTS}
+    close = difflib.get_close_matches(name.casefold(), known, n=1)
+    return f"; did you mean {known[close[0]]!r}?" if close else f"; it has {', '.join(map(repr, options))}."
 
 
 # ---- files and MOABB
@@ -245,8 +265,10 @@ def _check_options(dataset: Dataset, source: DatasetSource, options: dict[str, A
 
 def _file_dataset(file: Path) -> Dataset:
     """Return a data set that consists of one file, for :func:`load`."""
-    if not file.exists():  # a folder is possible: some formats are folders
-        raise MissingFileError(f"{file} does not exist, and is not a data set; these are {', '.join(DATASETS)}.")
+    if not file.exists():
+        known = "" if file.suffix.lower() in SUFFIXES else f", and is not a data set; these are {', '.join(DATASETS)}"
+        raise MissingFileError(f"{file} does not exist{known}.")
+    expect_no_folder(file)
     source, subjects = _npz_source(file) if file.suffix == ".npz" else _recording_source(file)
     return Dataset(
         name=str(file),
@@ -374,7 +396,7 @@ def _collection_source(members: Sequence[_Member]) -> DatasetSource:
             trials = _read_prepared(source, [Path(dataset.name)], number, preprocessing, known)
             trials = trials.replace(subject=subject, truths={})
             parts.append(trials if len(own) == 1 else trials.replace(session=_session_names(session, trials)))
-        return concatenate(parts)
+        return concatenate_named(parts, [member.dataset.name for member in own])
 
     options = dict.fromkeys(name for member in members for name in member.dataset.sources[0].options)
     return DatasetSource("files", read, options=tuple(options), preprocesses=True)

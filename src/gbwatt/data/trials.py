@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 from gbwatt._moved import renamed
 from gbwatt._text import UNSAFE
 from gbwatt._validation import check_number, check_one_of, check_positive
-from gbwatt.errors import MismatchError, NotFiniteError, ParameterError, ShapeError
+from gbwatt.data._differences import describe_difference
+from gbwatt.errors import DataWarning, MismatchError, NotFiniteError, ParameterError, ShapeError
 
 if TYPE_CHECKING:
     import mne
@@ -144,8 +146,9 @@ def samples(X: Any, ch_names: tuple[str, ...]) -> Array:
     bad = ~np.isfinite(x).all(axis=2)
     if bad.any():
         trial, channel = np.argwhere(bad)[0]
+        n = int(np.any(bad, axis=1).sum())
         raise NotFiniteError(
-            f"'X' {x.shape} has NaN or infinite samples in {np.any(bad, axis=1).sum()} trials, first in trial "
+            f"'X' {x.shape} has NaN or infinite samples in {n} trial{'s' * (n != 1)}, first in trial "
             f"{trial}, channel {ch_names[channel]}. Drop or interpolate them."
         )
     return x
@@ -653,7 +656,8 @@ def concatenate(parts: Sequence[Trials]) -> Trials:
 
     Groups are renumbered.  Trials of the same group remain so.  Trials of different parts with the same subject,
     session, run and group are assumed to come from the same recording; different recordings need different names of
-    subject, session or run.
+    subject, session or run.  A :class:`~gbwatt.errors.DataWarning` is issued if all trials of a part are of such
+    groups.
 
     Parameters
     ----------
@@ -681,22 +685,44 @@ def concatenate(parts: Sequence[Trials]) -> Trials:
     """
     if not parts:
         raise ParameterError("'parts' is empty; at least one is needed.")
+    joined = concatenate_named(parts, [f"parts[{number}]" for number in range(len(parts))])
+    _warn_about_same_segments(parts)
+    return joined
+
+
+def concatenate_named(parts: Sequence[Trials], names: Sequence[str]) -> Trials:
+    """Concatenate trials like :func:`concatenate`, with the name of each part in errors, such as its file."""
     for number, part in enumerate(parts):
-        _expect_compatible(parts[0], part, number)
+        _expect_compatible(parts[0], part, (names[number], names[0]))
     rows: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _TRIAL_FIELDS}
     return replace(parts[0], **{**rows, "group": _joined_groups(parts)}, truths=_merge_truths(parts))
 
 
-def _expect_compatible(first: Trials, part: Trials, number: int) -> None:
-    """Raise an error unless ``part``, the trials with index ``number``, can be concatenated with ``first``."""
-    for name in _SHARED_FIELDS:
-        if getattr(part, name) != getattr(first, name):
-            raise MismatchError(
-                f"parts[{number}] has {name}={getattr(part, name)!r}, but parts[0] has {getattr(first, name)!r}; "
-                "select the same channels and classes, and apply the same steps, before."
-            )
+def _expect_compatible(first: Trials, part: Trials, names: tuple[str, str]) -> None:
+    """Raise an error unless ``part`` can be concatenated with ``first``; ``names`` are theirs in the message."""
+    for field_name in _SHARED_FIELDS:
+        if getattr(part, field_name) != getattr(first, field_name):
+            raise MismatchError(describe_difference(field_name, part, first, names))
     if part.shape[1:] != first.shape[1:]:
-        raise ShapeError(f"parts[{number}] {part.shape} and parts[0] {first.shape} differ in the number of samples.")
+        raise ShapeError(f"{names[0]} {part.shape} and {names[1]} {first.shape} differ in the number of samples.")
+
+
+def _warn_about_same_segments(parts: Sequence[Trials]) -> None:
+    """Warn if trials that are alone in their groups have the groups of another part, as in two files of one name."""
+    seen: dict[Any, int] = {}
+    for number, part in enumerate(parts):
+        rows = list(zip(*(getattr(part, name).tolist() for name in _SEGMENT_KEY), strict=True))
+        owners = {seen.get(key) for key in rows}
+        if 1 < len(rows) == len(set(rows)) and None not in owners:
+            warnings.warn(
+                f"all trials of parts[{number}] have the subject, session, run and group of trials in "
+                f"parts[{owners.pop()}], and form groups with them, as if they were cut from the same recording. If "
+                "they were not, change the run of one: trials.replace(run='2').",
+                DataWarning,
+                stacklevel=3,
+            )
+        if len(rows) == len(set(rows)):
+            seen |= dict.fromkeys(rows, number)
 
 
 def _merge_truths(parts: Sequence[Trials]) -> dict[int, Truth]:

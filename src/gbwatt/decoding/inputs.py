@@ -486,9 +486,10 @@ def _require_finite(x: Array, name: str) -> None:
         bad = ~np.isfinite(x.astype(np.float32, copy=False)).all(axis=2)  # (n, n_chans)
     if bad.any():
         trial, channel = np.argwhere(bad)[0]
+        n = len(set(np.nonzero(bad)[0]))
         raise NotFiniteError(
             f"'{name}' {x.shape} has NaN or infinite samples, first in trial {trial}, channel {channel}; "
-            f"{len(set(np.nonzero(bad)[0]))} trials are affected. Drop or interpolate them."
+            f"{n} {'trial is' if n == 1 else 'trials are'} affected. Drop or interpolate {'it' if n == 1 else 'them'}."
         )
 
 

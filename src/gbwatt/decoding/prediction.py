@@ -6,8 +6,10 @@ import copy
 import csv
 import io
 import math
+import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,13 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt._validation import check_number, check_one_of
+from gbwatt.data._reading import expect_no_folder
 from gbwatt.data.formats.interchange import RECORDED, from_mne, recorded_state, unit_and_scale
 from gbwatt.data.formats.npz import UNLABELLED, read_npz
-from gbwatt.data.formats.recordings import find_events, is_epochs, open_signals, prepare_recording
+from gbwatt.data.formats.recordings import event_names, find_events, is_epochs, open_signals, prepare_recording
+from gbwatt.data.montage import comparable_name
 from gbwatt.data.preprocessing import Crop, Pick, Preprocessing
 from gbwatt.data.trials import Frame, Trials, in_order
 from gbwatt.decoding.signal_metadata import Recorded
-from gbwatt.errors import DataWarning, InputError, MissingFileError, ParameterError
+from gbwatt.errors import DataError, DataWarning, InputError, MissingFileError, ParameterError
 
 if TYPE_CHECKING:
     import mne
@@ -163,8 +167,9 @@ def predict_recordings(
     hop : float, optional
         Classify sliding windows of continuous recordings, which begin every ``hop`` seconds.
     events : sequence of str, optional
-        Classify the windows around these annotations.  Default: around all annotations, except for boundaries (BAD,
-        EDGE, boundary, New Segment).
+        Classify the windows around these annotations, or around those of these classes in training.  Default: around
+        the annotations at which the training trials were cut; if the recording has none of them, around all
+        annotations except for boundaries (BAD, EDGE, boundary, New Segment).
     tmin : float, optional
         Start of the window in seconds after the event; default: as in training.
     group : optional
@@ -201,9 +206,62 @@ def predict_recordings(
     given = recordings if isinstance(recordings, list | tuple) else [recordings]
     if not given:
         raise ParameterError("recordings is empty; at least one is needed.")
-    parts = [_predict_windows(decoder, item, _windows_of(decoder, item, hop, events, tmin), group) for item in given]
+    by_class = _events_of_training(decoder, model)
+    parts = []
+    for item in given:
+        with _naming(item):
+            windows = _windows_of(decoder, item, _Request(hop, events, tmin, by_class))
+            parts.append(_predict_windows(decoder, item, windows, group))
     fields = ("labels", "probabilities", "recording", "time", "event", "bad")
     return Predictions(decoder.class_names_, *(np.concatenate([getattr(p, name) for p in parts]) for name in fields))
+
+
+class _Request(NamedTuple):
+    """Which windows of recordings to classify."""
+
+    hop: float | None
+    events: Sequence[str] | None
+    tmin: float | None
+    by_class: Mapping[str, tuple[str, ...]]  # events of each class in training
+
+
+def _events_of_training(decoder: EEGDecoder, model: Any) -> dict[str, tuple[str, ...]]:
+    """Return the events at which the trials of each class were cut, from the record beside a saved model.
+
+    Where the record does not say it, each class is an event of its name.
+    """
+    from gbwatt.decoding.training_record import TrainingRecord
+
+    by_class: dict[str, tuple[str, ...]] = {name: (name,) for name in decoder.class_names_}
+    if isinstance(model, str | Path):
+        with suppress(InputError):  # a damaged record does not prevent predictions
+            record = TrainingRecord.read(model)
+            classes = (record.reading or {}).get("classes") if record is not None else None
+            if isinstance(classes, Mapping):
+                by_class |= {str(name): event_names(events) for name, events in classes.items()}
+    return by_class
+
+
+#: Remedies in errors about arrays that do not apply to files.
+_FOR_ARRAYS = re.compile(
+    r",? or give the plain array to skip this check| If (the header of '[^']*' is wrong|"
+    r"the reference is the same and the header does not say so), give the plain array\."
+)
+_FILTER_FIRST = re.compile(r"filter the recording of 'X' as .* before cutting epochs\.")
+
+
+@contextmanager
+def _naming(recording: Any) -> Iterator[None]:
+    """Context manager in which errors of this package name the file, if the recording is one."""
+    try:
+        yield
+    except InputError as error:
+        if not isinstance(recording, str | Path) or isinstance(error, DataError | MissingFileError):
+            raise
+        text = _FILTER_FIRST.sub("give the unfiltered recording, which is filtered as in training.", str(error))
+        text = _FOR_ARRAYS.sub("", text).replace("'X'", str(recording))
+        error.args = (text if str(recording) in text else f"{recording}: {text}",)
+        raise
 
 
 def is_recording(X: Any) -> bool:
@@ -262,11 +320,11 @@ def _adapted(decoder: EEGDecoder, windows: _Windows, groups: Array) -> EEGDecode
     return adapted or decoder
 
 
-def _windows_of(
-    decoder: EEGDecoder, recording: Any, hop: float | None, events: Sequence[str] | None, tmin: float | None
-) -> _Windows:
+def _windows_of(decoder: EEGDecoder, recording: Any, request: _Request) -> _Windows:
     """Return the windows of a file or an object that :func:`predict_recordings` accepts."""
     signals = _open(recording) if isinstance(recording, str | Path) else recording
+    if request.hop is not None and (isinstance(signals, Trials) or is_epochs(signals)):
+        raise ParameterError(f"hop={request.hop:g} is for continuous recordings, but these are epochs; leave it out.")
     if isinstance(signals, Trials):
         return _windows_of_trials(signals, decoder.recorded_, np.full(len(signals), np.nan))
     if is_recording(signals):
@@ -276,9 +334,9 @@ def _windows_of(
                 "and pass arrays, or train on Trials, mne.Epochs or files."
             )
         n_times = decoder.signal_.n_times
-        if hop is not None:
-            return _sliding_windows(signals, decoder.recorded_, n_times, hop)
-        return _event_windows(signals, decoder.recorded_, n_times, events, tmin)
+        if request.hop is not None:
+            return _sliding_windows(signals, decoder.recorded_, n_times, request.hop)
+        return _event_windows(signals, decoder.recorded_, n_times, request)
     if is_epochs(signals):
         kept = signals.copy().drop_bad(verbose="ERROR")
         return _windows_of_trials(from_mne(kept), decoder.recorded_, kept.events[:, 0] / kept.info["sfreq"])
@@ -293,6 +351,7 @@ def _open(file: str | Path) -> Any:
     path = Path(file).expanduser()
     if not path.exists():
         raise MissingFileError(f"{path} does not exist.")
+    expect_no_folder(path)
     return read_npz(path, labelled=False) if path.suffix == ".npz" else open_signals(path)
 
 
@@ -348,11 +407,9 @@ def _sliding_windows(raw: mne.io.BaseRaw, trained: Recorded, n_times: int, hop: 
     return _windows_at(prepared, trained, n_times, starts, starts / sfreq, np.full(n, ""))
 
 
-def _event_windows(
-    raw: mne.io.BaseRaw, trained: Recorded, n_times: int, events: Sequence[str] | None, tmin: float | None
-) -> _Windows:
-    """Return windows of a recording around its annotations, or around those named in ``events``."""
-    tmin = trained.tmin if tmin is None else tmin
+def _event_windows(raw: mne.io.BaseRaw, trained: Recorded, n_times: int, request: _Request) -> _Windows:
+    """Return windows of a recording around the requested annotations."""
+    tmin = trained.tmin if request.tmin is None else request.tmin
     if tmin is None:
         raise ParameterError("tmin: the model does not record where its windows begin; give tmin in seconds.")
     prepared = _prepare(raw, trained)
@@ -360,16 +417,35 @@ def _event_windows(
     samples, names = find_events(prepared)
     if not names:
         raise ParameterError("The recording has no events; classify sliding windows: hop=0.5, or --hop 0.5.")
-    for name in events or ():
-        check_one_of("events", name, tuple(dict.fromkeys(names)))
+    events = _chosen_events(names, request)
     onsets = samples - prepared.first_samp
     starts = onsets + round(tmin * sfreq)
     inside = (starts >= 0) & (starts + n_times <= prepared.n_times)
-    wanted = np.isin(names, list(events or names))
+    wanted = np.isin(names, events)
     if left_out := int((wanted & ~inside).sum()):
         _warn_of_incomplete_windows(left_out, int(wanted.sum()))
     rows = np.flatnonzero(wanted & inside)
     return _windows_at(prepared, trained, n_times, starts[rows], onsets[rows] / sfreq, np.array(names)[rows])
+
+
+def _chosen_events(names: Sequence[str], request: _Request) -> list[str]:
+    """Return the names of the events to classify, of those in a recording; classes stand for their events."""
+    present = tuple(dict.fromkeys(names))
+    of_training = [event for events in request.by_class.values() for event in events if event in present]
+    if not request.events:
+        return of_training or list(present)
+    chosen: list[str] = []
+    for name in request.events:
+        of_class = [event for event in request.by_class.get(name, ()) if event in present]
+        if name not in present and name in request.by_class and not of_class:
+            raise ParameterError(
+                f"events={name!r} is a class of the model, not an annotation; the recording has the annotations "
+                f"{', '.join(map(repr, present))}: give those to classify (--event)."
+            )
+        if name not in present and not of_class:
+            check_one_of("events", name, present)
+        chosen += [name] if name in present else of_class
+    return chosen
 
 
 def _warn_of_incomplete_windows(left_out: int, n: int) -> None:
@@ -382,9 +458,30 @@ def _warn_of_incomplete_windows(left_out: int, n: int) -> None:
 def _prepare(raw: mne.io.BaseRaw, trained: Recorded) -> mne.io.BaseRaw:
     """Apply the steps of the training data to a continuous recording, and select the channels of the model."""
     for_recording, _ = trained.preprocessing.divide()
+    needed = next((step.channels for step in for_recording.steps if isinstance(step, Pick)), trained.ch_names)
+    _expect_channels(raw, needed)
     selects = any(isinstance(step, Pick) for step in for_recording.steps)
     select = Preprocessing() if selects else Preprocessing(Pick(trained.ch_names))
     return prepare_recording(raw, None, select + for_recording)
+
+
+def _expect_channels(raw: mne.io.BaseRaw, needed: Sequence[str]) -> None:
+    """Raise an error for channels of the model that the recording does not have or marks as bad."""
+    bad = {comparable_name(name) for name in raw.info["bads"]}
+    marked = [name for name in needed if comparable_name(name) in bad]
+    if marked:
+        what = "it" if len(marked) == 1 else "them"
+        raise ParameterError(
+            f"{', '.join(marked)}: marked as bad in the file, but the model needs {what}; interpolate {what} in MNE "
+            f"(raw.interpolate_bads()), or train without {what}."
+        )
+    good = {comparable_name(name) for name in raw.ch_names}
+    missing = [name for name in needed if comparable_name(name) not in good]
+    if missing:
+        raise ParameterError(
+            f"channels: {', '.join(missing)} not found among the {len(raw.ch_names)}: {', '.join(raw.ch_names)}. The "
+            f"model was trained with {', '.join(needed)}."
+        )
 
 
 def _windows_at(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
@@ -20,6 +21,8 @@ from gbwatt.models.registry import entry, known_options
 if TYPE_CHECKING:
     from optuna import Trial
 
+#: Two numbers with a dash between them, as a range is often written.
+_DASHED_RANGE = re.compile(r"{0}-{0}".format(r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?"))
 #: Significant digits of the numbers that are drawn from a range, so that commands remain readable.
 DIGITS = 3
 
@@ -160,6 +163,8 @@ def _parse_dimension(name: str, text: str) -> Dimension:
             if isinstance(error, ParameterError):
                 raise
             raise ParameterError(f"space: {name}={text!r} is not a JSON list ({error}).") from None
+    if _DASHED_RANGE.fullmatch(text):
+        raise ParameterError(f"space: {name}={text!r} has a dash; a range is LOW:HIGH or LOW:HIGH:log.")
     if ":" not in text:
         return make_dimension(name, [_parse_value(part.strip()) for part in text.split(",")])
     ends = [_parse_value(part.strip()) for part in text.split(":")]

@@ -21,7 +21,7 @@ from gbwatt.data.formats.edf import read_header as edf_header
 from gbwatt.data.formats.recordings import read_file
 from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.data.trials import Frame
-from gbwatt.errors import DataError, DataWarning, MissingFileError, ParameterError
+from gbwatt.errors import DataError, DataWarning, MissingFileError, NotFiniteError, ParameterError
 from tests.data.formats.test_interchange import assert_same, full
 from tests.recordings import folder
 
@@ -244,8 +244,27 @@ def test_class_whose_trials_are_all_left_out_is_an_error(tmp_path):
 
 def test_recording_without_events_is_an_error(tmp_path):
     recording().set_annotations(None).save(tmp_path / "m_raw.fif", verbose="ERROR")
-    with pytest.raises(DataError, match="the events none; expected events"):
+    with pytest.raises(DataError, match="found no events; expected events"):
         read_file(tmp_path / "m_raw.fif", tmin=0, tmax=1)
+
+
+def test_requested_events_of_a_recording_without_events_are_named(tmp_path):
+    recording().set_annotations(None).save(tmp_path / "m_raw.fif", verbose="ERROR")
+    with pytest.raises(DataError, match="found no events; expected T1 and T2"):
+        read_file(tmp_path / "m_raw.fif", classes=HANDS, tmin=0, tmax=1)
+
+
+def test_windows_that_all_overlap_are_said_to_form_one_group(fif):
+    with pytest.warns(DataWarning, match=r"all 6 windows overlap .* have 3 s, and the events are 2 s apart"):
+        assert set(read_file(fif, tmin=0, tmax=3).group) == {0}
+
+
+def test_nan_in_a_recording_that_is_filtered_is_named_with_channel_and_time(tmp_path):
+    raw = recording()
+    raw._data[1, 320] = np.nan
+    raw.save(tmp_path / "m_raw.fif", verbose="ERROR")
+    with pytest.raises(NotFiniteError, match=r"m_raw\.fif: channel C4 .* first at 3\.200 s"):
+        read_file(tmp_path / "m_raw.fif", tmin=0, tmax=1, preprocessing=Preprocessing.parse("bandpass=8-30"))
 
 
 def test_two_events_at_one_sample_are_an_error(tmp_path):
@@ -365,7 +384,7 @@ def test_real_edf_is_read():
 def test_windows_that_overlap_give_a_warning(tmp_path):
     file = tmp_path / "mine_raw.fif"
     recording().save(file, verbose="error")
-    with pytest.warns(UserWarning, match=r"windows overlap by up to 0\.5 s.*no split divides"):
+    with pytest.warns(UserWarning, match=r"windows overlap .* 2\.5 s.* events are 2 s apart"):
         trials = read_file(file, tmin=0, tmax=2.5)
     assert len(set(trials.group.tolist())) == 1  # every two seconds: each shares samples with the next
     with warnings.catch_warnings():

@@ -24,7 +24,7 @@ from gbwatt.data.formats.interchange import channel_picks, from_mne, make_info, 
 from gbwatt.data.formats.matlab import expect_structure, unknown_layout
 from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.data.trials import UNITS, Frame, Trials
-from gbwatt.errors import DataError, ParameterError
+from gbwatt.errors import DataError, NotFiniteError, ParameterError
 
 if TYPE_CHECKING:
     import mne
@@ -92,7 +92,11 @@ def read_file(
         trials = steps(_to_trials(file, epochs, channels, **origin))
     else:
         for_recording, for_trials = steps.divide()
-        recording = prepare_recording(signals, channels, for_recording)
+        try:
+            recording = prepare_recording(signals, channels, for_recording)
+        except NotFiniteError as error:
+            error.args = (printable(f"{file}: {error}"),)
+            raise
         epochs = _cut_recording(file, recording, classes, tmin, tmax)
         trials = _to_trials(file, epochs, None if for_recording.steps else channels, **origin)
         records = (*trials.steps, *for_recording.records())
@@ -142,11 +146,25 @@ def prepare_recording(
     picks = channel_picks(raw, channels)
     unit, scale = unit_and_scale(raw, picks)
     frame = Frame(tuple(raw.ch_names[pick] for pick in picks), float(raw.info["sfreq"]), unit=unit)
-    x, after = preprocessing.transform(raw.get_data(picks=picks) * scale, frame)
+    x = raw.get_data(picks=picks)
+    _expect_finite(x, frame)
+    x, after = preprocessing.transform(x * scale, frame)
     prepared = mne.io.RawArray(
         x.astype(np.float64) * UNITS.get(after.unit, 1.0), make_info(after, recorded_state(raw.info)), verbose="ERROR"
     )
     return prepared.set_annotations(_relative_annotations(raw), verbose="ERROR")
+
+
+def _expect_finite(x: Array, frame: Frame) -> None:
+    """Raise an error, with channel and time, if samples (n_chans, n_samples) of a recording are NaN or infinite."""
+    bad = ~np.isfinite(x)
+    if bad.any():
+        channel = int(np.flatnonzero(bad.any(axis=1))[0])
+        first = int(np.flatnonzero(bad[channel])[0]) / frame.sfreq
+        raise NotFiniteError(
+            f"channel {frame.ch_names[channel]} has NaN or infinite samples, {int(bad[channel].sum())} of "
+            f"{x.shape[1]}, first at {first:.3f} s. Repair or cut out this segment, or leave out the channel."
+        )
 
 
 def _relative_annotations(raw: mne.io.BaseRaw) -> mne.Annotations:
@@ -289,16 +307,17 @@ def _events_by_class(file: Path, classes: Classes, counts: Mapping[str, int]) ->
     if classes is None:
         by_class = {name: (name,) for name, n in counts.items() if n and not _is_boundary(name)}
     elif isinstance(classes, Mapping):
-        by_class = {str(name): _event_names(events) for name, events in classes.items()}
+        by_class = {str(name): event_names(events) for name, events in classes.items()}
     else:
-        by_class = {name: (name,) for name in _event_names(classes)}
+        by_class = {name: (name,) for name in event_names(classes)}
     requested = [event for events in by_class.values() for event in events]
     twice = [event for event, n in Counter(requested).items() if n > 1]
     if twice:
         raise ParameterError(f"classes={classes!r} contains the event {twice[0]!r} twice.")
     absent = [event for event in requested if not counts.get(event)]
     if absent or not requested:
-        expected = f"also {', '.join(absent)}" if absent else "events at which trials begin"
+        wanted = " and ".join(absent) if len(absent) < 3 else ", ".join(absent)
+        expected = f"{'also ' * bool(counts)}{wanted}" if absent else "events at which trials begin"
         raise DataError(file, _event_list(counts), expected, f"Name the events of each class: {_example_call(counts)}")
     return by_class
 
@@ -317,7 +336,7 @@ def _example_call(counts: Mapping[str, int], window: bool = False) -> str:
     return f"load(file, {python}), or on the command line: {shell}"
 
 
-def _event_names(events: str | int | Sequence[str | int]) -> tuple[str, ...]:
+def event_names(events: str | int | Sequence[str | int]) -> tuple[str, ...]:
     """Return one event or several as a tuple of names, without unsafe characters."""
     return tuple(replace_unsafe(str(event)) for event in ([events] if isinstance(events, str | int) else events))
 
@@ -326,7 +345,7 @@ def _event_list(counts: Mapping[str, int]) -> str:
     """Return event names and their counts as text for an error message; at most 40 are listed."""
     events = [f"{name} ({n})" for name, n in counts.items()]
     shown = [*events[:40], f"and {len(events) - 40} more"] if len(events) > 40 else events
-    return printable("the events " + (", ".join(shown) or "none"))
+    return printable(f"the events {', '.join(shown)}" if shown else "no events")
 
 
 def find_events(raw: mne.io.BaseRaw) -> tuple[Array, list[str]]:
@@ -392,6 +411,15 @@ def _report_overlap(file: Path, epochs: mne.Epochs) -> None:
     shared = gaps < len(epochs.times)
     if shared.any():
         seconds = (len(epochs.times) - gaps.min()) / epochs.info["sfreq"]
+        if shared.all():
+            closest, length = gaps.min() / epochs.info["sfreq"], len(epochs.times) / epochs.info["sfreq"]
+            warn_about(
+                file,
+                f"all {len(epochs)} windows overlap and form a single group, which no split divides: they have "
+                f"{length:g} s, and the events are {closest:g} s apart. Use a shorter window (tmin, tmax).",
+                stacklevel=4,
+            )
+            return
         warn_about(
             file,
             f"{shared.sum() + 1} of {len(epochs)} windows overlap by up to {seconds:g} s. Windows that share samples "

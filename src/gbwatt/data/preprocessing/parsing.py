@@ -54,7 +54,7 @@ def _parse_step(text: str) -> Step:
     """Return the step of one assignment, such as "resample=125"."""
     name, equals, value = (piece.strip() for piece in text.partition("="))
     if not (name and equals and value):
-        raise ParameterError(f"an assignment is needed; an example is {EXAMPLE!r}.")
+        raise ParameterError(f"NAME=VALUE is needed; an example is {EXAMPLE!r}.")
     check_one_of("step", name, tuple(_STEPS))
     return _STEPS[name](value)
 
