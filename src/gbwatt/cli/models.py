@@ -165,6 +165,7 @@ def document_of(folder: Path, chosen: EvaluationSet, result: Evaluation, part: s
         "simulated": bool(chosen.trials.truths),
         "part": part,
         "scored": chosen.selection,
+        **({} if chosen.alignment is None else {"aligned": chosen.alignment}),
         "uses": {use: accuracy._asdict() for use, accuracy in result.uses.items()},
         **result.to_dict(),
     }
@@ -189,6 +190,8 @@ def _print_document(console: Console, document: dict[str, Any]) -> None:
         highlight=False,
         markup=False,
     )
+    if "aligned" in document:
+        console.print(f"Aligned {document['aligned']}.", highlight=False, markup=False)
     print_scores(console, "Result", document)
     _print_uses(console, document["uses"])
 
@@ -266,7 +269,8 @@ def explain(
         root=root,
     )
     explanation = Explanation(tested.decoder, tested.trials, method)
-    findings = [*filter(None, [tested.warning]), *explanation.findings()]
+    aligned = None if tested.alignment is None else f"Aligned {tested.alignment}."
+    findings = [*filter(None, [tested.warning, aligned]), *explanation.findings()]
     figures = list(explanation_figures(explanation))
     title = f"{tested.decoder.model} in {folder}, on {tested.description}, by {method}"
     files = _save_figures(figures, output, title, findings)

@@ -138,7 +138,8 @@ def _page_of_model(folder: Path, given: dict[str, Any], how: dict[str, Any]) -> 
     tested = _open_trials(folder, given, how)
     explanation = Explanation(tested.decoder, tested.trials)
     page = report_of_model(folder, record, module=explanation.inputs.module)
-    section = explanation_section(explanation, tested.description, tested.warning)
+    aligned = "" if tested.alignment is None else f", aligned {tested.alignment}"
+    section = explanation_section(explanation, f"{tested.description}{aligned}", tested.warning)
     return page.with_sections([section], before="Configuration")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +19,9 @@ from gbwatt._validation import check_one_of
 from gbwatt.data import DATASETS, Trials, find_dataset, load
 from gbwatt.data.datasets import Dataset
 from gbwatt.data.description import chance_level
-from gbwatt.data.loading import Recordings, fingerprint
+from gbwatt.data.loading import Recordings, fingerprint, is_same_file, numbered_files
 from gbwatt.data.splits import Split, Splitter, find_protocol
+from gbwatt.data.trials import in_order
 from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
 from gbwatt.decoding.metrics import Accuracy, score
 from gbwatt.decoding.paradigms import OF_TASKS, PARADIGMS, Settings, fine_tuning_for
@@ -642,6 +644,8 @@ class EvaluationSet:
         Name of the split; empty for all trials.
     selection : str
         Which trials of the data set they are, in words.
+    alignment : str or None
+        How the trials are aligned, in words; None for models without alignment and ``domain_norm``.
     """
 
     decoder: EEGDecoder
@@ -651,6 +655,7 @@ class EvaluationSet:
     uses: Array
     split: str
     selection: str
+    alignment: str | None = None
 
     @classmethod
     def open(
@@ -665,6 +670,9 @@ class EvaluationSet:
         root: str | Path | None = None,
     ) -> EvaluationSet:
         """Load a model and trials for it.
+
+        Files that are given without the number of their subject are recordings of new subjects, unless the model was
+        trained on them: models with ``alignment`` or ``domain_norm`` estimate them anew from these trials.
 
         By default, these are the test trials of the recordings and the split that the model was trained with, which
         ``training.json`` in its folder records.
@@ -706,7 +714,9 @@ class EvaluationSet:
             rows, name, selection = one.test, one.name, f"test trials of split {number} ({one.name})"
         _require_alike(decoder, trials, source.name, record, "preprocessing" in (reading or {}))
         uses = _trial_uses(decoder, record, source, trials, root, chosen.reading)
-        return cls(decoder, record, source.name, trials[rows], uses[rows], name, selection)
+        known = _known_subjects(decoder, record, source, trials, uses, subject is not None)
+        aligning, aligned = _in_known_domains(decoder, trials[rows], known)
+        return cls(aligning, record, source.name, trials[rows], uses[rows], name, selection, aligned)
 
     def evaluate(self) -> Evaluation:
         """Score the trials."""
@@ -819,6 +829,61 @@ def _trial_uses(
         recorded = record.uses(name, subjects, len(trials), reading=reading, data=contents)
     compared = _uses_by_fingerprint(decoder, trials)
     return compared if recorded is None else np.where(np.isin(compared, ("training", "validation")), compared, recorded)
+
+
+def _known_subjects(
+    decoder: EEGDecoder,
+    record: TrainingRecord | None,
+    dataset: Dataset,
+    trials: Trials,
+    uses: Array,
+    numbered: bool,
+) -> dict[int, int | None] | None:
+    """Subject of the training that each subject of trials is, None for a new one.
+
+    None if both have the same numbers: in the data set of training, and if the numbers were given.
+    """
+    same = record is not None and record.dataset == dataset.name
+    if decoder.domains_ is None or same:
+        return None
+    subjects = np.unique(trials.subject).tolist()
+    by_name = {name: name in DATASETS for name in (dataset.name, "" if record is None else record.dataset)}
+    if record is not None and all(by_name.values()):
+        return dict.fromkeys(subjects)  # another data set
+    if numbered or not dataset.unnumbered:
+        return None
+    files = [file for _, file in numbered_files(dataset.name)]
+    trained = [] if record is None else numbered_files(record.dataset)
+    known: dict[int, int | None] = {}
+    for number, file in zip(subjects, files, strict=True):
+        found = [own or number for own, other in trained if is_same_file(file, other)]
+        used = bool(np.isin(uses[trials.subject == number], ("training", "validation")).any())
+        if not found and used and decoder.domains_.by == "subject" and len(decoder.domains_.names) == 1:
+            found = [decoder.domains_.names[0]]  # its only subject
+        known[number] = found[0] if found else None
+    return known
+
+
+def _in_known_domains(
+    decoder: EEGDecoder, trials: Trials, known: Mapping[int, int | None] | None
+) -> tuple[EEGDecoder, str | None]:
+    """Return a decoder whose domains have the names of those of trials, and in words how it aligns the trials."""
+    if decoder.domains_ is None:
+        return decoder, None
+    before, aligning = decoder.domains_.names, copy.copy(decoder)
+    aligning.domains_ = decoder.domains_ if known is None else decoder.domains_.with_subjects(known)
+    names = in_order(aligning.domains_.names_of(trials))
+    old = dict(zip(aligning.domains_.names, before, strict=True))
+    return aligning, _describe_alignment([old[name] for name in names if name in old], len(names), aligning.domains)
+
+
+def _describe_alignment(known: Sequence[Any], n: int, kind: str | None) -> str:
+    """Return in words how trials of ``n`` domains are aligned, of which some are known."""
+    kind, new = kind or "subject", n - len(known)
+    numbers = number_ranges(known) if all(type(name) is int for name in known) else ", ".join(map(str, known))
+    parts = [f"{kind}{'s' * (len(known) > 1)} {numbers} of the training"] if known else []
+    parts += [f"a new {kind}" if new == 1 else f"{new} new {kind}s"] if new else []
+    return f"as {' and '.join(parts)}"
 
 
 def _uses_by_fingerprint(decoder: EEGDecoder, X: Any) -> Array:
