@@ -446,7 +446,7 @@ CONTINUOUS = ("--read", "tmin=0", "--read", "tmax=0.8", "--model", "tangent-spac
 
 @pytest.fixture
 def several(tmp_path):
-    return [write_recording(tmp_path / f"{name}_raw.fif") for name in "abc"]
+    return [write_recording(tmp_path / f"{name}_raw.fif", seed) for seed, name in enumerate("abc")]
 
 
 def test_an_option_takes_several_files(run_json, several):

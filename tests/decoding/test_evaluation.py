@@ -376,6 +376,25 @@ def test_other_files_are_prepared_like_those_of_training(tmp_path):
         evaluate(tmp_path / "model", files[1], part="all", reading={"preprocessing": "bandpass=8-30,resample=50"})
 
 
+@pytest.mark.parametrize("rounded", [False, True])
+def test_a_copy_of_a_training_file_is_no_test(tmp_path, monkeypatch, rounded):
+    files = files_of(tmp_path, 2)
+    copied = load(files[1])
+    write_npz(copied.replace(X=np.round(copied.X, 3) if rounded else copied.X), tmp_path / "copy.npz")
+    monkeypatch.setattr(EEGDecoder, "fit", pytest.fail)
+    message = r"24 of 24 test trials are also among the training or validation trials: trials 48-71, of subject 3"
+    with pytest.raises(ParameterError, match=message):
+        train_and_evaluate([*files, tmp_path / "copy.npz"], protocol=BySubject((1, 2), (3,)))
+
+
+def test_single_test_trials_that_were_trained_on_are_named(trials, split, monkeypatch):
+    monkeypatch.setattr(EEGDecoder, "fit", pytest.fail)
+    x = trials.X.copy()
+    x[split.test[3]] = x[split.train[5]]
+    with pytest.raises(ParameterError, match=f"1 of {len(split.test)} test trials are .*: trials {split.test[3]}, of"):
+        train_and_evaluate(trials.replace(X=x), "spdnet", split=split)
+
+
 # ---- aligned models and other files
 
 

@@ -23,6 +23,7 @@ from gbwatt.data.loading import Recordings, fingerprint, is_same_file, numbered_
 from gbwatt.data.splits import Split, Splitter, find_protocol
 from gbwatt.data.trials import in_order
 from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
+from gbwatt.decoding.fingerprints import MOST, TrialFingerprints, fingerprints
 from gbwatt.decoding.metrics import Accuracy, score
 from gbwatt.decoding.paradigms import OF_TASKS, PARADIGMS, Settings, fine_tuning_for
 from gbwatt.decoding.signal_metadata import Recorded
@@ -224,6 +225,23 @@ class TrainingSetup(ModelSetup):
         elif recipe is not None:
             raise ParameterError(f"recipe={recipe!r}: {self.model} has no recipes; leave it out.")
         return replace(setup, recipe=recipe, n_parameters=_count_parameters(module))
+
+    def require_unseen_test(self) -> None:
+        """Raise ParameterError if test trials are also among the training or validation trials, as in a copied file."""
+        trials, seen = self.trials, np.concatenate([self.split.train, self.split.valid])
+        if len(trials) > MOST:
+            return
+        codes = fingerprints(trials.X[seen])
+        seen_before = TrialFingerprints(codes, codes[:0]).used_for(trials.X[self.split.test]) == "training"
+        rows = self.split.test[seen_before]
+        if not len(rows):
+            return
+        subjects = np.unique(trials.subject[rows])
+        raise ParameterError(
+            f"{len(rows)} of {len(self.split.test)} test trials are also among the training or validation trials: "
+            f"trials {number_ranges(rows)}, of subject{'s' * (len(subjects) > 1)} {number_ranges(subjects)}, of "
+            f"{self.dataset}. A file may be a copy of another; leave it out."
+        )
 
     def _read_source(self) -> EEGDecoder | None:
         """Load the first model whose weights are the initial ones, after a check of the arguments of the classifier."""
@@ -455,6 +473,7 @@ def run_training(
     folder: str | Path | None = None,
 ) -> TrainingResult:
     """Train, test once and save, from a checked setup; arguments are those of :func:`train_and_evaluate`."""
+    setup.require_unseen_test()
     decoder = setup.make_decoder(setup.trials[setup.split.valid] if len(setup.split.valid) else None, callbacks)
     if on_start is not None:
         on_start(setup)
