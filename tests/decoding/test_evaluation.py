@@ -471,6 +471,27 @@ def test_a_file_of_the_training_or_its_copy_is_the_subject_that_it_was(aligned, 
     assert EvaluationSet.open(model).alignment == "as subjects 1-2 of the training"
 
 
+def test_all_trials_of_new_files_are_scored(aligned, tmp_path):
+    anna, _, carla, model = aligned
+    assert [evaluate(model, file).n for file in (carla, [carla, person(tmp_path, "david", [1, 1, 9], 7)])] == [24, 48]
+    assert EvaluationSet.open(model, carla).part == "all"
+    for data, split in ((anna, None), (None, None), (carla, 0)):  # of training, or asked for
+        chosen = EvaluationSet.open(model, data, split=split)
+        assert (chosen.part, len(chosen.trials)) == ("test", 6 if data else 12)
+    assert EvaluationSet.open(model, carla, split=0).share == "6 of 24 trials; --all scores all"
+    assert EvaluationSet.open(model).share == "12 of 48 trials"
+    assert EvaluationSet.open(model, carla).share == ""
+
+
+def test_too_few_test_trials_to_align_are_an_error_with_a_remedy(aligned, tmp_path):
+    few = person(tmp_path, "few", [1, 1, 9], 7, n=12)
+    with pytest.raises(
+        ShapeError, match=r"4 trials of domain 1 are too few .* --all \(part='all' in Python\) scores all 12"
+    ):
+        evaluate(aligned[-1], few, part="test")
+    assert evaluate(aligned[-1], few).n == 12
+
+
 def test_subjects_of_another_data_set_are_new(tmp_path):
     train_and_evaluate("simulated-ssvep", "tangent-space", alignment="euclidean", folder=tmp_path)
     assert EvaluationSet.open(tmp_path, subject=1).alignment == "as subject 1 of the training"

@@ -108,7 +108,9 @@ def evaluate(
     dataset: TestedDataset = None,
     subject: TestedSubject = None,
     split: TestedSplit = None,
-    everything: Annotated[bool, typer.Option("--all", help="Score all trials, not only the test trials.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Score all trials, not only the test trials; default for new files.")
+    ] = False,
     root: Root = None,
     source: SourceName = None,
     read: Reading = None,
@@ -118,29 +120,29 @@ def evaluate(
 ) -> None:
     """Score a saved model.
 
-    By default, the test trials of the data set and subject used for training are scored.
+    By default, the test trials of the data set and subject used for training are scored, and all trials of files that
+    the model was not trained on.
     """
     from gbwatt.decoding import EvaluationSet
 
     use_threads(threads)
-    part = "all" if everything else "test"
     chosen = EvaluationSet.open(
         folder,
         recordings(dataset),
         subject=subjects(subject),
         split=split,
-        part=part,
+        part="all" if everything else None,
         reading=reading(source, read, preprocess),
         root=root,
     )
-    document = document_of(folder, chosen, chosen.evaluate(), part)
+    document = document_of(folder, chosen, chosen.evaluate())
     if as_json:
         print_json(document)
     else:
-        _print_document(Console(soft_wrap=True), document)
+        _print_document(Console(soft_wrap=True), document, chosen.share)
 
 
-def document_of(folder: Path, chosen: EvaluationSet, result: Evaluation, part: str) -> dict[str, Any]:
+def document_of(folder: Path, chosen: EvaluationSet, result: Evaluation) -> dict[str, Any]:
     """Return the document that ``--json`` prints.
 
     Parameters
@@ -151,8 +153,6 @@ def document_of(folder: Path, chosen: EvaluationSet, result: Evaluation, part: s
         The model, and the trials that were scored.
     result : Evaluation
         Scores.
-    part : "test" or "all"
-        Trials that were requested.
     """
     from gbwatt.decoding.evaluation import name_subjects  # imports torch
 
@@ -163,7 +163,7 @@ def document_of(folder: Path, chosen: EvaluationSet, result: Evaluation, part: s
         "dataset": chosen.dataset,
         "subject": name_subjects(chosen.trials),
         "simulated": bool(chosen.trials.truths),
-        "part": part,
+        "part": chosen.part,
         "scored": chosen.selection,
         **({} if chosen.alignment is None else {"aligned": chosen.alignment}),
         "uses": {use: accuracy._asdict() for use, accuracy in result.uses.items()},
@@ -179,14 +179,18 @@ def _training_summary(record: TrainingRecord | None) -> dict[str, Any] | None:
 # ---------------------------------------------------------------------------------------------------------------- print
 
 
-def _print_document(console: Console, document: dict[str, Any]) -> None:
-    """Print the document of :func:`document_of` as text: model, trials, scores, and their use in training."""
+def _print_document(console: Console, document: dict[str, Any], share: str) -> None:
+    """Print the document of :func:`document_of` as text: model, trials, scores, and their use in training.
+
+    ``share`` is how many of all trials were scored, in words; empty for all.
+    """
     kind = kind_of_recordings(document["dataset"], document["simulated"])
     console.print(
         f"Model: {document['model']}, {_describe_origin(document['training'])}.", highlight=False, markup=False
     )
     console.print(
-        f"Scored: {document['scored']} of {document['dataset']}, {subject_text(document['subject'])} ({kind}).",
+        f"Scored: {document['scored']} of {document['dataset']}, {subject_text(document['subject'])} ({kind})"
+        f"{share and f': {share}'}.",
         highlight=False,
         markup=False,
     )

@@ -22,6 +22,7 @@ from gbwatt.data.description import chance_level
 from gbwatt.data.loading import Recordings, fingerprint, is_same_file, numbered_files
 from gbwatt.data.splits import Split, Splitter, find_protocol
 from gbwatt.data.trials import in_order
+from gbwatt.decoding.alignment import require_enough
 from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
 from gbwatt.decoding.fingerprints import MOST, TrialFingerprints, fingerprints
 from gbwatt.decoding.metrics import Accuracy, score
@@ -30,7 +31,7 @@ from gbwatt.decoding.signal_metadata import Recorded
 from gbwatt.decoding.training import best_row, freeze
 from gbwatt.decoding.training_record import FILE, USES, TrainingRecord, versions
 from gbwatt.decoding.transfer import model_options
-from gbwatt.errors import MismatchError, ModelFileError, ParameterError
+from gbwatt.errors import MismatchError, ModelFileError, ParameterError, ShapeError
 from gbwatt.models.presets import Training
 from gbwatt.models.registry import create, entry, known_options
 from gbwatt.models.serialization import CONFIG, Pretrained, load_pretrained, read_config
@@ -54,11 +55,16 @@ def load_split(
 ) -> tuple[Trials, Split]:
     """Load the trials of some subjects, and make one of the splits of a protocol, by default that of the data set."""
     trials = load(dataset.name, subject, root=root, **reading)
+    return trials, _choose_split(trials, dataset, number, protocol)
+
+
+def _choose_split(trials: Trials, dataset: Dataset, number: int, protocol: Splitter | None) -> Split:
+    """Return one of the splits that a protocol, by default that of the data set, makes of trials."""
     splits = (protocol or dataset.protocol).pooled(trials)
     if not 0 <= number < len(splits):
         which = "only split 0" if len(splits) == 1 else f"the splits 0 to {len(splits) - 1}"
         raise ParameterError(f"split={number} does not exist: there {'is' if len(splits) == 1 else 'are'} {which}.")
-    return trials, splits[number]
+    return splits[number]
 
 
 # ------------------------------------------------------------------------------------------------------------- training
@@ -663,6 +669,10 @@ class EvaluationSet:
         Name of the split; empty for all trials.
     selection : str
         Which trials of the data set they are, in words.
+    part : "test" or "all"
+        Whether they are the test trials of a split, or all trials.
+    share : str
+        How many of all trials they are, in words; empty for all trials.
     alignment : str or None
         How the trials are aligned, in words; None for models without alignment and ``domain_norm``.
     """
@@ -674,6 +684,8 @@ class EvaluationSet:
     uses: Array
     split: str
     selection: str
+    part: str = "test"
+    share: str = ""
     alignment: str | None = None
 
     @classmethod
@@ -684,7 +696,7 @@ class EvaluationSet:
         *,
         subject: Subjects = None,
         split: int | None = None,
-        part: str = "test",
+        part: str | None = None,
         reading: Mapping[str, Any] | None = None,
         root: str | Path | None = None,
     ) -> EvaluationSet:
@@ -706,8 +718,9 @@ class EvaluationSet:
             Subjects; default: those of training for the data set of training, else the first one.
         split : int, optional
             Number of the split; default: that of training for the data set of training, else the first one.
-        part : "test" or "all"
-            Test trials only, or all trials of the subjects.
+        part : "test" or "all", optional
+            Test trials only, or all trials of the subjects.  Default: all trials of files that the model was not
+            trained on, unless ``split`` is given; otherwise the test trials.
         reading : dict, optional
             Further arguments of :func:`gbwatt.data.load`; default: those of training for the data set of training.  If
             other files are evaluated, options that are not given are those of the files used for training, and the
@@ -721,21 +734,27 @@ class EvaluationSet:
             If the recordings of training are unknown and ``dataset`` is not given, or if the recordings do not fit the
             model.
         """
-        check_one_of("part", part, ("test", "all"))
+        if part is not None:
+            check_one_of("part", part, ("test", "all"))
         decoder, record = load_decoder(folder), TrainingRecord.read(folder)
         chosen = _complete_selection(decoder, record, dataset, subject, split, reading)
         source, number = chosen.dataset, chosen.split
-        if part == "all":
-            trials, name = load(source.name, chosen.subject, root=root, **chosen.reading), ""
-            selection, rows = "all trials", np.arange(len(trials))
-        else:
-            trials, one = load_split(source, chosen.subject, number, root, chosen.reading, chosen.protocol)
-            rows, name, selection = one.test, one.name, f"test trials of split {number} ({one.name})"
+        trials = load(source.name, chosen.subject, root=root, **chosen.reading)
         _require_alike(decoder, trials, source.name, record, "preprocessing" in (reading or {}))
         uses = _trial_uses(decoder, record, source, trials, root, chosen.reading)
+        if part is None:
+            other = split is None and _are_files(source) and (record is None or record.dataset != source.name)
+            part = "all" if other and not _was_used(uses) else "test"
+        name, selection, rows = "", "all trials", np.arange(len(trials))
+        if part == "test":
+            one = _choose_split(trials, source, number, chosen.protocol)
+            name, selection, rows = one.name, f"test trials of split {number} ({one.name})", one.test
         known = _known_subjects(decoder, record, source, trials, uses, subject is not None)
         aligning, aligned = _in_known_domains(decoder, trials[rows], known)
-        return cls(aligning, record, source.name, trials[rows], uses[rows], name, selection, aligned)
+        _require_enough_to_align(aligning, trials[rows], len(trials))
+        more = "" if _was_used(uses) or part == "all" else "; --all scores all"
+        share = "" if part == "all" else f"{len(rows)} of {len(trials)} trials{more}"
+        return cls(aligning, record, source.name, trials[rows], uses[rows], name, selection, part, share, aligned)
 
     def evaluate(self) -> Evaluation:
         """Score the trials."""
@@ -804,9 +823,9 @@ def _reading_like_training(
 
     Given options have precedence over those of training.
     """
-    source = dataset.sources[0]
-    if dataset.name in DATASETS or source.name == "moabb":
+    if not _are_files(dataset):
         return dict(reading or {})
+    source = dataset.sources[0]
     trained = {} if record is None or record.dataset in DATASETS else record.reading
     known = {name: value for name, value in trained.items() if name in source.options}
     steps = [] if decoder.recorded_ is None else decoder.recorded_.preprocessing.records()
@@ -876,7 +895,7 @@ def _known_subjects(
     known: dict[int, int | None] = {}
     for number, file in zip(subjects, files, strict=True):
         found = [own or number for own, other in trained if is_same_file(file, other)]
-        used = bool(np.isin(uses[trials.subject == number], ("training", "validation")).any())
+        used = _was_used(uses[trials.subject == number])
         if not found and used and decoder.domains_.by == "subject" and len(decoder.domains_.names) == 1:
             found = [decoder.domains_.names[0]]  # its only subject
         known[number] = found[0] if found else None
@@ -903,6 +922,30 @@ def _describe_alignment(known: Sequence[Any], n: int, kind: str | None) -> str:
     parts = [f"{kind}{'s' * (len(known) > 1)} {numbers} of the training"] if known else []
     parts += [f"a new {kind}" if new == 1 else f"{new} new {kind}s"] if new else []
     return f"as {' and '.join(parts)}"
+
+
+def _are_files(dataset: Dataset) -> bool:
+    """Return whether a data set consists of files of the user."""
+    return dataset.name not in DATASETS and dataset.sources[0].name != "moabb"
+
+
+def _was_used(uses: Array) -> bool:
+    """Return whether some trials were used for training or validation."""
+    return bool(np.isin(uses, ("training", "validation")).any())
+
+
+def _require_enough_to_align(decoder: EEGDecoder, trials: Trials, n: int) -> None:
+    """Raise ShapeError if trials of a new domain, of ``n`` in the data set, are too few to estimate its alignment."""
+    if decoder.domains_ is None:
+        return
+    names = decoder.domains_.names_of(trials)
+    unknown = decoder.domains_.unknown(names)
+    try:
+        for name in in_order(names[unknown]):
+            require_enough(trials.X[names == name], name)
+    except ShapeError as error:
+        remedy = f" --all (part='all' in Python) scores all {n} trials." if n > len(trials) else ""
+        raise ShapeError(f"{error}{remedy}") from error
 
 
 def _uses_by_fingerprint(decoder: EEGDecoder, X: Any) -> Array:
@@ -976,7 +1019,7 @@ def evaluate(
     *,
     subject: Subjects = None,
     split: int | None = None,
-    part: str = "test",
+    part: str | None = None,
     reading: Mapping[str, Any] | None = None,
     root: str | Path | None = None,
 ) -> Evaluation:
