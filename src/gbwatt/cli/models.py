@@ -139,7 +139,7 @@ def evaluate(
     if as_json:
         print_json(document)
     else:
-        _print_document(Console(soft_wrap=True), document, chosen.share)
+        _print_document(Console(soft_wrap=True), document, chosen)
 
 
 def document_of(folder: Path, chosen: EvaluationSet, result: Evaluation) -> dict[str, Any]:
@@ -179,18 +179,13 @@ def _training_summary(record: TrainingRecord | None) -> dict[str, Any] | None:
 # ---------------------------------------------------------------------------------------------------------------- print
 
 
-def _print_document(console: Console, document: dict[str, Any], share: str) -> None:
-    """Print the document of :func:`document_of` as text: model, trials, scores, and their use in training.
-
-    ``share`` is how many of all trials were scored, in words; empty for all.
-    """
+def _print_document(console: Console, document: dict[str, Any], chosen: EvaluationSet) -> None:
+    """Print the document of :func:`document_of` as text: model, trials, scores, and their use in training."""
     kind = kind_of_recordings(document["dataset"], document["simulated"])
-    console.print(
-        f"Model: {document['model']}, {_describe_origin(document['training'])}.", highlight=False, markup=False
-    )
+    console.print(f"Model: {document['model']}, {_describe_origin(chosen.record)}.", highlight=False, markup=False)
     console.print(
         f"Scored: {document['scored']} of {document['dataset']}, {subject_text(document['subject'])} ({kind})"
-        f"{share and f': {share}'}.",
+        f"{chosen.share and f': {chosen.share}'}.",
         highlight=False,
         markup=False,
     )
@@ -200,15 +195,17 @@ def _print_document(console: Console, document: dict[str, Any], share: str) -> N
     _print_uses(console, document["uses"])
 
 
-def _describe_origin(training: dict[str, Any] | None) -> str:
-    """Return as text what a model was trained on; ``training`` is the entry of that name in :func:`document_of`."""
-    from gbwatt.decoding.training_record import FILE
+def _describe_origin(record: TrainingRecord | None) -> str:
+    """Return as text what a model was trained on."""
+    from gbwatt.decoding.training_record import FILE, trained_and_tested
 
-    if training is None:
+    if record is None:
         return f"of unknown origin: its folder has no {FILE}"
-    split = "" if training["split"] is None else f", split {training['split']}"
-    stopped = f", interrupted after epoch {training['epochs']}" if training["status"] == "interrupted" else ""
-    return f"trained on {training['dataset']}, {subject_text(training['subject'])}{split}{stopped}"
+    stopped = f", interrupted after epoch {record.epochs}" if record.status == "interrupted" else ""
+    if (parts := trained_and_tested(record.to_dict())) is not None:
+        return f"trained on {parts[0]}{stopped or f'; tested on {parts[1]}'}"
+    split = "" if record.split is None else f", split {record.split}"
+    return f"trained on {record.dataset}, {subject_text(record.subject)}{split}{stopped}"
 
 
 def _print_uses(console: Console, uses: dict[str, dict[str, Any]]) -> None:

@@ -47,8 +47,8 @@ def report(
     dataset: Annotated[
         list[str] | None,
         typer.Option(
-            help="Data set on which a model is explained; default: the one used for training. A model is explained "
-            "only if this option, --subject, --split, --root, --source, --read or --preprocess is given."
+            help="Data set or files on which a model is explained; default: the one used for training. A model is "
+            "explained only if this option, --subject, --split, --root, --source, --read or --preprocess is given."
         ),
     ] = None,
     subject: TestedSubject = None,

@@ -31,7 +31,7 @@ from gbwatt.decoding.signal_metadata import Recorded
 from gbwatt.decoding.training import best_row, freeze
 from gbwatt.decoding.training_record import FILE, USES, TrainingRecord, versions
 from gbwatt.decoding.transfer import model_options
-from gbwatt.errors import MismatchError, ModelFileError, ParameterError, ShapeError
+from gbwatt.errors import MismatchError, MissingFileError, ModelFileError, ParameterError, ShapeError
 from gbwatt.models.presets import Training
 from gbwatt.models.registry import create, entry, known_options
 from gbwatt.models.serialization import CONFIG, Pretrained, load_pretrained, read_config
@@ -801,7 +801,7 @@ def _complete_selection(
     if record is not None and record.split is not None:
         if dataset is None or find_dataset(dataset).name == record.dataset:
             return _Selection(
-                find_dataset(record.dataset),
+                _find_trained(record.dataset),
                 record.subjects if subject is None else subject,
                 record.split if split is None else split,
                 {**record.reading, **(reading or {})},
@@ -814,6 +814,19 @@ def _complete_selection(
         raise ParameterError(f"dataset: {why}; give --dataset, or dataset= in Python.")
     other = find_dataset(dataset)
     return _Selection(other, subject, split or 0, _reading_like_training(decoder, record, other, reading))
+
+
+def _find_trained(name: str) -> Dataset:
+    """Return the data set of training; the error for missing files says that their paths are those of training."""
+    try:
+        return find_dataset(name)
+    except MissingFileError as error:
+        missing = [str(file) for _, file in numbered_files(name) if not file.exists()]
+        raise MissingFileError(
+            f"{', '.join(missing)} {'does' if len(missing) == 1 else 'do'} not exist in {Path.cwd()}; the training "
+            "record has this path from training. Run the command in the folder of the training, or give --dataset "
+            "(dataset= in Python)."
+        ) from error
 
 
 def _reading_like_training(
@@ -858,12 +871,14 @@ def _trial_uses(
     reading: Mapping[str, Any],
 ) -> Array:
     """Use of each trial in training, from the fingerprints of the model and from its training record."""
-    name, contents = dataset.name, None
-    if record is not None and Path(name).is_file():  # perhaps a copy; old records have no options in the fingerprint
-        contents = [fingerprint_subjects(name, trials, root, options) for options in (record.reading, None)]
+    name, contents, files = dataset.name, None, numbered_files(dataset.name)
+    one = str(files[0][1]) if len(files) == 1 and files[0][1].is_file() else None
+    if record is not None and one is not None:  # perhaps a copy; old records have no options in the fingerprint
+        contents = [fingerprint_subjects(one, trials, root, options) for options in (record.reading, None)]
     recorded = None
     if record is not None:
-        subjects = name_subjects(trials) if dataset.subjects else None
+        has_numbers = dataset.subjects and (one is None or files[0][0] is None)
+        subjects = name_subjects(trials) if has_numbers else None
         recorded = record.uses(name, subjects, len(trials), reading=reading, data=contents)
     compared = _uses_by_fingerprint(decoder, trials)
     return compared if recorded is None else np.where(np.isin(compared, ("training", "validation")), compared, recorded)
