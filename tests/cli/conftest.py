@@ -24,11 +24,11 @@ def write_recordings(file, seed=0, channels=("C3", "Cz", "C4"), classes=("left",
     return str(file)
 
 
-def write_recording(file):
+def write_recording(file, seed=0):
     """A recording of a minute, two channels at 100 Hz, with events of two classes each second."""
     import mne
 
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     x = rng.standard_normal((2, 6000)) * 1e-5
     marks = [f"T{1 + place % 2}" for place in range(58)]
     for place in range(0, 58, 2):

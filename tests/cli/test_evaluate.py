@@ -57,6 +57,51 @@ def test_all_trials_are_told_apart_by_what_the_model_has_seen(run, run_json, tra
     assert "do not show how well the model generalises" in shown
 
 
+def test_all_trials_of_a_new_file_are_scored_and_a_part_is_called_one(run, run_json, trained, recordings, tmp_path):
+    other = write_recordings(tmp_path / "other.npz", seed=1, subjects=1)
+    found = run_json("evaluate", trained["folder"], "--dataset", other)
+    assert (found["part"], found["scored"], found["n"]) == ("all", "all trials", 40)
+    part = run("evaluate", trained["folder"], "--dataset", other, "--split", "0").stdout
+    assert "(recordings of a file): 10 of 40 trials; --all scores all." in part
+    seen = run("evaluate", trained["folder"]).stdout
+    assert "(recordings of a file): 10 of 40 trials." in seen
+
+
+def test_commands_on_models_take_several_files(run, run_json, trained, tmp_path):
+    files = [write_recordings(tmp_path / f"{seed}.npz", seed, subjects=1) for seed in (1, 2)]
+    folder = trained["folder"]
+    found = run_json("evaluate", folder, "--dataset", *files)
+    assert (found["n"], found["subject"]) == (80, "1-2")
+    for words in (
+        ["--dataset", files[0], "--dataset", files[1], folder],
+        ["--split", 0, "--all", "--dataset", *files, folder],
+    ):
+        assert run_json("evaluate", *words)["n"] == 80
+    assert run_json("evaluate", "--dataset", files[0], folder)["n"] == 40
+    assert "(recordings of 2 files)" in run("evaluate", folder, "--dataset", *files).stdout
+    assert run("explain", folder, "--dataset", *files, "-o", "out").exit_code == 0
+    assert run("report", folder, "--dataset", *files, "-o", "page.html").exit_code == 0
+
+
+def test_paths_are_those_of_training(run, refused, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    run("models")
+    write_recordings(tmp_path / "here" / "own.npz")
+    run("train", "--dataset", "own.npz", "--model", "tangent-space", "-o", tmp_path / "m")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    said = refused("evaluate", tmp_path / "m")
+    assert f"own.npz does not exist in {tmp_path / 'elsewhere'}; the training record has this path" in said
+    assert "give --dataset" in said
+
+
+def test_how_trials_are_aligned_is_said(run, run_json, tmp_path):
+    files = [write_recordings(tmp_path / f"{name}.npz", seed, subjects=1) for seed, name in enumerate("abc")]
+    run("train", "--dataset", *files[:2], "--model", "tangent-space", "--align", "euclidean", "-o", "m")
+    assert "Aligned as a new subject." in run("evaluate", "m", "--dataset", files[2]).stdout
+    assert "Aligned as a new subject." in run("explain", "m", "--dataset", files[2]).stdout
+    assert run_json("evaluate", "m", "--dataset", files[1])["aligned"] == "as subject 2 of the training"
+
+
 def test_trials_of_another_subject_were_not_seen(run_json, trained, recordings):
     found = run_json("evaluate", trained["folder"], "--dataset", recordings, "--subject", "2", "--all")
     assert {use: part["n"] for use, part in found["uses"].items()} == {"unseen": 40}

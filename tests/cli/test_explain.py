@@ -69,7 +69,8 @@ def test_a_class_without_test_trials_is_left_out(run_json, trained, recordings, 
     trials = load(recordings, 2)
     last = trials.y[-20:].copy()
     write_npz(trials.replace(y=[*trials.y[:-20], *(0 * last)]), tmp_path / "left.npz")
-    found = run_json("explain", trained["folder"], "--dataset", tmp_path / "left.npz", "-o", tmp_path / "out")
+    file = tmp_path / "left.npz"
+    found = run_json("explain", trained["folder"], "--dataset", file, "--split", "0", "-o", tmp_path / "out")
     assert any(text.startswith("left: strongest at") for text in found["findings"])
 
 

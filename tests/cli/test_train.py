@@ -46,7 +46,7 @@ def test_without_arguments_it_works_on_simulated_recordings(run):
     assert shown.exit_code == 0, (shown.output, shown.exception)
     assert "simulated-ssvep (simulated recordings)" in shown.stdout
     assert "400 training, 0 validation, 100 test" in shown.stdout
-    assert "gbwatt (best recipe): 121089 parameters, at most 1 epochs instead of 120, seed 0." in shown.stdout
+    assert "gbwatt (best recipe): 121089 parameters, 1 epoch (default: 120), seed 0." in shown.stdout
     assert "95 % confidence interval" in shown.stdout
     assert "chance is 24.0 %" in shown.stdout
     assert all(name in shown.stdout for name in ("12 Hz", "8.57 Hz", "6.66 Hz"))
@@ -495,7 +495,7 @@ CONTINUOUS = ("--read", "tmin=0", "--read", "tmax=0.8", "--model", "tangent-spac
 
 @pytest.fixture
 def several(tmp_path):
-    return [write_recording(tmp_path / f"{name}_raw.fif") for name in "abc"]
+    return [write_recording(tmp_path / f"{name}_raw.fif", seed) for seed, name in enumerate("abc")]
 
 
 def test_an_option_takes_several_files(run_json, several):
@@ -516,6 +516,29 @@ def test_files_are_trained_on_and_others_tested(run_json, several):
         "train", "--train", several[0], "--train", several[1], "--test", several[2], *CONTINUOUS, "-o", "n"
     )
     assert repeated["test"] == found["test"]
+
+
+def test_evaluation_says_what_was_trained_on_and_what_tested(run, several):
+    run("train", "--train", *several[:2], "--test", several[2], *CONTINUOUS, "-o", "m")
+    shown = run("evaluate", "m").stdout
+    assert f"trained on {several[0]}, {several[1]}; tested on {several[2]}." in shown
+
+
+def test_files_of_one_subject_are_trained_on_and_another_tested(run, run_json, several):
+    numbered = [f"3={file}" for file in several]
+    found = run_json("train", "--train", *numbered[:2], "--test", numbered[2], *CONTINUOUS, "-o", "m")
+    assert (found["subject"], found["tested_on"]) == (3, "subject 3, session 3")
+    assert found["trials"]["test"] == len(load({3: several[2]}, tmin=0, tmax=0.8))
+    assert f"trained on {several[0]}, {several[1]}; tested on {several[2]}." in run("evaluate", "m").stdout
+    assert run_json("evaluate", "m")["accuracy"] == found["test"]["accuracy"]
+
+
+def test_a_single_file_can_have_a_number(run_json, several):
+    found = run_json("train", "--dataset", f"3={several[0]}", *CONTINUOUS, "-o", "m")
+    assert found["subject"] == 3
+    for name in (several[0], f"3={several[0]}", f"5={several[0]}"):
+        uses = run_json("evaluate", "m", "--dataset", name, "--all")["uses"]
+        assert uses["training"]["n"] == found["trials"]["train"]
 
 
 def test_subjects_are_trained_on_and_others_tested(run_json, recordings):
@@ -539,6 +562,7 @@ def test_protocols_and_subjects_are_options(run_json, tmp_path):
     [
         (["--train", "1"], "--train and --test belong together"),
         (["--train", "1", "--test", "2", "--subject", "1"], "leave out --subject and --protocol"),
+        (["--dataset", "anna=a.edf"], "a.edf does not exist"),
         (["--train", "1", "--test", "1"], "subject 1 is in both train and test"),
         (["--train", "a.edf", "--test", "b.edf", "--dataset", "c.edf"], "which replace --dataset"),
         (["--train", "a.edf", "--test", "a.edf"], "a.edf is given twice"),
@@ -550,3 +574,15 @@ def test_protocols_and_subjects_are_options(run_json, tmp_path):
 )
 def test_contradictions_between_recordings_are_explained(refused, options, message):
     assert message in refused("train", *options)
+
+
+def test_only_numbers_name_subjects(refused, recordings):
+    said = refused("train", "--dataset", f"anna={recordings}")
+    assert f"'anna' is not the number of a subject; write 1={recordings}" in said
+
+
+def test_a_subject_in_train_and_test_besides_others_is_refused_with_a_remedy(refused, several):
+    files = [f"{number}={file}" for number, file in zip((1, 3, 3), several, strict=True)]
+    said = refused("train", "--train", *files[:2], "--test", files[2])
+    assert "subject 3 is in both train and test" in said
+    assert "--protocol leave-one-session-out" in said

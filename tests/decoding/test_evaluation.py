@@ -376,6 +376,144 @@ def test_other_files_are_prepared_like_those_of_training(tmp_path):
         evaluate(tmp_path / "model", files[1], part="all", reading={"preprocessing": "bandpass=8-30,resample=50"})
 
 
+@pytest.mark.parametrize("rounded", [False, True])
+def test_a_copy_of_a_training_file_is_no_test(tmp_path, monkeypatch, rounded):
+    files = files_of(tmp_path, 2)
+    copied = load(files[1])
+    write_npz(copied.replace(X=np.round(copied.X, 3) if rounded else copied.X), tmp_path / "copy.npz")
+    monkeypatch.setattr(EEGDecoder, "fit", pytest.fail)
+    message = r"24 of 24 test trials are also among the training or validation trials: trials 48-71, of subject 3"
+    with pytest.raises(ParameterError, match=message):
+        train_and_evaluate([*files, tmp_path / "copy.npz"], protocol=BySubject((1, 2), (3,)))
+
+
+def test_single_test_trials_that_were_trained_on_are_named(trials, split, monkeypatch):
+    monkeypatch.setattr(EEGDecoder, "fit", pytest.fail)
+    x = trials.X.copy()
+    x[split.test[3]] = x[split.train[5]]
+    with pytest.raises(ParameterError, match=f"1 of {len(split.test)} test trials are .*: trials {split.test[3]}, of"):
+        train_and_evaluate(trials.replace(X=x), "spdnet", split=split)
+
+
+# ---- aligned models and other files
+
+
+def person(folder, name, mixing, seed, n=24, subject=1):
+    """A file of one person, whose channels have gains of their own."""
+    x = np.random.default_rng(seed).standard_normal((n, 3, 100))
+    x[1::2, 0] *= 3
+    trials = Trials(
+        X=np.asarray(mixing)[:, None] * x,
+        y=np.arange(n) % 2,
+        class_names=("rest", "move"),
+        ch_names=CHANNELS,
+        sfreq=100,
+        subject=subject,
+    )
+    write_npz(trials, folder / f"{name}.npz")
+    return str(folder / f"{name}.npz")
+
+
+@pytest.fixture
+def aligned(tmp_path):
+    """Files of Anna and Ben, on which an aligned model was trained, and of Carla, and the folder of the model."""
+    gains = {"anna": [1, 1, 1], "ben": [1, 20, 5], "carla": [9, 90, 1]}
+    files = [person(tmp_path, name, mixing, seed) for seed, (name, mixing) in enumerate(gains.items())]
+    train_and_evaluate(files[:2], "tangent-space", alignment="euclidean", folder=tmp_path / "model", task="mi")
+    return [*files, tmp_path / "model"]
+
+
+def whitener(chosen, number=1):
+    return chosen.decoder.domains_.alignment.whiteners_.get(number)
+
+
+def test_a_file_without_a_number_is_a_new_subject(aligned):
+    *_, carla, model = aligned
+    chosen = EvaluationSet.open(model, carla, part="all")
+    assert chosen.alignment == "as a new subject"
+    trials, decoder = chosen.trials, load_decoder(model)
+    np.testing.assert_allclose(
+        chosen.decoder.predict_proba(trials), decoder.predict_proba(trials, groups=np.repeat("Carla", 24))
+    )
+    assert np.abs(decoder.predict_proba(trials) - chosen.decoder.predict_proba(trials)).max() > 0.05
+
+
+def test_several_files_without_numbers_are_new_subjects(aligned, tmp_path):
+    *_, carla, model = aligned
+    david = person(tmp_path, "david", [1, 1, 9], 7)
+    assert EvaluationSet.open(model, [carla, david], part="all").alignment == "as 2 new subjects"
+
+
+def test_a_number_that_is_given_is_that_of_the_training(aligned, tmp_path):
+    *_, carla, model = aligned
+    decoder = load_decoder(model)
+    for number in (1, 2):
+        chosen = EvaluationSet.open(model, {number: carla}, part="all")
+        assert chosen.alignment == f"as subject {number} of the training"
+        np.testing.assert_array_equal(whitener(chosen, number), decoder.domains_.alignment.whiteners_[number])
+    assert EvaluationSet.open(model, {7: carla}, part="all").alignment == "as a new subject"
+    stored = person(tmp_path, "stored", [1, 1, 1], 8, subject=2)
+    assert EvaluationSet.open(model, stored, part="all").alignment == "as subject 2 of the training"
+
+
+def test_a_file_of_the_training_or_its_copy_is_the_subject_that_it_was(aligned, tmp_path):
+    anna, ben, carla, model = aligned
+    (tmp_path / "copy.npz").write_bytes((tmp_path / "ben.npz").read_bytes())
+    trained = load_decoder(model).domains_.alignment.whiteners_
+    for file in (ben, tmp_path / "copy.npz"):
+        chosen = EvaluationSet.open(model, file, part="all")
+        assert chosen.alignment == "as subject 2 of the training"
+        np.testing.assert_array_equal(whitener(chosen), trained[2])
+    chosen = EvaluationSet.open(model, [carla, ben, anna], part="all")
+    assert chosen.alignment == "as subjects 1-2 of the training and a new subject"
+    np.testing.assert_array_equal(whitener(chosen, 2), trained[2])
+    np.testing.assert_array_equal(whitener(chosen, 3), trained[1])
+    assert EvaluationSet.open(model).alignment == "as subjects 1-2 of the training"
+
+
+def test_all_trials_of_new_files_are_scored(aligned, tmp_path):
+    anna, _, carla, model = aligned
+    assert [evaluate(model, file).n for file in (carla, [carla, person(tmp_path, "david", [1, 1, 9], 7)])] == [24, 48]
+    assert EvaluationSet.open(model, carla).part == "all"
+    for data, split in ((anna, None), (None, None), (carla, 0)):  # of training, or asked for
+        chosen = EvaluationSet.open(model, data, split=split)
+        assert (chosen.part, len(chosen.trials)) == ("test", 6 if data else 12)
+    assert EvaluationSet.open(model, carla, split=0).share == "6 of 24 trials; --all scores all"
+    assert EvaluationSet.open(model).share == "12 of 48 trials"
+    assert EvaluationSet.open(model, carla).share == ""
+
+
+def test_too_few_test_trials_to_align_are_an_error_with_a_remedy(aligned, tmp_path):
+    few = person(tmp_path, "few", [1, 1, 9], 7, n=12)
+    with pytest.raises(
+        ShapeError, match=r"4 trials of domain 1 are too few .* --all \(part='all' in Python\) scores all 12"
+    ):
+        evaluate(aligned[-1], few, part="test")
+    assert evaluate(aligned[-1], few).n == 12
+
+
+def test_subjects_of_another_data_set_are_new(tmp_path):
+    train_and_evaluate("simulated-ssvep", "tangent-space", alignment="euclidean", folder=tmp_path)
+    assert EvaluationSet.open(tmp_path, subject=1).alignment == "as subject 1 of the training"
+    record = replace(TrainingRecord.read(tmp_path), dataset="simulated-mi")
+    record.write(tmp_path)
+    assert EvaluationSet.open(tmp_path, "simulated-ssvep").alignment == "as a new subject"
+
+
+def test_sessions_of_a_file_without_a_number_are_new(aligned, tmp_path):
+    anna, ben, carla, _ = aligned
+    arguments = {"alignment": "euclidean", "domains": "session", "folder": tmp_path / "m", "task": "mi"}
+    train_and_evaluate([anna, ben], "tangent-space", **arguments)
+    assert EvaluationSet.open(tmp_path / "m", carla, part="all").alignment == "as a new session"
+    assert EvaluationSet.open(tmp_path / "m", ben, part="all").alignment == "as session 2/1 of the training"
+    assert EvaluationSet.open(tmp_path / "m").alignment == "as sessions 1/1, 2/1 of the training"
+
+
+def test_models_without_alignment_say_nothing_of_it(file, tmp_path):
+    train_and_evaluate(file, "tangent-space", folder=tmp_path / "m", task="mi")
+    assert EvaluationSet.open(tmp_path / "m").alignment is None
+
+
 def test_wrong_protocols_are_errors(tmp_path):
     files = files_of(tmp_path, 2)
     with pytest.raises(ParameterError, match=r"Did you mean 'leave-one-subject-out'"):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import json
 
-from gbwatt.decoding import EEGDecoder, GBWAttClassifier
+import pytest
+from typer.testing import CliRunner
+
+from gbwatt.cli import app
+from gbwatt.data.splits import BySubject
+from gbwatt.decoding import EEGDecoder, GBWAttClassifier, train_and_evaluate
 from gbwatt.errors import ModelFileError
 from gbwatt.models import create, serialization
 from gbwatt.models.serialization import WEIGHTS, save_pretrained
@@ -88,7 +93,7 @@ def test_with_its_record_it_also_shows_the_test(folder):
     assert "AUC" not in words  # there is none
     (table,) = [block for block in test.blocks if isinstance(block, Table)]
     assert table.lines == (("left", 80.0, 60.0, "5"), ("<b>", None, None, "5"))  # no class is left out
-    assert "--dataset simulated-mi --subject 2" in words
+    assert f"gbwatt evaluate {folder} gbwatt explain" in words
 
 
 def commands(page):
@@ -122,17 +127,51 @@ def test_a_subclass_is_imported_from_where_only_its_author_knows(tmp_path):
     assert "from your_module import Mine\n" in commands(report_of_model(tmp_path))[1]
 
 
-def test_commands_open_the_recordings_as_they_were_read_for_training(folder):
-    read_as = {"source": "raw files", "tmin": 0.5, "channels": ["C3", "C4"]}
-    record = RECORD | {"split": 3, "reading": read_as}
+@pytest.mark.parametrize(
+    ("record", "options"), [(RECORD | {"split": 3}, ""), (RECORD | {"split": None}, " --dataset DATASET")]
+)
+def test_commands_use_the_test_trials_if_the_record_knows_them(folder, record, options):
     evaluate, explain, report = commands(report_of_model(folder, record))[0].splitlines()
-    options = (
-        "--dataset simulated-mi --subject 2 --split 3 --source 'raw files' --read tmin=0.5 "
-        """--read 'channels=["C3", "C4"]'"""
-    )
-    assert evaluate == f"gbwatt evaluate {folder} {options}"
-    assert explain == f"gbwatt explain {folder} {options}"
+    assert evaluate == f"gbwatt evaluate {folder}{options}"
+    assert explain == f"gbwatt explain {folder}{options}"
     assert report == f"gbwatt report {folder} -o report.html"
+
+
+def test_the_command_that_is_printed_reproduces_the_test(tmp_path):
+    result = train_and_evaluate(
+        "simulated-ssvep", "tangent-space", subject=[1, 2], protocol=BySubject((1,), (2,)), folder=tmp_path
+    )
+    record = result.record.to_dict()
+    page = report_of_model(tmp_path, record)
+    assert page.lead == "Trained on simulated recordings of simulated-ssvep, subject 1, seed 0; tested on subject 2."
+    program, *words = commands(page)[0].splitlines()[0].split()
+    assert program == "gbwatt"
+    shown = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert {name: shown[name] for name in record["test"]} == record["test"]
+
+
+def test_files_that_were_trained_on_and_tested_are_named(folder):
+    protocol = {"protocol": "BySubject", "train": [1, 2], "test": [3], "valid": 0.125}
+    record = RECORD | {"dataset": "1=a.edf + 2=b.edf + 3=c.edf", "subject": "1-3", "protocol": protocol}
+    assert report_of_model(folder, record | {"simulated": False}).lead == (
+        "Trained on recordings of a.edf, b.edf, seed 5; tested on c.edf."
+    )
+
+
+def test_paradigm_initial_weights_and_alignment_are_shown_by_report_and_card(tmp_path):
+    x, y = make_trials(n=16, n_times=64)
+    options = {"n_spatial": 4, "n_temporal": 4, "kernel": 6, "k": 3, "domain_norm": "affine-invariant"}
+    first = GBWAttClassifier(
+        task="mi", sfreq=64, max_epochs=1, batch_size=8, alignment="euclidean", model_options=options
+    ).fit(x, y)
+    first.save_pretrained(tmp_path)
+    record = RECORD | {"training": {"initialization": ["others"]}}
+    facts = dict(report_of_model(tmp_path, record).sections[0].blocks[-1].pairs)
+    assert (facts["Paradigm"], facts["Initial weights"]) == ("mi", '["others"]')
+    assert facts["Alignment"] == "euclidean and affine-invariant normalisation, by subject"
+    assert ("Initial weights", "classical") in report_of_model(tmp_path).sections[0].blocks[-1].pairs
+    card = (tmp_path / "README.md").read_text()
+    assert "- **Paradigm:** mi.\n- **Initial weights:** classical.\n- **Alignment:** euclidean and affine" in card
 
 
 def test_an_interrupted_training_is_marked(folder):

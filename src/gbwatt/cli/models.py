@@ -108,7 +108,9 @@ def evaluate(
     dataset: TestedDataset = None,
     subject: TestedSubject = None,
     split: TestedSplit = None,
-    everything: Annotated[bool, typer.Option("--all", help="Score all trials, not only the test trials.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Score all trials, not only the test trials; default for new files.")
+    ] = False,
     root: Root = None,
     source: SourceName = None,
     read: Reading = None,
@@ -118,29 +120,29 @@ def evaluate(
 ) -> None:
     """Score a saved model.
 
-    By default, the test trials of the data set and subject used for training are scored.
+    By default, the test trials of the data set and subject used for training are scored, and all trials of files that
+    the model was not trained on.
     """
     from gbwatt.decoding import EvaluationSet
 
     use_threads(threads)
-    part = "all" if everything else "test"
     chosen = EvaluationSet.open(
         folder,
         recordings(dataset),
         subject=subjects(subject),
         split=split,
-        part=part,
+        part="all" if everything else None,
         reading=reading(source, read, preprocess),
         root=root,
     )
-    document = document_of(folder, chosen, chosen.evaluate(), part)
+    document = document_of(folder, chosen, chosen.evaluate())
     if as_json:
         print_json(document)
     else:
-        _print_document(Console(soft_wrap=True), document)
+        _print_document(Console(soft_wrap=True), document, chosen)
 
 
-def document_of(folder: Path, chosen: EvaluationSet, result: Evaluation, part: str) -> dict[str, Any]:
+def document_of(folder: Path, chosen: EvaluationSet, result: Evaluation) -> dict[str, Any]:
     """Return the document that ``--json`` prints.
 
     Parameters
@@ -151,8 +153,6 @@ def document_of(folder: Path, chosen: EvaluationSet, result: Evaluation, part: s
         The model, and the trials that were scored.
     result : Evaluation
         Scores.
-    part : "test" or "all"
-        Trials that were requested.
     """
     from gbwatt.decoding.evaluation import name_subjects  # imports torch
 
@@ -163,8 +163,9 @@ def document_of(folder: Path, chosen: EvaluationSet, result: Evaluation, part: s
         "dataset": chosen.dataset,
         "subject": name_subjects(chosen.trials),
         "simulated": bool(chosen.trials.truths),
-        "part": part,
+        "part": chosen.part,
         "scored": chosen.selection,
+        **({} if chosen.alignment is None else {"aligned": chosen.alignment}),
         "uses": {use: accuracy._asdict() for use, accuracy in result.uses.items()},
         **result.to_dict(),
     }
@@ -178,30 +179,33 @@ def _training_summary(record: TrainingRecord | None) -> dict[str, Any] | None:
 # ---------------------------------------------------------------------------------------------------------------- print
 
 
-def _print_document(console: Console, document: dict[str, Any]) -> None:
+def _print_document(console: Console, document: dict[str, Any], chosen: EvaluationSet) -> None:
     """Print the document of :func:`document_of` as text: model, trials, scores, and their use in training."""
     kind = kind_of_recordings(document["dataset"], document["simulated"])
+    console.print(f"Model: {document['model']}, {_describe_origin(chosen.record)}.", highlight=False, markup=False)
     console.print(
-        f"Model: {document['model']}, {_describe_origin(document['training'])}.", highlight=False, markup=False
-    )
-    console.print(
-        f"Scored: {document['scored']} of {document['dataset']}, {subject_text(document['subject'])} ({kind}).",
+        f"Scored: {document['scored']} of {document['dataset']}, {subject_text(document['subject'])} ({kind})"
+        f"{chosen.share and f': {chosen.share}'}.",
         highlight=False,
         markup=False,
     )
+    if "aligned" in document:
+        console.print(f"Aligned {document['aligned']}.", highlight=False, markup=False)
     print_scores(console, "Result", document)
     _print_uses(console, document["uses"])
 
 
-def _describe_origin(training: dict[str, Any] | None) -> str:
-    """Return as text what a model was trained on; ``training`` is the entry of that name in :func:`document_of`."""
-    from gbwatt.decoding.training_record import FILE
+def _describe_origin(record: TrainingRecord | None) -> str:
+    """Return as text what a model was trained on."""
+    from gbwatt.decoding.training_record import FILE, trained_and_tested
 
-    if training is None:
+    if record is None:
         return f"of unknown origin: its folder has no {FILE}"
-    split = "" if training["split"] is None else f", split {training['split']}"
-    stopped = f", interrupted after epoch {training['epochs']}" if training["status"] == "interrupted" else ""
-    return f"trained on {training['dataset']}, {subject_text(training['subject'])}{split}{stopped}"
+    stopped = f", interrupted after epoch {record.epochs}" if record.status == "interrupted" else ""
+    if (parts := trained_and_tested(record.to_dict())) is not None:
+        return f"trained on {parts[0]}{stopped or f'; tested on {parts[1]}'}"
+    split = "" if record.split is None else f", split {record.split}"
+    return f"trained on {record.dataset}, {subject_text(record.subject)}{split}{stopped}"
 
 
 def _print_uses(console: Console, uses: dict[str, dict[str, Any]]) -> None:
@@ -266,7 +270,8 @@ def explain(
         root=root,
     )
     explanation = Explanation(tested.decoder, tested.trials, method)
-    findings = [*filter(None, [tested.warning]), *explanation.findings()]
+    aligned = None if tested.alignment is None else f"Aligned {tested.alignment}."
+    findings = [*filter(None, [tested.warning, aligned]), *explanation.findings()]
     figures = list(explanation_figures(explanation))
     title = f"{tested.decoder.model} in {folder}, on {tested.description}, by {method}"
     files = _save_figures(figures, output, title, findings)

@@ -19,6 +19,7 @@ from typer.core import TyperCommand
 
 from gbwatt import _io
 from gbwatt._validation import check_at_least
+from gbwatt.data.loading import numbered_files
 from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.data.preprocessing.parsing import EXAMPLE
 from gbwatt.errors import ModelFileError, ParameterError
@@ -68,7 +69,9 @@ Reading = Annotated[
 TestedDataset = Annotated[
     list[str] | None,
     typer.Option(
-        "--dataset", help=f"{_DATASET_HELP}; repeatable for several files; default: the one used for training."
+        "--dataset",
+        help=f"{_DATASET_HELP}; or several files, as for `gbwatt train`. Files without numbers are of new subjects, "
+        "unless they were used for training. Default: the data set used for training.",
     ),
 ]
 TestedSubject = Annotated[
@@ -213,20 +216,30 @@ def recordings(names: list[str] | None) -> str | list[str] | None:
 class SeveralValues(TyperCommand):
     """A command whose repeatable options may be followed by several values: ``--dataset a.edf b.edf``.
 
-    For commands without arguments, whose words belong to options.
+    Words that begin the command line are its arguments.  If one is missing, it is the last word after several values:
+    ``--dataset a.edf FOLDER``.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Repeat the name of the option before each of its values, as click expects."""
-        repeatable = {name for one in self.params if getattr(one, "multiple", False) for name in one.opts}
+        options = [one for one in self.params if one.param_type_name == "option"]
+        repeatable = {name for one in options if getattr(one, "multiple", False) for name in one.opts}
+        with_value = {name for one in options if not getattr(one, "is_flag", False) for name in one.opts}
+        missing = sum(one.required for one in self.params if one.param_type_name == "argument")
         words: list[str] = []
+        further: list[int] = []  # places of the names of options that are repeated
         option = None
         for word in args:
             if word.startswith("-"):
                 option = word if word in repeatable else None
             elif option is not None and words[-1] != option:
+                further.append(len(words))
                 words.append(option)
+            elif option is None and not (words and words[-1] in with_value):
+                missing -= 1
             words.append(word)
+        if missing > 0 and further:
+            del words[further[-1]]
         return super().parse_args(ctx, words)
 
 
@@ -348,10 +361,13 @@ def print_json(document: Any) -> None:
 
 
 def kind_of_recordings(dataset: str, simulated: bool) -> str:
-    """Return in words whether recordings are simulated, from a file, or real."""
+    """Return in words whether recordings are simulated, from files, or real."""
     if simulated:
         return "simulated recordings"
-    return "recordings of a file" if Path(dataset).exists() else "real recordings"
+    files = [file for _, file in numbered_files(dataset)]
+    if not all(file.exists() for file in files):
+        return "real recordings"
+    return "recordings of a file" if len(files) == 1 else f"recordings of {len(files)} files"
 
 
 def percent(share: float) -> str:

@@ -47,8 +47,8 @@ def report(
     dataset: Annotated[
         list[str] | None,
         typer.Option(
-            help="Data set on which a model is explained; default: the one used for training. A model is explained "
-            "only if this option, --subject, --split, --root, --source, --read or --preprocess is given."
+            help="Data set or files on which a model is explained; default: the one used for training. A model is "
+            "explained only if this option, --subject, --split, --root, --source, --read or --preprocess is given."
         ),
     ] = None,
     subject: TestedSubject = None,
@@ -138,7 +138,8 @@ def _page_of_model(folder: Path, given: dict[str, Any], how: dict[str, Any]) -> 
     tested = _open_trials(folder, given, how)
     explanation = Explanation(tested.decoder, tested.trials)
     page = report_of_model(folder, record, module=explanation.inputs.module)
-    section = explanation_section(explanation, tested.description, tested.warning)
+    aligned = "" if tested.alignment is None else f", aligned {tested.alignment}"
+    section = explanation_section(explanation, f"{tested.description}{aligned}", tested.warning)
     return page.with_sections([section], before="Configuration")
 
 

@@ -40,7 +40,7 @@ from gbwatt.cli.options import (
     subjects,
     use_threads,
 )
-from gbwatt.data import BySubject, Dataset, Splitter, find_dataset
+from gbwatt.data import BySession, BySubject, Dataset, Splitter, find_dataset
 from gbwatt.data.loading import SEPARATOR, split_number
 from gbwatt.data.preprocessing import Preprocessing
 from gbwatt.errors import ParameterError
@@ -253,6 +253,14 @@ def choose_recordings(
     data_set = find_dataset(names)
     numbered = [split_number(name)[0] or 0 for name in names]
     first, second = dict.fromkeys(numbered[: len(train_on)]), dict.fromkeys(numbered[len(train_on) :])
+    if len(set(numbered)) == 1:  # the files are sessions
+        sessions = [str(number) for number in range(1, len(names) + 1)]
+        return Choice(data_set, None, BySession(tuple(sessions[: len(train_on)]), (), tuple(sessions[len(train_on) :])))
+    if shared := set(first) & set(second):
+        raise ParameterError(
+            f"subject {min(shared)} is in both train and test, besides other subjects; give its files alone, or all "
+            "files with --dataset and --protocol leave-one-session-out, of which --split selects the tested one."
+        )
     return Choice(data_set, None, BySubject(tuple(first), tuple(second)))
 
 
@@ -302,9 +310,11 @@ def describe_model(setup: TrainingSetup) -> str:
         )
     if not setup.usual_epochs:
         return f"{setup.model}: {setup.n_parameters} parameters, a classical pipeline without training epochs."
+    most = "at most " if setup.training.get("early_stopping") else ""
+    epochs = f"{most}{setup.max_epochs} epoch{'s' * (setup.max_epochs != 1)}"
+    usual = f" (default: {setup.usual_epochs})" if setup.max_epochs != setup.usual_epochs else ""
     return (
-        f"{setup.model}{f' ({recipe} recipe)' if recipe else ''}: {setup.n_parameters} parameters, at most "
-        f"{setup.max_epochs} epochs{f' instead of {setup.usual_epochs}' * (setup.max_epochs != setup.usual_epochs)}, "
+        f"{setup.model}{f' ({recipe} recipe)' if recipe else ''}: {setup.n_parameters} parameters, {epochs}{usual}, "
         f"seed {setup.seed}."
     )
 

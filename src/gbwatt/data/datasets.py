@@ -99,6 +99,8 @@ class Dataset:
         Search ``folder`` itself only, without subfolders.  For file names that are not specific to the data set.
     all_by_default : bool
         Load all subjects if none is requested, instead of the first one.
+    unnumbered : bool
+        Whether the numbers of the subjects only count files, because no numbers were given.
 
     Examples
     --------
@@ -121,6 +123,7 @@ class Dataset:
     only_there: bool = False
     paradigm: str | None = None
     all_by_default: bool = False
+    unnumbered: bool = False
 
     def source(self, name: str) -> DatasetSource:
         """Return a source by its name.

@@ -99,7 +99,7 @@ def find_dataset(name: Recordings) -> Dataset:
     text = str(name)
     if text in DATASETS:
         return DATASETS[text]
-    if SEPARATOR in text and not Path(text).exists():
+    if (SEPARATOR in text or split_number(text)[0] is not None) and not Path(text).exists():
         return file_collection(text.split(SEPARATOR))
     if text.startswith(_MOABB_PREFIX):
         return _moabb_dataset(text.removeprefix(_MOABB_PREFIX))
@@ -266,6 +266,9 @@ def _suggest_option(name: str, options: Sequence[str]) -> str:
 def _file_dataset(file: Path) -> Dataset:
     """Return a data set that consists of one file, for :func:`load`."""
     if not file.exists():
+        before, equals, after = str(file).partition("=")
+        if equals and Path(after).expanduser().exists():
+            raise ParameterError(f"{file}: {before!r} is not the number of a subject; write 1={after}, for example.")
         known = "" if file.suffix.lower() in SUFFIXES else f", and is not a data set; these are {', '.join(DATASETS)}"
         raise MissingFileError(f"{file} does not exist{known}.")
     expect_no_folder(file)
@@ -278,6 +281,7 @@ def _file_dataset(file: Path) -> Dataset:
         protocol=InOrder(),
         task=None,
         pipeline="tangent-space",
+        unnumbered=subjects in ((), (1,)),  # 1 is the default in files
     )
 
 
@@ -335,20 +339,21 @@ def file_collection(names: Sequence[str]) -> Dataset:
     stored = [number for dataset in datasets for number in dataset.subjects]
     if None in given and all(dataset.subjects for dataset in datasets) and len(set(stored)) == len(stored):
         members = [_Member(n, dataset, n) for dataset in datasets for n in dataset.subjects]
-        shown = [dataset.name for dataset in datasets]
+        shown, by_place = [dataset.name for dataset in datasets], False
     else:
         numbers = [place if n is None else n for place, n in enumerate(given, start=1)]
         members = [_Member(n, dataset, _only_subject(dataset)) for n, dataset in zip(numbers, datasets, strict=True)]
-        shown = [f"{member.subject}={member.dataset.name}" for member in members]
+        shown, by_place = [f"{member.subject}={member.dataset.name}" for member in members], None in given
     return Dataset(
         name=SEPARATOR.join(shown),
-        title=f"{len(files)} files of recordings",
+        title=f"{len(files)} files of recordings" if len(files) > 1 else "a file of recordings",
         subjects=tuple(dict.fromkeys(member.subject for member in members)),
         sources=(_collection_source(members),),
         protocol=InOrder(),
         task=None,
         pipeline="tangent-space",
         all_by_default=True,
+        unnumbered=by_place,
     )
 
 
@@ -476,11 +481,29 @@ def fingerprint(
 
 def _named_files(name: str, subject: int) -> list[Path]:
     """Return the files of a subject, if the data set is a file or a collection of files; an empty list otherwise."""
-    if SEPARATOR not in name:
-        file = Path(name).expanduser()
-        return [file] if file.is_file() else []
-    numbered = map(split_number, name.split(SEPARATOR))
-    return [Path(file).expanduser() for number, file in numbered if number in (None, subject)]
+    return [file for number, file in numbered_files(name) if number in (None, subject) and file.is_file()]
+
+
+def numbered_files(name: str) -> list[tuple[int | None, Path]]:
+    """Return the files in the name of a data set that consists of files, each with the number of its subject, if any.
+
+    Examples
+    --------
+    >>> [(number, str(file)) for number, file in numbered_files("1=a.edf + 2=b.edf")]
+    [(1, 'a.edf'), (2, 'b.edf')]
+    """
+    names = [name] if Path(name).exists() else name.split(SEPARATOR)
+    return [(number, Path(file).expanduser()) for number, file in map(split_number, names)]
+
+
+def is_same_file(file: Path, other: Path) -> bool:
+    """Return whether two paths are the same file, or files of the same content."""
+    if file.resolve() == other.resolve():
+        return True
+    if not (file.is_file() and other.is_file()) or file.stat().st_size != other.stat().st_size:
+        return False
+    first, second = (_file_digest(one, one.stat().st_size, one.stat().st_mtime_ns) for one in (file, other))
+    return first == second
 
 
 def _source_and_files(

@@ -54,6 +54,23 @@ class Domains:
             copied.alignment.whiteners_ = dict(self.alignment.whiteners_)
         return copied
 
+    def with_subjects(self, numbers: Mapping[int, int | None]) -> Self:
+        """A copy with other names for the domains of the training subjects.
+
+        Parameters
+        ----------
+        numbers : mapping of int to int or None
+            For subjects of other trials, the subject of the training that they are; None for new ones.
+        """
+        others = {known: number for number, known in reversed(list(numbers.items())) if known is not None}
+        copied = self.copy()
+        renamed = {name: _with_subject(name, others, self.by) for name in self.names}
+        copied.names = list(renamed.values())
+        if copied.alignment is not None:
+            whiteners = copied.alignment.whiteners_
+            copied.alignment.whiteners_ = {renamed.get(name, name): whiteners[name] for name in whiteners}
+        return copied
+
     def names_of(self, X: Any, groups: Any = None) -> Array:
         """Domain of each trial (n,)."""
         return domain_names(X, groups, self.by)
@@ -131,3 +148,12 @@ class Domains:
                 raise ValueError("the alignment is not finite")
             domains.alignment.whiteners_ = dict(zip(names, matrices.astype(np.float64), strict=True))
         return domains
+
+
+def _with_subject(name: Any, numbers: Mapping[int, int], by: str) -> Any:
+    """Name of a domain after its subject got another number, or none: then other trials are not of this domain."""
+    subject, slash, session = str(name).partition("/") if by == "session" else (str(name), "", "")
+    known = {str(number): other for number, other in numbers.items()}
+    if subject not in known:
+        return f"training {name}"
+    return f"{known[subject]}/{session}" if slash else known[subject]

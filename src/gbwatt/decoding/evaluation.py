@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,18 +19,21 @@ from gbwatt._validation import check_one_of
 from gbwatt.data import DATASETS, Trials, find_dataset, load
 from gbwatt.data.datasets import Dataset
 from gbwatt.data.description import chance_level
-from gbwatt.data.loading import Recordings, fingerprint
+from gbwatt.data.loading import Recordings, fingerprint, is_same_file, numbered_files
 from gbwatt.data.montage import comparable_name
 from gbwatt.data.splits import Split, Splitter, find_protocol
 from gbwatt.data.trials import freeze as to_hashable
+from gbwatt.data.trials import in_order
+from gbwatt.decoding.alignment import require_enough
 from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
+from gbwatt.decoding.fingerprints import MOST, TrialFingerprints, fingerprints
 from gbwatt.decoding.metrics import Accuracy, score
 from gbwatt.decoding.paradigms import OF_TASKS, PARADIGMS, Settings, fine_tuning_for
 from gbwatt.decoding.signal_metadata import Recorded
 from gbwatt.decoding.training import best_row, freeze
 from gbwatt.decoding.training_record import FILE, USES, TrainingRecord, versions
 from gbwatt.decoding.transfer import model_options
-from gbwatt.errors import MismatchError, ModelFileError, ParameterError
+from gbwatt.errors import MismatchError, MissingFileError, ModelFileError, ParameterError, ShapeError
 from gbwatt.models.presets import Training
 from gbwatt.models.registry import create, entry, known_options
 from gbwatt.models.serialization import CONFIG, Pretrained, load_pretrained, read_config
@@ -53,11 +57,16 @@ def load_split(
 ) -> tuple[Trials, Split]:
     """Load the trials of some subjects, and make one of the splits of a protocol, by default that of the data set."""
     trials = load(dataset.name, subject, root=root, **reading)
+    return trials, _choose_split(trials, dataset, number, protocol)
+
+
+def _choose_split(trials: Trials, dataset: Dataset, number: int, protocol: Splitter | None) -> Split:
+    """Return one of the splits that a protocol, by default that of the data set, makes of trials."""
     splits = (protocol or dataset.protocol).pooled(trials)
     if not 0 <= number < len(splits):
         which = "only split 0" if len(splits) == 1 else f"the splits 0 to {len(splits) - 1}"
         raise ParameterError(f"split={number} does not exist: there {'is' if len(splits) == 1 else 'are'} {which}.")
-    return trials, splits[number]
+    return splits[number]
 
 
 # ------------------------------------------------------------------------------------------------------------- training
@@ -224,6 +233,23 @@ class TrainingSetup(ModelSetup):
         elif recipe is not None:
             raise ParameterError(f"recipe={recipe!r}: {self.model} has no recipes; leave it out.")
         return replace(setup, recipe=recipe, n_parameters=_count_parameters(module))
+
+    def require_unseen_test(self) -> None:
+        """Raise ParameterError if test trials are also among the training or validation trials, as in a copied file."""
+        trials, seen = self.trials, np.concatenate([self.split.train, self.split.valid])
+        if len(trials) > MOST:
+            return
+        codes = fingerprints(trials.X[seen])
+        seen_before = TrialFingerprints(codes, codes[:0]).used_for(trials.X[self.split.test]) == "training"
+        rows = self.split.test[seen_before]
+        if not len(rows):
+            return
+        subjects = np.unique(trials.subject[rows])
+        raise ParameterError(
+            f"{len(rows)} of {len(self.split.test)} test trials are also among the training or validation trials: "
+            f"trials {number_ranges(rows)}, of subject{'s' * (len(subjects) > 1)} {number_ranges(subjects)}, of "
+            f"{self.dataset}. A file may be a copy of another; leave it out."
+        )
 
     def _read_source(self) -> EEGDecoder | None:
         """Load the first model whose weights are the initial ones, after a check of the arguments of the classifier."""
@@ -461,6 +487,7 @@ def run_training(
     folder: str | Path | None = None,
 ) -> TrainingResult:
     """Train, test once and save, from a checked setup; arguments are those of :func:`train_and_evaluate`."""
+    setup.require_unseen_test()
     decoder = setup.make_decoder(setup.trials[setup.split.valid] if len(setup.split.valid) else None, callbacks)
     if on_start is not None:
         on_start(setup)
@@ -706,6 +733,12 @@ class EvaluationSet:
         Name of the split; empty for all trials.
     selection : str
         Which trials of the data set they are, in words.
+    part : "test" or "all"
+        Whether they are the test trials of a split, or all trials.
+    share : str
+        How many of all trials they are, in words; empty for all trials.
+    alignment : str or None
+        How the trials are aligned, in words; None for models without alignment and ``domain_norm``.
     """
 
     decoder: EEGDecoder
@@ -715,6 +748,9 @@ class EvaluationSet:
     uses: Array
     split: str
     selection: str
+    part: str = "test"
+    share: str = ""
+    alignment: str | None = None
 
     @classmethod
     def open(
@@ -724,11 +760,14 @@ class EvaluationSet:
         *,
         subject: Subjects = None,
         split: int | None = None,
-        part: str = "test",
+        part: str | None = None,
         reading: Mapping[str, Any] | None = None,
         root: str | Path | None = None,
     ) -> EvaluationSet:
         """Load a model and trials for it.
+
+        Files that are given without the number of their subject are recordings of new subjects, unless the model was
+        trained on them: models with ``alignment`` or ``domain_norm`` estimate them anew from these trials.
 
         By default, these are the test trials of the recordings and the split that the model was trained with, which
         ``training.json`` in its folder records.
@@ -743,8 +782,9 @@ class EvaluationSet:
             Subjects; default: those of training for the data set of training, else the first one.
         split : int, optional
             Number of the split; default: that of training for the data set of training, else the first one.
-        part : "test" or "all"
-            Test trials only, or all trials of the subjects.
+        part : "test" or "all", optional
+            Test trials only, or all trials of the subjects.  Default: all trials of files that the model was not
+            trained on, unless ``split`` is given; otherwise the test trials.
         reading : dict, optional
             Further arguments of :func:`gbwatt.data.load`; default: those of training for the data set of training.  If
             other files are evaluated, options that are not given are those of the files used for training, and the
@@ -758,19 +798,27 @@ class EvaluationSet:
             If the recordings of training are unknown and ``dataset`` is not given, or if the recordings do not fit the
             model.
         """
-        check_one_of("part", part, ("test", "all"))
+        if part is not None:
+            check_one_of("part", part, ("test", "all"))
         decoder, record = load_decoder(folder), TrainingRecord.read(folder)
         chosen = _complete_selection(decoder, record, dataset, subject, split, reading)
         source, number = chosen.dataset, chosen.split
-        if part == "all":
-            trials, name = load(source.name, chosen.subject, root=root, **chosen.reading), ""
-            selection, rows = "all trials", np.arange(len(trials))
-        else:
-            trials, one = load_split(source, chosen.subject, number, root, chosen.reading, chosen.protocol)
-            rows, name, selection = one.test, one.name, f"test trials of split {number} ({one.name})"
+        trials = load(source.name, chosen.subject, root=root, **chosen.reading)
         _require_alike(decoder, trials, source.name, record, "preprocessing" in (reading or {}))
         uses = _trial_uses(decoder, record, source, trials, root, chosen.reading)
-        return cls(decoder, record, source.name, trials[rows], uses[rows], name, selection)
+        if part is None:
+            other = split is None and _are_files(source) and (record is None or record.dataset != source.name)
+            part = "all" if other and not _was_used(uses) else "test"
+        name, selection, rows = "", "all trials", np.arange(len(trials))
+        if part == "test":
+            one = _choose_split(trials, source, number, chosen.protocol)
+            name, selection, rows = one.name, f"test trials of split {number} ({one.name})", one.test
+        known = _known_subjects(decoder, record, source, trials, uses, subject is not None)
+        aligning, aligned = _in_known_domains(decoder, trials[rows], known)
+        _require_enough_to_align(aligning, trials[rows], len(trials))
+        more = "" if _was_used(uses) or part == "all" else "; --all scores all"
+        share = "" if part == "all" else f"{len(rows)} of {len(trials)} trials{more}"
+        return cls(aligning, record, source.name, trials[rows], uses[rows], name, selection, part, share, aligned)
 
     def evaluate(self) -> Evaluation:
         """Score the trials."""
@@ -817,7 +865,7 @@ def _complete_selection(
     if record is not None and record.split is not None:
         if dataset is None or find_dataset(dataset).name == record.dataset:
             return _Selection(
-                find_dataset(record.dataset),
+                _find_trained(record.dataset),
                 record.subjects if subject is None else subject,
                 record.split if split is None else split,
                 {**record.reading, **(reading or {})},
@@ -832,6 +880,19 @@ def _complete_selection(
     return _Selection(other, subject, split or 0, _reading_like_training(decoder, record, other, reading))
 
 
+def _find_trained(name: str) -> Dataset:
+    """Return the data set of training; the error for missing files says that their paths are those of training."""
+    try:
+        return find_dataset(name)
+    except MissingFileError as error:
+        missing = [str(file) for _, file in numbered_files(name) if not file.exists()]
+        raise MissingFileError(
+            f"{', '.join(missing)} {'does' if len(missing) == 1 else 'do'} not exist in {Path.cwd()}; the training "
+            "record has this path from training. Run the command in the folder of the training, or give --dataset "
+            "(dataset= in Python)."
+        ) from error
+
+
 def _reading_like_training(
     decoder: EEGDecoder, record: TrainingRecord | None, dataset: Dataset, reading: Mapping[str, Any] | None
 ) -> dict[str, Any]:
@@ -839,9 +900,9 @@ def _reading_like_training(
 
     Given options have precedence over those of training.
     """
-    source = dataset.sources[0]
-    if dataset.name in DATASETS or source.name == "moabb":
+    if not _are_files(dataset):
         return dict(reading or {})
+    source = dataset.sources[0]
     trained = {} if record is None or record.dataset in DATASETS else record.reading
     known = {name: value for name, value in trained.items() if name in source.options}
     steps = [] if decoder.recorded_ is None else decoder.recorded_.preprocessing.records()
@@ -874,15 +935,96 @@ def _trial_uses(
     reading: Mapping[str, Any],
 ) -> Array:
     """Use of each trial in training, from the fingerprints of the model and from its training record."""
-    name, contents = dataset.name, None
-    if record is not None and Path(name).is_file():  # perhaps a copy; old records have no options in the fingerprint
-        contents = [fingerprint_subjects(name, trials, root, options) for options in (record.reading, None)]
+    name, contents, files = dataset.name, None, numbered_files(dataset.name)
+    one = str(files[0][1]) if len(files) == 1 and files[0][1].is_file() else None
+    if record is not None and one is not None:  # perhaps a copy; old records have no options in the fingerprint
+        contents = [fingerprint_subjects(one, trials, root, options) for options in (record.reading, None)]
     recorded = None
     if record is not None:
-        subjects = name_subjects(trials) if dataset.subjects else None
+        has_numbers = dataset.subjects and (one is None or files[0][0] is None)
+        subjects = name_subjects(trials) if has_numbers else None
         recorded = record.uses(name, subjects, len(trials), reading=reading, data=contents)
     compared = _uses_by_fingerprint(decoder, trials)
     return compared if recorded is None else np.where(np.isin(compared, ("training", "validation")), compared, recorded)
+
+
+def _known_subjects(
+    decoder: EEGDecoder,
+    record: TrainingRecord | None,
+    dataset: Dataset,
+    trials: Trials,
+    uses: Array,
+    numbered: bool,
+) -> dict[int, int | None] | None:
+    """Subject of the training that each subject of trials is, None for a new one.
+
+    None if both have the same numbers: in the data set of training, and if the numbers were given.
+    """
+    same = record is not None and record.dataset == dataset.name
+    if decoder.domains_ is None or same:
+        return None
+    subjects = np.unique(trials.subject).tolist()
+    by_name = {name: name in DATASETS for name in (dataset.name, "" if record is None else record.dataset)}
+    if record is not None and all(by_name.values()):
+        return dict.fromkeys(subjects)  # another data set
+    if numbered or not dataset.unnumbered:
+        return None
+    files = [file for _, file in numbered_files(dataset.name)]
+    trained = [] if record is None else numbered_files(record.dataset)
+    known: dict[int, int | None] = {}
+    for number, file in zip(subjects, files, strict=True):
+        found = [own or number for own, other in trained if is_same_file(file, other)]
+        used = _was_used(uses[trials.subject == number])
+        if not found and used and decoder.domains_.by == "subject" and len(decoder.domains_.names) == 1:
+            found = [decoder.domains_.names[0]]  # its only subject
+        known[number] = found[0] if found else None
+    return known
+
+
+def _in_known_domains(
+    decoder: EEGDecoder, trials: Trials, known: Mapping[int, int | None] | None
+) -> tuple[EEGDecoder, str | None]:
+    """Return a decoder whose domains have the names of those of trials, and in words how it aligns the trials."""
+    if decoder.domains_ is None:
+        return decoder, None
+    before, aligning = decoder.domains_.names, copy.copy(decoder)
+    aligning.domains_ = decoder.domains_ if known is None else decoder.domains_.with_subjects(known)
+    names = in_order(aligning.domains_.names_of(trials))
+    old = dict(zip(aligning.domains_.names, before, strict=True))
+    return aligning, _describe_alignment([old[name] for name in names if name in old], len(names), aligning.domains)
+
+
+def _describe_alignment(known: Sequence[Any], n: int, kind: str | None) -> str:
+    """Return in words how trials of ``n`` domains are aligned, of which some are known."""
+    kind, new = kind or "subject", n - len(known)
+    numbers = number_ranges(known) if all(type(name) is int for name in known) else ", ".join(map(str, known))
+    parts = [f"{kind}{'s' * (len(known) > 1)} {numbers} of the training"] if known else []
+    parts += [f"a new {kind}" if new == 1 else f"{new} new {kind}s"] if new else []
+    return f"as {' and '.join(parts)}"
+
+
+def _are_files(dataset: Dataset) -> bool:
+    """Return whether a data set consists of files of the user."""
+    return dataset.name not in DATASETS and dataset.sources[0].name != "moabb"
+
+
+def _was_used(uses: Array) -> bool:
+    """Return whether some trials were used for training or validation."""
+    return bool(np.isin(uses, ("training", "validation")).any())
+
+
+def _require_enough_to_align(decoder: EEGDecoder, trials: Trials, n: int) -> None:
+    """Raise ShapeError if trials of a new domain, of ``n`` in the data set, are too few to estimate its alignment."""
+    if decoder.domains_ is None:
+        return
+    names = decoder.domains_.names_of(trials)
+    unknown = decoder.domains_.unknown(names)
+    try:
+        for name in in_order(names[unknown]):
+            require_enough(trials.X[names == name], name)
+    except ShapeError as error:
+        remedy = f" --all (part='all' in Python) scores all {n} trials." if n > len(trials) else ""
+        raise ShapeError(f"{error}{remedy}") from error
 
 
 def _uses_by_fingerprint(decoder: EEGDecoder, X: Any) -> Array:
@@ -956,7 +1098,7 @@ def evaluate(
     *,
     subject: Subjects = None,
     split: int | None = None,
-    part: str = "test",
+    part: str | None = None,
     reading: Mapping[str, Any] | None = None,
     root: str | Path | None = None,
 ) -> Evaluation:

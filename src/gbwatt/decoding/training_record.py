@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt import _io
+from gbwatt._text import number_ranges
+from gbwatt.data.loading import numbered_files
 from gbwatt.errors import InputError
 
 FILE = "training.json"
@@ -254,6 +256,31 @@ class TrainingRecord:
         for part, use in _PARTS.items():
             uses[[number for number in self.seen[part] if number < n]] = use
         return uses
+
+
+def trained_and_tested(record: Mapping[str, Any]) -> tuple[str, str] | None:
+    """In words, the recordings that a model was trained and tested on; None if these are parts of the same ones.
+
+    Examples
+    --------
+    >>> by_subject = {"protocol": "BySubject", "train": [1, 2], "test": [3]}
+    >>> trained_and_tested({"dataset": "1=a.edf + 2=b.edf + 3=c.edf", "protocol": by_subject})
+    ('a.edf, b.edf', 'c.edf')
+    >>> trained_and_tested({"dataset": "simulated-mi", "protocol": by_subject})
+    ('simulated-mi, subjects 1-2', 'subject 3')
+    """
+    protocol, files = record.get("protocol") or {}, numbered_files(record["dataset"])
+    one_subject = len(files) > 1 and len({number for number, _ in files}) == 1
+    if protocol.get("protocol") == "BySession" and one_subject:
+        files = list(enumerate((file for _, file in files), start=1))  # the sessions of one subject
+    elif protocol.get("protocol") != "BySubject":
+        return None
+    train, test = (list(map(int, protocol[part])) for part in ("train", "test"))
+    if all(number is not None for number, _ in files):
+        first, second = (", ".join(str(file) for number, file in files if number in part) for part in (train, test))
+        return first, second
+    first, second = (f"subject{'s' * (len(part) > 1)} {number_ranges(part)}" for part in (train, test))
+    return f"{record['dataset']}, {first}", second
 
 
 def _numbers(subjects: int | str) -> list[int]:

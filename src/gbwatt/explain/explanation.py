@@ -383,8 +383,8 @@ def _accuracy_sentence(numbers: Numbers) -> str:
     if accuracy["p"] < _ALPHA:
         return f"The decoder classifies {correct} correctly; {chance}."
     return (
-        f"The decoder is not better than chance: it classifies {correct} correctly, and {chance} (one-sided binomial "
-        f"test, p = {accuracy['p']:.2g}). Its explanation is not meaningful."
+        f"The decoder is not significantly better than chance: it classifies {correct} correctly, and {chance} "
+        f"(one-sided binomial test, p = {accuracy['p']:.2g}). Its explanation is not meaningful."
     )
 
 
@@ -425,7 +425,8 @@ def curve_sentences(numbers: Numbers) -> list[str]:
     return [
         f"{step} changes the probability of the true class from {curve['first']:.2f} to "
         f"{curve['after_10_percent']:.2f} (random cells: {curve['after_10_percent_random']:.2f}); the area under the "
-        f"whole curve is better than for a random order by {curve['gain']:+.2f}."
+        f"whole curve is {'better' if curve['gain'] >= 0 else 'worse'} than for a random order by "
+        f"{abs(curve['gain']):.2f}."
         for step, curve in (
             ("Deletion of the 10 % most important cells", deletion),
             ("Insertion of these cells into other trials", insertion),

@@ -413,6 +413,7 @@ def model_card(config: Mapping[str, Any]) -> str:
         f"- **Input:** EEG epochs {shape}{rate}.",
         f"- **Classes:** {_describe_classes(config)}.",
         *([f"- **Preprocessing:** `{_json(config['preprocessing'])}`"] if config["preprocessing"] is not None else []),
+        *(f"- **{name}:** {value}." for name, value in training_facts(config)),
         *(f"- **{key.capitalize()}:** `{_json(value)}`" for key, value in config["extra"].items() if _is_short(value)),
         f"- **Written by:** {', '.join(f'{what} {version}' for what, version in config['versions'].items())}.",
         "",
@@ -425,6 +426,28 @@ def model_card(config: Mapping[str, Any]) -> str:
         "```",
     ]
     return "\n".join(lines) + "\n"
+
+
+def training_facts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values of the paradigm, the initial weights and the alignment, if an estimator saved the model."""
+    estimator = config["extra"].get("estimator")
+    if not isinstance(estimator, Mapping):
+        return []
+    settings, parameters = estimator.get("settings") or {}, estimator.get("parameters") or {}
+    paradigm = settings.get("paradigm") or parameters.get("task")
+    facts = {
+        "Paradigm": paradigm and str(paradigm),
+        "Initial weights": estimator.get("history") and settings.get("initialization"),
+        "Alignment": _describe_alignment(parameters, config["arguments"]),
+    }
+    return [(name, str(value)) for name, value in facts.items() if value]
+
+
+def _describe_alignment(parameters: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
+    """Alignment and normalisation of domains, in words, from the parameters of the estimator and of the network."""
+    kinds = [parameters.get("alignment"), (norm := arguments.get("domain_norm")) and f"{norm} normalisation"]
+    found = " and ".join(str(kind) for kind in kinds if kind)
+    return f"{found}, by {parameters.get('domains') or 'subject'}" if found else "none"
 
 
 def _estimator_code(estimator: Any) -> list[str]:

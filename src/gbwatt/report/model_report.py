@@ -13,10 +13,12 @@ import numpy as np
 import gbwatt
 from gbwatt import plotting
 from gbwatt.decoding.metrics import wilson_interval
+from gbwatt.decoding.training_record import trained_and_tested
 from gbwatt.experiments.table_formats import Column, Table, show
 from gbwatt.explain.attribution import CONTRIBUTIONS
 from gbwatt.explain.explanation import Explanation, curve_sentences
 from gbwatt.explain.internals import embed
+from gbwatt.models.serialization import training_facts
 from gbwatt.plotting.network import nearly_equal
 from gbwatt.report import figures
 from gbwatt.report.page import Block, Code, Facts, Figure, Fold, Note, Page, Paragraph, Section
@@ -100,7 +102,11 @@ def _lead_sentence(record: Record | None) -> str:
     if record is None:
         return "From the files of the model, which do not record what it was trained on."
     kind = "simulated recordings" if record.get("simulated") else "recordings"
-    return f"Trained on {kind} of {record['dataset']}, subject {record['subject']}, seed {record.get('seed')}."
+    if (parts := trained_and_tested(record)) is not None:
+        tested = f"; tested on {parts[1]}" if record.get("test") else ""
+        return f"Trained on {kind} of {parts[0]}, seed {record.get('seed')}{tested}."
+    name = "subject" if str(record["subject"]).isdecimal() else "subjects"
+    return f"Trained on {kind} of {record['dataset']}, {name} {record['subject']}, seed {record.get('seed')}."
 
 
 # ---- summary and test
@@ -126,6 +132,9 @@ def _summary_facts(config: Record, module: nn.Module, record: Record) -> Iterato
         epochs, best = training.get("epochs"), training.get("best_epoch")
         weights = f"weights of epoch {best}" if best else "initial weights"
         yield "Training", f"{epochs} epochs, {weights}" if epochs else "without training epochs"
+    given = (record.get("training") or {}).get("initialization")  # other models, whose paths the model does not save
+    for name, value in training_facts(config):
+        yield name, _value_text(given) if given and name == "Initial weights" else value
     if record.get("trials"):
         yield "Trials", ", ".join(f"{n} {_PART_NAMES.get(part, part)}" for part, n in record["trials"].items())
     test = record.get("test")
@@ -237,29 +246,15 @@ def _value_text(value: Any) -> str:
 def _usage_blocks(folder: str, estimator: Record | None, record: Record | None) -> Iterator[Block]:
     """Yield commands and Python code that use the model in ``folder``.
 
-    A network without an estimator has no labels; commands that evaluate and explain it are left out.
+    A network without an estimator has no labels; commands that evaluate and explain it are left out.  Without options,
+    these use the test trials of the training record.
     """
-    options = ["--dataset", "DATASET"] if record is None else recording_options(record)
+    known = record is not None and record.get("split", 0) is not None
+    options = [] if known else ["--dataset", "DATASET"]
     commands = [] if estimator is None else [["gbwatt", verb, folder, *options] for verb in ("evaluate", "explain")]
     yield Code("\n".join(map(shlex.join, [*commands, ["gbwatt", "report", folder, "-o", "report.html"]])))
     yield Paragraph("In Python:")
     yield Code(_loading_code(folder, estimator))
-
-
-def recording_options(record: Record) -> list[str]:
-    """Return the command-line options that select the recordings of a training record.
-
-    Examples
-    --------
-    >>> recording_options({"dataset": "mine.edf", "subject": 1, "split": 2, "reading": {"tmin": 0.5}})
-    ['--dataset', 'mine.edf', '--subject', '1', '--split', '2', '--read', 'tmin=0.5']
-    """
-    words = ["--dataset", record["dataset"], "--subject", str(record["subject"])]
-    words += ["--split", str(record["split"])] if record.get("split") else []
-    for name, value in (record.get("reading") or {}).items():
-        text = value if isinstance(value, str) else json.dumps(value)
-        words += ["--source", text] if name == "source" else ["--read", f"{name}={text}"]
-    return words
 
 
 def _loading_code(folder: str, estimator: Record | None) -> str:
