@@ -124,4 +124,4 @@ def test_errors_have_no_traceback_and_exit_code_2(arguments, message):
 
 
 def test_version_is_printed():
-    assert call("version").stdout.strip() == gbwatt.__version__
+    assert call("version").stdout.splitlines()[0] == gbwatt.__version__

@@ -461,7 +461,16 @@ def test_the_record_is_of_the_source_that_was_read(run_json, refused, monkeypatc
 def test_the_version_can_be_asked_for(run):
     asked, command = run("--version"), run("version")
     assert asked.exit_code == command.exit_code == 0
-    assert asked.stdout == command.stdout == f"{gbwatt.__version__}\n"
+    assert asked.stdout == f"{gbwatt.__version__}\n"
+    assert command.stdout.startswith(asked.stdout)
+
+
+@pytest.mark.parametrize("available", [True, False])
+def test_the_version_says_whether_the_kernels_are_installed(run, monkeypatch, available):
+    monkeypatch.setattr("gbwatt.geometry._native.available", lambda: available)
+    monkeypatch.setattr("gbwatt.nn._native.available", lambda: True)
+    _, kernels = run("version").stdout.splitlines()
+    assert ("without its compiled kernels" in kernels) != available
 
 
 def test_the_card_of_a_model_shows_how_it_is_used(run_json, recordings, tmp_path):

@@ -17,7 +17,7 @@ from rich.markup import escape
 
 import gbwatt
 from gbwatt.cli import benchmark, clinical, data, models, predict, report, results, search, train
-from gbwatt.cli.options import SeveralValues
+from gbwatt.cli.options import SeveralValues, kernel_note
 from gbwatt.experiments.table_formats import visible_lines
 
 app = typer.Typer(
@@ -60,8 +60,10 @@ def _global_options(
 
 @app.command()
 def version() -> None:
-    """Print the version."""
-    _print_version(True)
+    """Print the version, and whether the compiled kernels are installed."""
+    console = Console(soft_wrap=True)
+    console.print(gbwatt.__version__, highlight=False)
+    console.print(kernel_note() or "The compiled kernels are installed.", highlight=False)
 
 
 def main() -> None:
