@@ -139,7 +139,7 @@ def test_all_subjects_and_none_given():
         ({"subject": "al"}, "Did you mean 'all'"),
         ({"source": "gdf"}, "source='gdf' is not known; it is one of 'simulated'"),
         ({"preprocessing": "presets"}, "Did you mean 'preset'"),
-        ({"dificulty": 1}, "did you mean 'difficulty'"),
+        ({"dificulty": 1}, "Did you mean 'difficulty'"),
         ({"name": "Simulated-SSVEP"}, "Did you mean 'simulated-ssvep'"),
         ({"subject": 1.0}, "subject=1.0 must be a whole number"),
         ({"preprocessing": Crop(0, 1)}, "preprocessing is a Crop"),
@@ -236,7 +236,7 @@ def test_a_recording_is_cut_as_the_options_say(tmp_path):
     assert set(load(tmp_path / "mine_raw.fif", 7, tmin=0, tmax=1.5).subject) == {7}
     with pytest.raises(ParameterError, match="the recording of one subject"):
         load(tmp_path / "mine_raw.fif", [7, 8], tmin=0, tmax=1.5)
-    with pytest.raises(ParameterError, match="did you mean 'tmax'"):
+    with pytest.raises(ParameterError, match="Did you mean 'tmax'"):
         load(tmp_path / "mine_raw.fif", tmin=0, tmx=1.5)
 
 
@@ -303,7 +303,7 @@ def test_each_file_of_a_collection_has_an_effect_on_the_fingerprint(tmp_path):
 
 def test_wrong_options_name_the_file_and_a_similar_option(tmp_path):
     (file,) = collected(tmp_path, (1,))
-    with pytest.raises(ParameterError, match="did you mean 'preprocessing'"):
+    with pytest.raises(ParameterError, match="Did you mean 'preprocessing'"):
         load(file, preprocess="bandpass=8-30")
 
 

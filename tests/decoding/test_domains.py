@@ -210,6 +210,7 @@ def test_networks_of_an_ensemble_are_adapted_together():
     assert [member.domain_norm.n_domains for member in decoder.net_.module_.members] == [3, 3]
 
 
+@pytest.mark.filterwarnings("ignore::gbwatt.errors.AlignmentWarning")
 def test_fine_tuning_estimates_the_domains_anew(tmp_path):
     fitted(OPTIONS[2]).save_pretrained(tmp_path)
     source = EEGDecoder.from_pretrained(tmp_path).net_.module_.domain_norm

@@ -257,7 +257,7 @@ def _suggest_option(name: str, options: Sequence[str]) -> str:
     """Return the end of the message about an unknown option: a similar one, or all of them."""
     known = {**{option: option for option in options}, **_ARGUMENTS}
     close = difflib.get_close_matches(name.casefold(), known, n=1)
-    return f"; did you mean {known[close[0]]!r}?" if close else f"; it has {', '.join(map(repr, options))}."
+    return f". Did you mean {known[close[0]]!r}?" if close else f"; it has {', '.join(map(repr, options))}."
 
 
 # ---- files and MOABB
