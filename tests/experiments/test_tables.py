@@ -513,6 +513,17 @@ def test_validation_stands_beside_and_says_what_it_would_choose():
     assert "validation" not in [column.name for column in runs.table().header]
 
 
+def test_durations_are_medians_over_runs_and_only_shown_on_request():
+    runs = Runs().add("A", SSVEP, [[0.9], [0.7], [0.8]]).add("B", SSVEP, [[0.9]])
+    for number, seconds in enumerate((1.0, 30.0, 5.0), 1):
+        key = run("A", SSVEP, number, 0).key
+        runs.rows[key] = runs.rows[key]._replace(seconds=seconds)
+    table = runs.table(durations=True)
+    assert (look(table, "A", "duration, s"), look(table, "B", "duration, s")) == (5.0, None)
+    assert any(note.startswith("Duration: ") for note in table.notes)
+    assert "duration, s" not in [column.name for column in runs.table().header]
+
+
 def test_what_validation_would_choose_is_compared_on_seeds_that_all_lines_have():
     runs = Runs()
     runs.add("A", SSVEP, [[0.9, 0.9], [0.7, 0.7]], setting="one", valid_accuracy=0.5)

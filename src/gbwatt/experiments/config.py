@@ -799,6 +799,8 @@ class Experiment(_StrictModel):
         Quantity that is varied.
     validation : bool
         Whether tables show validation accuracies, which are used for model selection.
+    durations : bool
+        Whether tables show the durations of runs.
     reference : str, optional
         Label of the model that tables compare the others with.
     protocol : str, optional
@@ -825,6 +827,7 @@ class Experiment(_StrictModel):
     models: Annotated[tuple[ModelRow, ...], _LIST_ALLOWED, AfterValidator(lambda rows: check_not_empty("models", rows))]
     vary: Vary | None = None
     validation: bool = False
+    durations: bool = False
     reference: Text | None = None
     protocol: Annotated[str, _one_of("protocol", *PROTOCOLS)] | None = None
     reading: Options = {}

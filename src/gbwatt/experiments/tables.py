@@ -115,6 +115,7 @@ def make_tables(
         paper_table=opened.paper,
         reference=reference or opened.reference,
         validation=opened.validation,
+        durations=opened.durations,
     )
     return list(table.tables)
 
@@ -156,7 +157,7 @@ def _percent_of(name: str) -> Callable[[Row], float | None]:
 #: Columns that are removed if they are empty.
 _OPTIONAL = frozenset(
     {"setting", "validation", "± over seeds", "± subjects", "paper", "± of paper", "difference", "why no p", "AUROC"}
-    | {"paper before", "paper after", "failed", "missing"}
+    | {"paper before", "paper after", "duration, s", "failed", "missing"}
 )
 #: Last columns of most tables; n is the number of subjects × seeds.
 _COUNT_COLUMNS = (Column("n"), Column("failed"), Column("missing"))
@@ -170,6 +171,7 @@ def make_table(
     paper_table: str | None = None,
     reference: str | None = None,
     validation: bool = False,
+    durations: bool = False,
 ) -> Table:
     """Make the table of labelled runs.
 
@@ -188,6 +190,8 @@ def make_table(
         Label to compare the others with, in a separate table.
     validation : bool
         Whether to show validation accuracies.
+    durations : bool
+        Whether to show the durations of runs.
 
     Returns
     -------
@@ -199,7 +203,8 @@ def make_table(
     results = collect_results(runs, rows)
     made = {}
     if quantity != "seconds":  # runs that measure time are too short for meaningful scores
-        made["score"] = _score_table(title, results, paper_table if quantity == "score" else None, validation)
+        of_paper = paper_table if quantity == "score" else None
+        made["score"] = _score_table(title, results, of_paper, validation=validation, durations=durations)
         if reference is not None:
             made["comparison"] = comparison_table(title, results, reference)
     if any(has_executor(one.run.dataset) for one in runs):
@@ -284,9 +289,7 @@ def time_table(title: str, results: Results) -> Table:
     def values(cell: Cell) -> list[Value]:
         """Return the median of a cell, the number of the paper, and the counts."""
         seconds = results[cell].scores(lambda row: row.seconds_per_epoch)
-        every = [value for of_subject in seconds.values() for value in of_subject]
-        median = float(np.median(every)) if every else None
-        return [median, paper_mean("time", cell), *_count_values(results[cell], seconds)]
+        return [_median(seconds), paper_mean("time", cell), *_count_values(results[cell], seconds)]
 
     header = [Column("seconds", kind="seconds"), Column("paper", kind="seconds"), *_COUNT_COLUMNS]
     notes = [
@@ -297,7 +300,7 @@ def time_table(title: str, results: Results) -> Table:
     return _build_table(f"{title}: seconds per epoch", results, header, values, notes)
 
 
-def _score_table(title: str, results: Results, paper_table: str | None, validation: bool) -> Table:
+def _score_table(title: str, results: Results, paper_table: str | None, *, validation: bool, durations: bool) -> Table:
     """Make the table of scores with standard deviations, next to those of the paper."""
 
     def values(cell: Cell) -> list[Value]:
@@ -312,6 +315,7 @@ def _score_table(title: str, results: Results, paper_table: str | None, validati
             theirs and theirs.mean,
             theirs and theirs.spread,
             ours.mean - theirs.mean if ours and theirs else None,
+            _median(results[cell].scores(lambda row: row.seconds)) if durations else None,
             *_count_values(results[cell], scores),
         ]
 
@@ -323,9 +327,15 @@ def _score_table(title: str, results: Results, paper_table: str | None, validati
         Column("paper", kind="percent"),
         Column("± of paper", kind="percent", spread=True),
         Column("difference", kind="difference"),
+        Column("duration, s", kind="seconds"),
         *_COUNT_COLUMNS,
     ]
     notes = _validation_notes(results) if validation else []
+    if durations:
+        notes.append(
+            "Duration: reading the trials, training and test of a run on one core, which other runs may slow down; "
+            "median over runs. Training on other subjects, which several runs share, is not included."
+        )
     return _build_table(title, results, header, values, [*_score_notes(results, paper_table), *notes])
 
 
@@ -388,6 +398,12 @@ def _count_values(group: CellResults, scores: Scores) -> list[Value]:
     summary = summarize(scores)
     gaps = (str(len(keys)) if keys else None for keys in (group.failed, group.missing))
     return [summary.size if summary else "none", *gaps]
+
+
+def _median(values: Scores) -> float | None:
+    """Return the median over all runs; None without values."""
+    every = [value for of_subject in values.values() for value in of_subject]
+    return float(np.median(every)) if every else None
 
 
 def _mean_score(scores: Scores) -> float | None:

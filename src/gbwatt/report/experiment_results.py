@@ -119,6 +119,7 @@ class ExperimentResults:
             paper_table=self.experiment.paper,
             reference=self.reference,
             validation=self.experiment.validation,
+            durations=self.experiment.durations,
         )
 
 
