@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from gbwatt.data import DATASETS, MissingFileError
 from gbwatt.data.loading import fingerprint
+from gbwatt.decoding.paradigms import PARADIGMS
 from gbwatt.errors import ParameterError
 from gbwatt.experiments.config import experiment_from_dict
 from gbwatt.experiments.grid import match_runs
@@ -389,6 +391,17 @@ def test_a_subject_is_not_its_own_source_unless_its_labels_are_used():
     )
     assert unlabelled == [[2, 3], [1, 2, 3]]
     assert labelled == [[1, 2, 3], [1, 2, 3]]
+
+
+@pytest.mark.parametrize("revised", ["mi", "ssvep", "erp"])
+def test_a_run_with_any_paradigm_is_new_when_the_settings_of_one_are_revised(revised, monkeypatch):
+    before, after = [], []
+    for found in (before, after):
+        (first, *_) = labelled_runs(one(training={"paradigm": "auto"}))
+        found.append(first.run.key)
+        newer = replace(PARADIGMS[revised], revision=PARADIGMS[revised].revision + 1)
+        monkeypatch.setattr("gbwatt.decoding.paradigms.PARADIGMS", {**PARADIGMS, revised: newer})
+    assert before != after
 
 
 def test_a_network_for_unseen_subjects_is_trained_as_usual_and_not_fine_tuned():

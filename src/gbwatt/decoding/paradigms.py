@@ -193,7 +193,7 @@ PARADIGMS: Mapping[str, ParadigmSettings] = MappingProxyType(
             fine_tuning=Training(2e-4, 64, 20, 1e-2),
             revision=2,
         ),
-        "erp": ParadigmSettings(_potentials, Training(1e-3, 32, 60, 1e-2), fine_tuning=FINE_TUNING, revision=2),
+        "erp": ParadigmSettings(_potentials, Training(2e-3, 64, 60, 1e-2), fine_tuning=FINE_TUNING, revision=3),
     }
 )
 

@@ -212,7 +212,7 @@ def complete_training(model: str, dataset: str, settings: Mapping[str, Any]) -> 
     name = paradigm_of(dataset) if given["paradigm"] == "dataset" else given["paradigm"]
     known = paradigms.PARADIGMS.get(name)
     if known is None:  # any of them
-        return {**given, "paradigm": name, "paradigm_revision": max(p.revision for p in paradigms.PARADIGMS.values())}
+        return {**given, "paradigm": name, "paradigm_revision": sum(p.revision for p in paradigms.PARADIGMS.values())}
     fine_tuned = "sources" in given and given.get("own_trials") != UNLABELLED
     usual = canonicalize(asdict(known.fine_tuning if fine_tuned else known.training))
     return {**usual, **given, "paradigm": name, "paradigm_revision": known.revision}
