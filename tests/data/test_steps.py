@@ -28,10 +28,10 @@ from tests.data.samples import FRAME, NAMES, noise, run
 
 #: For every step one instance, and for every field of it another value that must change the result.
 EXAMPLES: dict[type[Step], tuple[Step, dict[str, object]]] = {
-    BandPass: (BandPass(4, 38), {"low": 6.0, "high": None, "order": 2}),
-    Notch: (Notch(50), {"freq": (50.0, 100.0), "width": 4.0}),
+    BandPass: (BandPass(4, 38), {"low": 6.0, "high": None, "order": 2, "causal": True}),
+    Notch: (Notch(50), {"freq": (50.0, 100.0), "width": 4.0, "causal": True}),
     Reference: (Reference(), {"channels": ("Cz",)}),
-    Resample: (Resample(125), {"sfreq": 100.0}),
+    Resample: (Resample(125), {"sfreq": 100.0, "causal": True}),
     Crop: (Crop(0.5, 1.5), {"tmin": 0.6, "tmax": 1.6}),
     Pick: (Pick(["C4", "Cz"]), {"channels": ("Cz", "C4")}),
     Convert: (Convert("mV"), {"unit": "V"}),

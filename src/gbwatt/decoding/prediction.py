@@ -457,12 +457,20 @@ def _warn_of_incomplete_windows(left_out: int, n: int) -> None:
 
 def _prepare(raw: mne.io.BaseRaw, trained: Recorded) -> mne.io.BaseRaw:
     """Apply the steps of the training data to a continuous recording, and select the channels of the model."""
-    for_recording, _ = trained.preprocessing.divide()
-    needed = next((step.channels for step in for_recording.steps if isinstance(step, Pick)), trained.ch_names)
-    _expect_channels(raw, needed)
-    selects = any(isinstance(step, Pick) for step in for_recording.steps)
-    select = Preprocessing() if selects else Preprocessing(Pick(trained.ch_names))
-    return prepare_recording(raw, None, select + for_recording)
+    steps, _ = steps_for_recordings(trained)
+    _expect_channels(raw, next(step.channels for step in steps.steps if isinstance(step, Pick)))
+    return prepare_recording(raw, None, steps)
+
+
+def steps_for_recordings(trained: Recorded) -> tuple[Preprocessing, Preprocessing]:
+    """Return the steps that prepare a recording like the training data, and those for windows cut from it.
+
+    The former select the channels of the model, if the training data were not prepared by a selection.
+    """
+    for_recording, for_trials = trained.preprocessing.divide()
+    if not any(isinstance(step, Pick) for step in for_recording.steps):
+        for_recording = Preprocessing(Pick(trained.ch_names)) + for_recording
+    return for_recording, Preprocessing(*(step for step in for_trials.steps if not isinstance(step, Crop)))
 
 
 def _expect_channels(raw: mne.io.BaseRaw, needed: Sequence[str]) -> None:
@@ -489,15 +497,14 @@ def _windows_at(
 ) -> _Windows:
     """Return the windows of a prepared recording that begin at the samples ``starts``."""
     unit, scale = unit_and_scale(prepared, range(len(prepared.ch_names)))
-    chain = trained.preprocessing
     recorded = {"step": RECORDED, **recorded_state(prepared.info)}
     return _Windows(
         (prepared.get_data() * scale).astype(np.float32),
         starts=starts,
         n_times=n_times,
         frame=Frame(tuple(prepared.ch_names), float(prepared.info["sfreq"]), trained.tmin or 0.0, unit),
-        later=Preprocessing(*(step for step in chain.divide()[1].steps if not isinstance(step, Crop))),
-        steps=(recorded, *chain.records()),
+        later=steps_for_recordings(trained)[1],
+        steps=(recorded, *trained.preprocessing.records()),
         time=time,
         event=event,
         bad=_bad_segments(prepared, starts, n_times),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -130,6 +130,14 @@ class Recorded:
                 "prepare the epochs in the same way, and pass them."
             )
         return Preprocessing.from_records(steps)
+
+    @property
+    def band_before_steps(self) -> str | None:
+        """Pass band of the recordings before the steps, such as "8-30 Hz"; None if they were not filtered."""
+        before = (step for step in self.steps or () if step["step"] in (RECORDED, "mne"))
+        state = _filters_and_reference(before) if self.steps is not None else vars(self)
+        edges = replace(self, highpass=state["highpass"], lowpass=state["lowpass"])
+        return _band_text(edges) if edges._is_filtered else None
 
     def require(self, other: Recorded | None, name: str) -> None:
         """Raise an error if other epochs differ in their metadata; unknown values are not compared."""

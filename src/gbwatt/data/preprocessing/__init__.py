@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt._validation import check_one_of
-from gbwatt.data.preprocessing.parsing import parse_steps
+from gbwatt.data.preprocessing.parsing import CAUSAL, parse_steps
 from gbwatt.data.preprocessing.steps import (
     BandPass,
     Convert,
@@ -25,7 +26,7 @@ from gbwatt.data.preprocessing.steps import (
     samples,
 )
 from gbwatt.data.trials import Frame, Trials, freeze
-from gbwatt.errors import InputError, MismatchError, ParameterError
+from gbwatt.errors import InputError, MismatchError, ParameterError, ShapeError
 
 __all__ = [
     "BandPass",
@@ -36,6 +37,7 @@ __all__ = [
     "Notch",
     "Pick",
     "Preprocessing",
+    "PreprocessingStream",
     "Reference",
     "Resample",
     "Standardise",
@@ -56,6 +58,8 @@ class Preprocessing:
     ----------
     *steps : Step
         Steps in the order of their application.
+    causal : bool
+        Whether to replace filters and resampling by their causal forms, for online decoding.
 
     Examples
     --------
@@ -67,18 +71,21 @@ class Preprocessing:
     standardise (not fitted)
     >>> Preprocessing.from_records(steps.records()) == steps
     True
+    >>> print(Preprocessing(BandPass(4, 38), Resample(125), causal=True))
+    band-pass 4-38 Hz (Butterworth 4, causal)
+    resample to 125 Hz (causal)
     """
 
     steps: tuple[Step, ...]
 
-    def __init__(self, *steps: Step) -> None:
+    def __init__(self, *steps: Step, causal: bool = False) -> None:
         for place, step in enumerate(steps):
             if not isinstance(step, Step):
                 raise MismatchError(
                     f"steps[{place}] is a {type(step).__name__}; each argument must be a step: "
                     "Preprocessing(BandPass(4, 38), Resample(125))."
                 )
-        object.__setattr__(self, "steps", steps)
+        object.__setattr__(self, "steps", tuple(step.as_causal() for step in steps) if causal else steps)
 
     def fit(self, trials: Trials) -> Self:
         """Fit the steps that learn from training data, each on the output of those before it.
@@ -111,6 +118,7 @@ class Preprocessing:
             Assignments separated by commas, in the order of their application: ``bandpass=8-30``, ``highpass=1``,
             ``lowpass=40``, ``notch=50;100``, ``resample=125``, ``reference=average`` or ``reference=A1;A2``,
             ``channels=C3;Cz;C4``, ``crop=0.5:4``, ``standardise=0.001`` (exponential, with this decay) and ``unit=µV``.
+            The word ``causal`` among them stands for causal filters, which online decoding needs.
 
         Returns
         -------
@@ -126,7 +134,9 @@ class Preprocessing:
         >>> Preprocessing.parse("bandpass=8-30,resample=125") == Preprocessing(BandPass(8, 30), Resample(125))
         True
         """
-        return cls(*parse_steps(text))
+        words = [part.strip() for part in text.split(",")]
+        causal = CAUSAL in words
+        return cls(*parse_steps(",".join(word for word in words if word != CAUSAL)), causal=causal)
 
     def divide(self) -> tuple[Self, Self]:
         """Divide the steps into those for a whole recording, and the remaining ones for trials cut from it.
@@ -146,6 +156,30 @@ class Preprocessing:
         """
         first = next((place for place, step in enumerate(self.steps) if not step.continuous), len(self.steps))
         return type(self)(*self.steps[:first]), type(self)(*self.steps[first:])
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether new samples depend on earlier samples only."""
+        return all(step.is_causal for step in self.steps)
+
+    def stream(self, frame: Frame) -> PreprocessingStream:
+        """Return the state of the steps at the start of a running recording.
+
+        Parameters
+        ----------
+        frame : Frame
+            Metadata of the samples that will be pushed.
+
+        Returns
+        -------
+        PreprocessingStream
+
+        Raises
+        ------
+        ParameterError
+            If a step needs later samples, or is for trials only.
+        """
+        return PreprocessingStream(self, frame)
 
     @property
     def fitted(self) -> bool:
@@ -228,6 +262,60 @@ class Preprocessing:
         if problems:
             raise ParameterError("\n".join(problems))
         return cls(*steps)
+
+
+class PreprocessingStream:
+    """Preprocessing of a running recording.
+
+    The samples are those of :meth:`Preprocessing.transform` for the whole recording, for chunks of any size.
+
+    Parameters
+    ----------
+    preprocessing : Preprocessing
+    frame : Frame
+        Metadata of the samples that will be pushed.
+
+    Attributes
+    ----------
+    frame : Frame
+        Metadata of the samples that :meth:`push` returns.
+
+    Examples
+    --------
+    >>> frame = Frame(("C3", "C4"), 250.0)
+    >>> stream = Preprocessing.parse("bandpass=8-30,resample=125,causal").stream(frame)
+    >>> [stream.push(np.ones((2, n))).shape[1] for n in (1, 1, 10)], stream.frame.sfreq
+    ([1, 0, 5], 125.0)
+    """
+
+    def __init__(self, preprocessing: Preprocessing, frame: Frame) -> None:
+        self._n_chans = len(frame.ch_names)
+        self._streams = []
+        for step in preprocessing.steps:
+            self._streams.append(step.stream(frame))
+            frame = step.output_frame(frame)
+        self.frame = frame
+
+    def push(self, x: Any) -> Array:
+        """Process the next samples.
+
+        Parameters
+        ----------
+        x : array (n_chans, n)
+            Samples in the order of time; n may be zero.
+
+        Returns
+        -------
+        array (n_chans, n)
+            New samples in float32; fewer or more if the sampling rate changes.
+        """
+        new = np.asarray(x)
+        if new.ndim != 2 or len(new) != self._n_chans:
+            raise ShapeError(f"'x' {new.shape} is not ({self._n_chans} channels, samples).")
+        new = new.astype(np.float32)
+        for stream in self._streams:
+            new = stream.push(new.astype(np.float64)).astype(np.float32)
+        return new
 
 
 def _step_from_record(record: Any) -> Step:

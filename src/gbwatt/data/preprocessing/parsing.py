@@ -23,6 +23,10 @@ from gbwatt.errors import ParameterError
 EXAMPLE = "bandpass=8-30,resample=125,reference=average,channels=C3;Cz;C4"
 
 
+#: Word for causal filters.
+CAUSAL = "causal"
+
+
 def parse_steps(text: str) -> tuple[Step, ...]:
     """Return the steps that a text describes; raise one error that lists all problems.
 

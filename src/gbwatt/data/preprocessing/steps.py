@@ -19,6 +19,13 @@ from numpy.typing import NDArray
 
 from gbwatt._validation import check_at_least, check_number, check_positive
 from gbwatt.data.montage import comparable_name
+from gbwatt.data.preprocessing.streams import (
+    FilterStream,
+    ResamplingStream,
+    StandardisingStream,
+    Stream,
+    Unchanged,
+)
 from gbwatt.data.trials import UNITS, Frame, Trials, unit_name
 from gbwatt.errors import MismatchError, NotFiniteError, ParameterError, ShapeError
 
@@ -36,6 +43,8 @@ class Step(ABC):
     name: ClassVar[str]
     #: Whether the step may be applied to a whole recording, before trials are cut from it.
     continuous: ClassVar[bool] = True
+    #: Whether each new sample depends on the samples at the same time only, so that the step needs no state online.
+    pointwise: ClassVar[bool] = False
 
     def transform(self, x: Any, frame: Frame) -> tuple[Array, Frame]:
         """Return new samples in float32, and their metadata: channels, sampling rate, start and unit."""
@@ -59,9 +68,46 @@ class Step(ABC):
         """Whether the step is fitted, or has nothing to fit."""
         return True
 
+    @property
+    def is_causal(self) -> bool:
+        """Whether new samples depend on earlier samples only."""
+        return True
+
+    def as_causal(self) -> Self:
+        """Return the causal form of the step."""
+        return self
+
+    def stream(self, frame: Frame) -> Stream:
+        """Return the state of the step at the start of a running recording.
+
+        Parameters
+        ----------
+        frame : Frame
+            Metadata of the samples that will be pushed.
+
+        Returns
+        -------
+        Stream
+            Its samples are those of :meth:`transform` for the whole recording.
+
+        Raises
+        ------
+        ParameterError
+            If the step needs later samples, or is for trials only.
+        """
+        if not self.pointwise:
+            raise ParameterError(f"{self}: this step has no form for running recordings; leave it out.")
+        return _PointwiseStream(self, frame)
+
+    def output_frame(self, frame: Frame) -> Frame:
+        """Return the metadata of the samples after the step, for those before it."""
+        return self._apply(np.zeros((len(frame.ch_names), 1)), frame)[1]
+
     def record(self) -> dict[str, Any]:
         """Return the step as a dict for JSON."""
         values = asdict(self)  # type: ignore[call-overload]
+        if not values.get("causal", True):  # as in the records of earlier versions
+            del values["causal"]
         return {"step": self.name, **{key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}}
 
     @abstractmethod
@@ -82,6 +128,32 @@ class Step(ABC):
             raise NotFiniteError(
                 f"{self}: the result has NaN or infinite samples, first in {where}; {why}. Drop or repair them."
             )
+
+
+class _PointwiseStream(Stream):
+    """A step without state, in a running recording."""
+
+    def __init__(self, step: Step, frame: Frame) -> None:
+        self._step, self._frame = step, frame
+
+    def push(self, x: Array) -> Array:
+        """Apply the step to the next samples."""
+        return self._step._apply(x, self._frame)[0]
+
+
+#: Text for errors about steps that need later samples.
+CAUSAL_REMEDY = (
+    "train the model with causal steps: Preprocessing(..., causal=True) in Python, or --preprocess "
+    '"bandpass=8-30,causal" on the command line.'
+)
+
+
+def _require_causal(step: Step) -> None:
+    """Raise an error if a step needs later samples."""
+    if not step.is_causal:
+        raise ParameterError(
+            f"{step}: this step needs later samples, which an online decoder does not have; {CAUSAL_REMEDY}"
+        )
 
 
 def samples(x: Any, frame: Frame) -> Array:
@@ -112,6 +184,7 @@ class Reference(Step):
 
     channels: tuple[str, ...] = ()
     name: ClassVar[str] = "reference"
+    pointwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._set_fields(channels=_to_channel_names(self.channels))
@@ -140,6 +213,7 @@ class Pick(Step):
 
     channels: tuple[str, ...]
     name: ClassVar[str] = "pick"
+    pointwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._set_fields(channels=_to_channel_names(self.channels))
@@ -210,6 +284,7 @@ class Convert(Step):
 
     unit: str
     name: ClassVar[str] = "convert"
+    pointwise: ClassVar[bool] = True
     continuous: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -243,6 +318,7 @@ class Standardise(Step):
     mean: tuple[float, ...] | None = None
     scale: tuple[float, ...] | None = None
     name: ClassVar[str] = "standardise"
+    pointwise: ClassVar[bool] = True
     continuous: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -385,22 +461,26 @@ CROSSINGS, KAISER = 16, 8.0
 
 @dataclass(frozen=True)
 class BandPass(Step):
-    """Zero-phase Butterworth filter, applied forwards and backwards.
+    """Butterworth filter, applied forwards and backwards (zero-phase), or forwards only (causal).
 
-    The filter needs samples beyond both ends of a window: cut trials with a margin of about ``2 / low`` seconds, and
-    crop them afterwards.
+    The zero-phase filter needs samples beyond both ends of a window: cut trials with a margin of about ``2 / low``
+    seconds, and crop them afterwards.  The causal filter delays the signal, and starts in the steady state of the first
+    sample.
 
     Parameters
     ----------
     low, high : float or None
-        Edges in Hz, where half the amplitude passes; None for a low-pass or a high-pass.
+        Edges in Hz, where half the amplitude passes, or half the power if the filter is causal; None for a low-pass or
+        a high-pass.
     order : int
         Order of the filter for each direction.
+    causal : bool
     """
 
     low: float | None
     high: float | None
     order: int = 4
+    causal: bool = False
     name: ClassVar[str] = "band_pass"
 
     def __post_init__(self) -> None:
@@ -410,37 +490,59 @@ class BandPass(Step):
         if len(edges) == 2 and edges["low"] >= edges["high"]:
             raise ParameterError(f"low={self.low} must be below high={self.high}, in Hz.")
         check_at_least("order", self.order, 1)
-        self._set_fields(**edges, order=int(self.order))
+        self._set_fields(**edges, order=int(self.order), causal=_truth("causal", self.causal))
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether the filter is causal."""
+        return self.causal
+
+    def as_causal(self) -> Self:
+        """Return the causal filter with the same edges and order."""
+        return replace(self, causal=True)
+
+    def stream(self, frame: Frame) -> Stream:
+        """Return the state of the causal filter at the start of a running recording."""
+        _require_causal(self)
+        return FilterStream(self._sections(frame))
+
+    def _sections(self, frame: Frame) -> Array:
+        """Return the second-order sections of the filter."""
+        for name in ("low", "high"):
+            _require_below_nyquist(name, getattr(self, name) or 0.0, frame)
+        return butterworth(self.low, self.high, self.order, frame.sfreq)
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
         """Filter samples (..., n_chans, n_times), and return them with unchanged metadata."""
-        for name in ("low", "high"):
-            _require_below_nyquist(name, getattr(self, name) or 0.0, frame)
-        sections = butterworth(self.low, self.high, self.order, frame.sfreq)
-        return zero_phase(x, sections, padding=round(frame.sfreq / self.low) if self.low else 0), frame
+        if self.causal:
+            return self.stream(frame).push(x), frame
+        return zero_phase(x, self._sections(frame), padding=round(frame.sfreq / self.low) if self.low else 0), frame
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
             edge = f"low-pass {self.high:g}" if self.low is None else f"high-pass {self.low:g}"
         else:
             edge = f"band-pass {self.low:g}-{self.high:g}"
-        return f"{edge} Hz (Butterworth {self.order}, zero-phase)"
+        return f"{edge} Hz (Butterworth {self.order}, {_phase(self.causal)})"
 
 
 @dataclass(frozen=True)
 class Notch(Step):
-    """Zero-phase notch filter.
+    """Notch filter, zero-phase or causal.
 
     Parameters
     ----------
     freq : float or tuple of float
         Frequencies to remove in Hz.
     width : float
-        Width of each stop band in Hz; outside, more than half of the amplitude passes.
+        Width of each stop band in Hz; outside, more than half of the amplitude passes, or half of the power if the
+        filter is causal.
+    causal : bool
     """
 
     freq: float | tuple[float, ...]
     width: float = 2.0
+    causal: bool = False
     name: ClassVar[str] = "notch"
 
     def __post_init__(self) -> None:
@@ -450,45 +552,90 @@ class Notch(Step):
             raise ParameterError(
                 f"freq={self.freq} must be one or more frequencies above width / 2 = {width / 2:g} Hz."
             )
-        self._set_fields(freq=freqs, width=width)
+        self._set_fields(freq=freqs, width=width, causal=_truth("causal", self.causal))
 
     @property
     def freqs(self) -> tuple[float, ...]:
         """The frequencies as a tuple."""
         return self.freq if isinstance(self.freq, tuple) else (self.freq,)
 
+    @property
+    def is_causal(self) -> bool:
+        """Whether the filter is causal."""
+        return self.causal
+
+    def as_causal(self) -> Self:
+        """Return the causal filter for the same frequencies."""
+        return replace(self, causal=True)
+
+    def stream(self, frame: Frame) -> Stream:
+        """Return the state of the causal filter at the start of a running recording."""
+        _require_causal(self)
+        return FilterStream(self._sections(frame))
+
+    def _sections(self, frame: Frame) -> Array:
+        """Return the second-order sections of the filter."""
+        _require_below_nyquist("freq", max(self.freqs), frame)
+        return notches(self.freqs, self.width, frame.sfreq)
+
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
         """Filter samples (..., n_chans, n_times), and return them with unchanged metadata."""
-        _require_below_nyquist("freq", max(self.freqs), frame)
-        sections = notches(self.freqs, self.width, frame.sfreq)
-        return zero_phase(x, sections, padding=round(frame.sfreq / self.width)), frame
+        if self.causal:
+            return self.stream(frame).push(x), frame
+        return zero_phase(x, self._sections(frame), padding=round(frame.sfreq / self.width)), frame
 
     def __str__(self) -> str:
-        return f"notch {', '.join(f'{f:g}' for f in self.freqs)} Hz ({self.width:g} Hz wide, zero-phase)"
+        return f"notch {', '.join(f'{f:g}' for f in self.freqs)} Hz ({self.width:g} Hz wide, {_phase(self.causal)})"
 
 
 @dataclass(frozen=True)
 class Resample(Step):
     """Resample with an anti-aliasing filter; the first sample keeps its time.
 
-    A trial of ``n`` samples has ``round(n * new / old)`` afterwards.
+    A trial of ``n`` samples has ``round(n * new / old)`` afterwards, rounded up if the filter is causal.  The filter
+    has a linear phase without delay; the causal one delays the signal by about 1.7 samples of the lower rate, and
+    passes frequencies up to a third of this rate.
 
     Parameters
     ----------
     sfreq : float
         New sampling rate in Hz.  Its ratio to the old rate must be one of whole numbers up to 1000.
+    causal : bool
     """
 
     sfreq: float
+    causal: bool = False
     name: ClassVar[str] = "resample"
 
     def __post_init__(self) -> None:
-        self._set_fields(sfreq=check_positive("sfreq", self.sfreq))
+        self._set_fields(sfreq=check_positive("sfreq", self.sfreq), causal=_truth("causal", self.causal))
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether the anti-aliasing filter is causal."""
+        return self.causal
+
+    def as_causal(self) -> Self:
+        """Return causal resampling to the same rate."""
+        return replace(self, causal=True)
+
+    def stream(self, frame: Frame) -> Stream:
+        """Return the state of causal resampling at the start of a running recording."""
+        _require_causal(self)
+        ratio = self._rate_ratio(frame.sfreq)
+        return Unchanged() if ratio == 1 else ResamplingStream(ratio.numerator, ratio.denominator)
+
+    def output_frame(self, frame: Frame) -> Frame:
+        """Return the metadata with the new rate."""
+        self._rate_ratio(frame.sfreq)
+        return replace(frame, sfreq=self.sfreq)
 
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
         """Resample (..., n_chans, n_times), and return the samples and the metadata with the new rate."""
+        after = self.output_frame(frame)
+        if self.causal:
+            return self.stream(frame).push(x), after
         ratio = self._rate_ratio(frame.sfreq)
-        after = replace(frame, sfreq=self.sfreq)
         if not round(x.shape[-1] * ratio):
             raise ShapeError(
                 f"{x.shape[-1]} samples at {frame.sfreq:g} Hz are less than one at {self.sfreq:g} Hz; "
@@ -507,7 +654,7 @@ class Resample(Step):
         return near
 
     def __str__(self) -> str:
-        return f"resample to {self.sfreq:g} Hz"
+        return f"resample to {self.sfreq:g} Hz" + (" (causal)" if self.causal else "")
 
 
 @dataclass(frozen=True)
@@ -539,18 +686,50 @@ class ExponentialStandardise(Step):
             raise ParameterError(f"decay={self.decay} must be above 0 and below 1.")
         self._set_fields(start=not_negative("start", self.start))
 
+    @property
+    def is_causal(self) -> bool:
+        """Whether the running averages start at the first sample."""
+        return not self.start
+
+    def as_causal(self) -> Self:
+        """Return the step with running averages that start at the first sample."""
+        return replace(self, start=0.0)
+
+    def stream(self, frame: Frame) -> Stream:
+        """Return the running averages at the start of a running recording."""
+        _require_causal(self)
+        return StandardisingStream(self.decay, self.eps)
+
+    def output_frame(self, frame: Frame) -> Frame:
+        """Return the metadata with the unit "a.u."."""
+        return replace(frame, unit="a.u.")
+
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
         """Standardise samples (..., n_chans, n_times), and return them and the metadata with the unit "a.u."."""
+        if not self.start:
+            return self.stream(frame).push(x), self.output_frame(frame)
         n_start, n_times = round(self.start * frame.sfreq), x.shape[-1]
-        if self.start and not 1 <= n_start <= n_times:
+        if not 1 <= n_start <= n_times:
             raise ParameterError(
                 f"start={self.start:g} s are {n_start} samples at {frame.sfreq:g} Hz; 1 to {n_times} are allowed."
             )
-        return running_standard(x, self.decay, self.eps, n_start), replace(frame, unit="a.u.")
+        return running_standard(x, self.decay, self.eps, n_start), self.output_frame(frame)
 
     def __str__(self) -> str:
         start = f", from the first {self.start:g} s" if self.start else ""
         return f"exponential standardisation (decay {self.decay:g}, deviation at least {self.eps:g}{start})"
+
+
+def _truth(name: str, value: Any) -> bool:
+    """Return a parameter that is True or False; raise an error that names it otherwise."""
+    if not isinstance(value, bool | np.bool_):
+        raise ParameterError(f"{name}={value!r} must be True or False.")
+    return bool(value)
+
+
+def _phase(causal: bool) -> str:
+    """Return the kind of a filter as text."""
+    return "causal" if causal else "zero-phase"
 
 
 def _require_below_nyquist(name: str, freq: float, frame: Frame) -> None:
@@ -625,23 +804,19 @@ def resample(x: Array, up: int, down: int) -> Array:
     return longer[..., :n_times]
 
 
-def running_standard(x: Array, decay: float, eps: float, n_start: int = 0) -> Array:
+def running_standard(x: Array, decay: float, eps: float, n_start: int) -> Array:
     """Subtract the running mean and divide by the running standard deviation, which is at least ``eps``.
 
-    The running values start from the mean and variance of the first ``n_start`` samples.  With ``n_start=0``, they are
-    weighted means of all samples so far, with weights that decrease by ``1 - decay`` from sample to sample.
+    The running values start from the mean and variance of the first ``n_start`` samples.
     """
     block = x[..., :n_start]
-    mean, variance = (block.mean(-1, keepdims=True), block.var(-1, keepdims=True)) if n_start else (None, None)
-    centred = x - running_mean(x, decay, mean)
-    return centred / np.maximum(np.sqrt(running_mean(centred**2, decay, variance)), eps)
+    centred = x - running_mean(x, decay, block.mean(-1, keepdims=True))
+    return centred / np.maximum(np.sqrt(running_mean(centred**2, decay, block.var(-1, keepdims=True))), eps)
 
 
-def running_mean(x: Array, decay: float, start: Array | None = None) -> Array:
-    """Compute the recursion m[t] = (1 - decay) m[t - 1] + decay x[t] from m[-1] = ``start``.
-
-    Without ``start``, the recursion starts at zero and is divided by the sum of its weights.
-    """
+def running_mean(x: Array, decay: float, start: Array) -> Array:
+    """Compute the recursion m[t] = (1 - decay) m[t - 1] + decay x[t] from m[-1] = ``start``."""
     log_left = math.log1p(-decay) * np.arange(1, x.shape[-1] + 1)  # log weight of the start
     recursion: Array = scipy.signal.lfilter([decay], [1.0, decay - 1.0], x)
-    return recursion / -np.expm1(log_left) if start is None else recursion + np.exp(log_left) * start
+    mean: Array = recursion + np.exp(log_left) * start
+    return mean
