@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from gbwatt import EEGDecoder, GBWAttClassifier
-from gbwatt.decoding.paradigms import MANY_TRIALS, MOST_TRIALS, OF_TASKS, PARADIGMS, Settings, choose_settings
+from gbwatt.decoding.paradigms import (
+    FEWEST_TRIALS,
+    MANY_TRIALS,
+    MOST_TRIALS,
+    OF_TASKS,
+    PARADIGMS,
+    Settings,
+    choose_settings,
+)
 from gbwatt.errors import ParameterError
 from gbwatt.models import create
 from gbwatt.models.presets import TASKS
@@ -55,7 +63,9 @@ def test_filters_of_few_channels_are_trained_from_random_weights_if_there_are_ma
 ):
     settings = PARADIGMS["mi"].settings("mi", Signal(channels, 2, 500, 125.0), "", n_trials)
     assert (settings.initialization, settings.options["n_temporal"]) == (initialization, n_temporal)
-    chosen = choose_settings("mi", no_comparison, no_pipeline, Signal(channels, 2, 500, 125.0), np.arange(n_trials) % 2)
+    chosen = choose_settings(
+        "mi", no_comparison, no_pipeline, no_pipeline, Signal(channels, 2, 500, 125.0), np.arange(n_trials) % 2
+    )
     assert chosen.options == settings.options
 
 
@@ -86,6 +96,11 @@ def test_settings_that_cannot_have_been_written_are_refused(change):
 
 
 # ---- choice
+
+
+def choose(compare, y, filter_bank=0.6, frequencies=0.69, signal=SIGNALS[0]):
+    """The choice for these losses, and mean losses of the filter bank and of the class frequencies."""
+    return choose_settings("auto", compare, pipeline_with_loss(filter_bank), pipeline_with_loss(frequencies), signal, y)
 
 
 def losses(initial, trained=None, seed=0):
@@ -119,23 +134,61 @@ def no_pipeline(train, test):
 
 def test_event_related_potentials_are_recognised_by_the_initial_weights():
     y = np.arange(60) % 2
-    chosen = choose_settings("auto", losses({"mi": 0.7, "erp": 0.4}), pipeline_with_loss(0.6), SIGNALS[0], y)
+    chosen = choose(losses({"mi": 0.7, "erp": 0.4}), y)
     assert chosen.paradigm == "erp"
     assert chosen.options == PARADIGMS["erp"].settings("erp", SIGNALS[0], "").options
     for text in ("log loss 0.409", "0.708 (mi)", "0.600 (filter bank)", "3-fold", "initial weights"):
         assert text in chosen.reason
 
 
+def test_a_loss_that_is_not_lower_than_that_of_the_class_frequencies_shows_no_event_related_potentials():
+    compare = losses({"mi": 0.9, "erp": 0.7}, {"mi": 0.6, "ssvep": 0.7})
+    assert choose(compare, np.arange(60) % 2, filter_bank=0.8).paradigm == "mi"
+    assert choose(compare, np.arange(60) % 2, filter_bank=0.8, frequencies=0.8).paradigm == "erp"
+
+
+RARE = np.arange(60) % 5 == 0
+
+
+@pytest.mark.parametrize(
+    ("y", "initial", "filter_bank", "paradigm"),
+    [
+        (RARE, {"mi": 0.5, "erp": 0.51}, 0.6, "erp"),  # within two standard errors
+        (RARE, {"mi": 0.3, "erp": 0.5}, 0.6, "mi"),
+        (RARE, {"mi": 0.5, "erp": 0.5}, 0.3, "mi"),
+        (np.arange(60) % 3 == 0, {"mi": 0.5, "erp": 0.51}, 0.6, "mi"),  # one to two
+        (np.arange(60) // 5 % 3, {"mi": 0.5, "erp": 0.51}, 0.6, "mi"),
+    ],
+)
+def test_two_unequal_classes_are_event_related_potentials_unless_another_paradigm_is_clearly_better(
+    y, initial, filter_bank, paradigm
+):
+    chosen = choose(losses(initial, {"mi": 0.5, "ssvep": 0.7}), y.astype(int), filter_bank)
+    assert chosen.paradigm == paradigm
+    assert ("oddball" in chosen.reason) == (paradigm == "erp")
+
+
+def test_few_trials_of_large_epochs_are_compared():
+    seen = set()
+
+    def compare(settings, train, test, *, trained):
+        seen.update(test.tolist())
+        return np.zeros(len(test))
+
+    choose(compare, np.arange(400) % 2, signal=Signal(64, 2, 1024, 512.0))
+    assert len(seen) == FEWEST_TRIALS
+
+
 def test_responses_that_a_filter_bank_explains_better_are_not_event_related_potentials():
     y = np.arange(60) % 2
     compare = losses({"mi": 0.7, "erp": 0.4}, {"mi": 0.7, "ssvep": 0.3})
-    assert choose_settings("auto", compare, pipeline_with_loss(0.35), SIGNALS[0], y).paradigm == "ssvep"
+    assert choose(compare, y, filter_bank=0.35).paradigm == "ssvep"
 
 
 def test_the_trained_paradigm_with_the_lowest_loss_is_chosen_and_the_reason_has_all_losses():
     y = np.arange(60) % 2
     compare = losses({"mi": 0.4, "erp": 0.7}, {"mi": 0.7, "ssvep": 0.5})
-    chosen = choose_settings("auto", compare, no_pipeline, SIGNALS[0], y)
+    chosen = choose(compare, y)
     assert chosen.paradigm == "ssvep"
     for text in ("log loss 0.482", "0.693 (mi)", "after training"):
         assert text in chosen.reason
@@ -149,14 +202,17 @@ def test_a_difference_within_its_standard_error_chooses_oscillations():
         scatter = np.resize([1.0, -1.0], len(test)) * (settings.paradigm == "erp")
         return 0.6 - 0.01 * (settings.paradigm == "erp") + scatter
 
-    assert choose_settings("auto", compare, no_pipeline, SIGNALS[0], y).paradigm == "mi"
+    assert choose(compare, y).paradigm == "mi"
 
 
 def test_a_class_with_a_single_trial_is_no_obstacle():
     y = np.array([0, 0, 0, 0, 1])
-    chosen = choose_settings("auto", losses({}), no_pipeline, SIGNALS[0], y)
-    assert chosen.paradigm == "mi"
+    chosen = choose_settings("auto", no_comparison, no_pipeline, no_pipeline, SIGNALS[0], y)
+    assert chosen.paradigm == "erp"
     assert "single trial" in chosen.reason
+    assert "oddball" in chosen.reason
+    chosen = choose_settings("auto", no_comparison, no_pipeline, no_pipeline, SIGNALS[0], np.array([0, 0, 1]))
+    assert chosen.paradigm == "mi"
 
 
 def test_the_comparison_uses_a_limited_number_of_trials_of_every_class():
@@ -167,7 +223,7 @@ def test_the_comparison_uses_a_limited_number_of_trials_of_every_class():
         seen.update(train.tolist(), test.tolist())
         return np.zeros(len(test))
 
-    choose_settings("auto", compare, no_pipeline, SIGNALS[0], y)
+    choose(compare, y)
     labels = y[sorted(seen)]
     assert len(seen) == MOST_TRIALS
     assert (labels == 1).sum() == MOST_TRIALS // 5

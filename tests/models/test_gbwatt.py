@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 
 import pytest
 import torch
 from torch import nn
 
+import gbwatt.geometry._native
+import gbwatt.nn._native
 from gbwatt import GBWAtt
 from gbwatt.errors import ParameterError, ShapeError
 from gbwatt.models.gbwatt import RECIPES
@@ -132,6 +135,7 @@ KNOBS = {
     "embedding": False,
     "domain_norm": "affine-invariant",
     "recipe": "best",
+    "center_epochs": True,
 }
 INPUT = {"n_chans", "n_outputs", "n_times", "sfreq", "chs_info", "input_window_seconds"}
 
@@ -153,6 +157,31 @@ def test_every_knob_changes_the_model(x, name):
         other.load_state_dict(model.state_dict())
         assert (model.eval()(x) - other.eval()(x)).abs().max() > 1e-4
     assert model.config != other.config
+
+
+def test_details_have_the_trained_residual_and_temperature(x):
+    model = small(residual="learnt", temperature="learnt")
+    with torch.no_grad():
+        model.attention.residual_logit.fill_(2.0)
+        model.attention.log_temperature.fill_(-1.0)
+    details = model(x, details=True)
+    assert details.residual == pytest.approx(1 / (1 + math.exp(-2.0)))
+    assert details.temperature == pytest.approx(math.exp(-1.0))
+    fixed = small(residual=0.25, temperature=3.0)(x, details=True)
+    assert (fixed.residual, fixed.temperature) == (0.25, 3.0)
+
+
+# ---- offsets
+
+
+def test_centred_epochs_have_no_offsets(x):
+    """Of channels and trials, as in recordings without a high-pass filter."""
+    model, plain = (small(center_epochs=centered).eval() for centered in (True, False))
+    offsets = 1e3 * torch.randn(x.shape[0], x.shape[1], 1)
+    assert_close(model(x + offsets), model(x), 1e-3)
+    assert (plain(x + offsets) - plain(x)).abs().max() > 0.1
+    plain.load_state_dict(model.state_dict())
+    assert_close(model(x), plain(x - x.mean(-1, keepdim=True)), 0)
 
 
 # ---- domains
@@ -389,3 +418,37 @@ def test_the_release_is_bures_wasserstein_with_tangent_means_of_plain_covariance
     assert_close(release.eval()(x), plain.eval()(x), 1e-5)
     given = GBWAtt(4, 2, 40, recipe="release", theta=0.5, learn_metric=True)
     assert (given.config["theta"], given.attention.metric.M.requires_grad) == (0.5, True)
+
+
+# ---- kernels
+
+POTENTIALS = {
+    "recipe": "best",
+    "n_spatial": 4,
+    "n_temporal": 4,
+    "n_segments": 2,
+    "k": 7,
+    "n_templates": 2,
+    "embed_mean": True,
+    "residual": "learnt",
+    "temperature": "learnt",
+    "center_epochs": True,
+}
+
+
+@pytest.mark.parametrize("options", [POTENTIALS, {**POTENTIALS, "metric": "affine-invariant"}], ids=["gbw", "ai"])
+def test_both_paths_give_the_same_network_for_potentials(options, monkeypatch):
+    """Logits and all gradients, with templates, means of windows, residual connection and temperature."""
+    torch.manual_seed(0)
+    x, y = torch.randn(6, 4, 40), torch.arange(6) % 2
+    model, results = GBWAtt(4, 2, 40, sfreq=40.0, **options).double(), []
+    for _ in range(2):
+        model.zero_grad()
+        logits = model(x.double())
+        torch.nn.functional.cross_entropy(logits, y).backward()
+        gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+        results.append({"logits": logits.detach(), **gradients})
+        monkeypatch.setattr(gbwatt.geometry._native, "_jacobi", None)
+        monkeypatch.setattr(gbwatt.nn._native, "_filters", None)
+    for name, found in results[0].items():
+        torch.testing.assert_close(found, results[1][name], rtol=1e-7, atol=1e-10, msg=name)

@@ -205,11 +205,17 @@ def test_bad_arguments_are_named(options, message):
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize("metric", METRICS)
 def test_without_residual_and_temperature_attention_is_that_of_the_paper(x, metric, aggregation):
-    """t = 0 and τ = 1 give the same bits."""
-    plain = attention(metric=metric, aggregation=aggregation)(x)
-    neutral = attention(metric=metric, aggregation=aggregation, residual=0.0, temperature=1.0)(x)
-    assert torch.equal(plain.value, neutral.value)
-    assert torch.equal(plain.weights, neutral.weights)
+    """t = 0 and τ = 1 give the bits of the softmax of the scores, and of the means with these weights."""
+    layer = attention(metric=metric, aggregation=aggregation, residual="learnt", temperature="learnt")
+    with torch.no_grad():
+        layer.residual_logit.fill_(-torch.inf)
+        layer.log_temperature.fill_(0.0)
+    space, (q, k, v) = layer._project(layer.metric(), layer._deform(x))
+    weights = layer.score(space, q, k).softmax(-1)
+    trained, plain = layer(x), attention(metric=metric, aggregation=aggregation)(x)
+    for found in (trained, plain):
+        assert torch.equal(found.weights, weights)
+        assert torch.equal(found.value, layer._aggregate(space, v, weights))
 
 
 @pytest.mark.parametrize("metric", METRICS)

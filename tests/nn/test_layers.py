@@ -8,7 +8,7 @@ import torch
 from gbwatt.errors import ParameterError, ShapeError
 from gbwatt.geometry import AffineInvariant, logm, reeig, vech
 from gbwatt.geometry.linalg import congruence, invsqrtm
-from gbwatt.nn import BiMap, Embedding, LogEig, ReEig, SPDBatchNorm, Templates
+from gbwatt.nn import BiMap, Embedding, LogEig, ReEig, SegmentCovariance, SPDBatchNorm, Templates
 from gbwatt.nn.optim import RiemannianAdam, on_manifold
 from tests.geometry.conftest import assert_close
 
@@ -127,6 +127,25 @@ def test_templates_are_appended_to_the_features():
     assert torch.equal(extended[1, 1, 4:], layer.weight)
     extended[..., 4:, :].sum().backward()
     assert torch.equal(layer.weight.grad, torch.full((2, 7), 6.0, dtype=torch.float64))
+
+
+def test_the_gradients_of_templates_in_covariances_are_those_of_finite_differences():
+    layer, covariance = Templates(2, 8).double(), SegmentCovariance(2, shrinkage=0.1, embed_mean=True).double()
+    x = torch.randn(3, 1, 2, 8, dtype=torch.float64, requires_grad=True)
+
+    def embedded(x, templates):
+        extended = torch.func.functional_call(layer, {"weight": templates}, (x,))
+        return covariance(extended)
+
+    assert torch.autograd.gradcheck(embedded, (x, layer.weight))
+
+
+def test_permuted_channels_permute_the_covariances_with_means_and_templates():
+    layer, covariance = Templates(2, 8).double(), SegmentCovariance(2, embed_mean=True).double()
+    x, order = torch.randn(3, 1, 4, 8, dtype=torch.float64), [2, 0, 3, 1]
+    rows = [*order, 4, 5, 6]  # then the templates, and the row of means
+    permuted = covariance(layer(x[:, :, order]))
+    assert_close(permuted, covariance(layer(x))[..., rows, :][..., rows], 1e-12)
 
 
 def test_templates_need_features_of_their_length():

@@ -82,6 +82,7 @@ def initialize_classically(
             "matt with features=True and attention='spd'); use initialization='random' for others."
         )
     model.eval()
+    x = model.centered(x)
     evoked = y if isinstance(model.templates, Templates) else None
     _initialize_filters(features, x, evoked)
     features.freeze_statistics()

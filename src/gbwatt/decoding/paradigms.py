@@ -23,8 +23,12 @@ PRETRAINED, FINE_TUNING = "pretrained", Training(2e-4, 32, 20, 1e-2)
 
 FOLDS = 3  # of the cross-validation that compares paradigms
 MOST_TRIALS = 300  # that it uses
+MOST_SAMPLES = 4_000_000  # of these trials, in all channels; but at least FEWEST_TRIALS are used
+FEWEST_TRIALS = 60
+ODDBALL = 3.0  # ratio of the numbers of trials of two classes from which on event-related potentials are assumed
+CLEAR = 2.0  # number of standard errors by which another paradigm must be better to give up this assumption
 MOST_CHANNELS = 32  # principal components of the channels that are kept for oscillations
-COMPONENTS = 16  # that are kept for event-related potentials
+COMPONENTS = 12  # that are kept for event-related potentials
 FILTERS = 16  # largest number of temporal filters for which channels are divided into frequency bands
 MANY_TRIALS = 100  # from which on random initial weights are better than a filter bank of few channels
 
@@ -145,6 +149,7 @@ def _oscillations(signal: Signal, n_trials: int) -> tuple[dict[str, Any], str]:
         "k": 18 if trained_filters else n,
         "shrinkage": 0.1,
         "residual": "learnt",
+        "center_epochs": True,
     }
     return options, "random" if trained_filters else "classical"
 
@@ -158,6 +163,7 @@ def _steady_state(signal: Signal, _: int) -> tuple[dict[str, Any], str]:
         "n_segments": max(1, min(7, signal.n_times // 16)),
         "k": 12,
         "shrinkage": "samples",
+        "center_epochs": True,
     }
     return options, "random"
 
@@ -175,6 +181,7 @@ def _potentials(signal: Signal, _: int) -> tuple[dict[str, Any], str]:
         "residual": "learnt",
         "embed_mean": True,
         "n_templates": templates,
+        "center_epochs": True,
     }
     return options, "classical"
 
@@ -185,15 +192,15 @@ PARADIGMS: Mapping[str, ParadigmSettings] = MappingProxyType(
             _oscillations,
             Training(1e-3, 32, 100, 1e-2),
             fine_tuning=Training(1e-3, 32, 120, 1e-2),
-            revision=3,
+            revision=4,
         ),
         "ssvep": ParadigmSettings(
             _steady_state,
             Training(1e-3, 64, 120, 1e-1),
             fine_tuning=Training(2e-4, 64, 20, 1e-2),
-            revision=2,
+            revision=3,
         ),
-        "erp": ParadigmSettings(_potentials, Training(2e-3, 64, 60, 1e-2), fine_tuning=FINE_TUNING, revision=3),
+        "erp": ParadigmSettings(_potentials, Training(2e-3, 64, 60, 1e-2), fine_tuning=FINE_TUNING, revision=4),
     }
 )
 
@@ -236,16 +243,23 @@ class Pipeline(Protocol):
         """Log losses (n_test,) of the trials with indices ``test``, for the pipeline fitted to the trials ``train``."""
 
 
-def choose_settings(name: str, compare: Compare, filter_bank: Pipeline, signal: Signal, y: Array) -> Settings:
+def choose_settings(
+    name: str, compare: Compare, filter_bank: Pipeline, frequencies: Pipeline, signal: Signal, y: Array
+) -> Settings:
     """Settings for a paradigm; "auto" chooses the paradigm by cross-validation of the training trials.
 
     "auto" proceeds in two steps.  First it compares "mi" and "erp" with initial weights that are a classical pipeline,
-    without training, which takes little time.  If "erp" is better than "mi" and than a filter bank, it is chosen.  The
+    without training, which takes little time.  "erp" is chosen if its log loss is lower than those of "mi" and of the
+    class frequencies, by more than the standard error of the difference, and lower than that of a filter bank.  The
     filter bank is needed because the initial weights of "mi" do not separate the frequencies of steady-state responses,
-    which may be phase-locked to the stimulus like event-related potentials.  Otherwise "mi" and "ssvep" are compared
-    after training.  In both steps, "mi" is kept unless the log loss of the other paradigm is lower by more than the
-    standard error of the difference.  About :data:`MOST_TRIALS` trials at most are used, in :data:`FOLDS` folds of
-    consecutive trials.
+    which may be phase-locked to the stimulus like event-related potentials.  If one of two classes has at least
+    :data:`ODDBALL` times as many trials as the other, as in oddball experiments, "erp" is chosen unless "mi" or the
+    filter bank is better by more than :data:`CLEAR` standard errors: a few rare trials do not suffice to show that it
+    is better.
+
+    Otherwise "mi" and "ssvep" are compared after training.  "mi" is kept unless the log loss of "ssvep" is lower by
+    more than the standard error of the difference.  About :data:`MOST_TRIALS` trials at most are used, fewer of large
+    epochs, in :data:`FOLDS` folds of consecutive trials.
 
     Parameters
     ----------
@@ -254,6 +268,8 @@ def choose_settings(name: str, compare: Compare, filter_bank: Pipeline, signal: 
         Log losses of a network on trials that it was not trained on.
     filter_bank : Pipeline
         Log losses of a filter-bank pipeline on trials that it was not fitted to.
+    frequencies : Pipeline
+        Log losses of the class frequencies.
     signal : Signal
         Shape of the epochs, number of classes and sampling rate.
     y : array (n,)
@@ -267,10 +283,14 @@ def choose_settings(name: str, compare: Compare, filter_bank: Pipeline, signal: 
     if name != "auto":
         return PARADIGMS[name].settings(name, signal, "as requested", len(y))
     candidates = {key: rule.settings(key, signal, "", len(y)) for key, rule in PARADIGMS.items()}
-    rows = _select_trials(y)
-    folds = min(FOLDS, int(np.bincount(y[rows]).min()))
+    rows = _select_trials(y, signal)
+    counts = np.bincount(y[rows])
+    oddball = len(counts) == 2 and bool(counts.max() >= ODDBALL * counts.min())
+    folds = min(FOLDS, int(counts.min()))
     if folds < 2:
-        return replace(candidates["mi"], reason="a class has a single trial, so paradigms could not be compared")
+        assumed, unequal = ("erp", " and unequal classes suggest an oddball experiment") if oddball else ("mi", "")
+        reason = f"a class has a single trial, so paradigms could not be compared{unequal}"
+        return replace(candidates[assumed], reason=reason)
     parts = [(rows[train], rows[test]) for train, test in StratifiedKFold(folds).split(rows, y[rows])]
 
     def losses_of(compared: Mapping[str, Settings], trained: bool) -> dict[str, Array]:
@@ -283,34 +303,40 @@ def choose_settings(name: str, compare: Compare, filter_bank: Pipeline, signal: 
     few = {key: rule.settings(key, signal, "") for key, rule in PARADIGMS.items()}
     classical = {key: settings for key, settings in few.items() if settings.initialization == "classical"}
     losses, stage = losses_of(classical, False), "of the initial weights"
-    best = _clearly_lowest(losses)
-    if best == "erp":
-        losses["filter bank"] = np.concatenate([filter_bank(*part) for part in parts])
-    if best == "mi" or losses["filter bank"].mean() <= losses[best].mean():
+    losses["filter bank"] = np.concatenate([filter_bank(*part) for part in parts])
+    losses["class frequencies"] = np.concatenate([frequencies(*part) for part in parts])
+    if _are_potentials(losses, oddball):
+        best, why = "erp", "; unequal classes suggest an oddball experiment" * oddball
+    else:
         others = {key: settings for key, settings in candidates.items() if key == "mi" or key not in classical}
-        losses, stage = losses_of(others, True), "after training"
-        best = _clearly_lowest(losses)
+        losses, stage, why = losses_of(others, True), "after training", ""
+        best = "ssvep" if _is_lower(losses["ssvep"], losses["mi"]) else "mi"
+        if losses["ssvep"].mean() < losses["mi"].mean() and best == "mi":
+            why = "; the difference is within its standard error"
     rest = " and ".join(f"{loss.mean():.3f} ({key})" for key, loss in losses.items() if key != best)
     result = f"log loss {losses[best].mean():.3f} {stage} in {folds}-fold cross-validation of the training trials"
-    return replace(candidates[best], reason=f"{result}, against {rest}")
+    return replace(candidates[best], reason=f"{result}, against {rest}{why}")
 
 
-def _clearly_lowest(losses: Mapping[str, Array]) -> str:
-    """Key of the lowest mean loss; the first key, unless its loss is clearly higher."""
-    first, *_ = losses
-    best = min(losses, key=lambda key: float(losses[key].mean()))
-    return best if _clearly_lower(losses[best], losses[first]) else first
+def _are_potentials(losses: Mapping[str, Array], oddball: bool) -> bool:
+    """Whether losses of initial weights, of a filter bank and of class frequencies show event-related potentials."""
+    erp = losses["erp"]
+    if oddball:
+        return not any(_is_lower(losses[key], erp, CLEAR) for key in ("mi", "filter bank"))
+    clearly = all(_is_lower(erp, losses[key]) for key in ("mi", "class frequencies"))
+    return clearly and bool(erp.mean() < losses["filter bank"].mean())
 
 
-def _clearly_lower(losses: Array, others: Array) -> bool:
-    """Whether losses (n,) are lower than others on average, by more than the standard error of the difference."""
+def _is_lower(losses: Array, others: Array, errors: float = 1.0) -> bool:
+    """Whether losses (n,) are lower than others on average, by more than some standard errors of the difference."""
     difference = others - losses
-    return bool(difference.mean() > difference.std() / len(difference) ** 0.5)
+    return bool(difference.mean() > errors * difference.std() / len(difference) ** 0.5)
 
 
-def _select_trials(y: Array) -> Array:
-    """Sorted indices of about :data:`MOST_TRIALS` trials at most, spaced evenly among the trials of each class."""
-    share = min(1.0, MOST_TRIALS / len(y))
+def _select_trials(y: Array, signal: Signal) -> Array:
+    """Sorted indices of the trials to compare paradigms with, spaced evenly among the trials of each class."""
+    most = min(MOST_TRIALS, max(FEWEST_TRIALS, MOST_SAMPLES // (signal.n_chans * signal.n_times)))
+    share = min(1.0, most / len(y))
     chosen = []
     for label in np.unique(y):
         rows = np.flatnonzero(y == label)

@@ -64,7 +64,16 @@ def settings_for(
             logits = pipeline(x[test])
         return _weighted_losses(logits, Examples(*train[torch.from_numpy(test)]))
 
-    return decoder._with_own_arguments(choose_settings(paradigm, compare, filter_bank, signal, train.y.numpy()))
+    def frequencies(rows: Array, test: Array) -> Array:
+        """Log losses of the trials ``test`` for the weighted frequencies of the classes in the trials ``rows``."""
+        part, others = Examples(*train[torch.from_numpy(rows)]), Examples(*train[torch.from_numpy(test)])
+        own = torch.ones(len(rows), dtype=torch.float64) if part.weight is None else part.weight.double()
+        own = own if weights is None else own * weights.double()[part.y]
+        totals = torch.zeros(signal.n_outputs, dtype=torch.float64).index_add(0, part.y, own)
+        return _weighted_losses((totals / totals.sum()).log().expand(len(test), -1), others)
+
+    chosen = choose_settings(paradigm, compare, filter_bank, frequencies, signal, train.y.numpy())
+    return decoder._with_own_arguments(chosen)
 
 
 def _train_once(

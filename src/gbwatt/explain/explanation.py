@@ -290,8 +290,11 @@ class Explanation:
             float(np.mean(logits.argmax(1) == labels))
             for logits in logits_with_other_weights(self.decoder, self.trials)
         )
+        residual, temperature = self.decoder.net_.module_.attention.mixing
         return {
             "m": m,
+            "residual": residual,
+            "temperature": temperature,
             "smallest": float(weights.min()),
             "largest": float(weights.max()),
             "entropy": entropy,
@@ -440,7 +443,9 @@ def _attention_and_metric_sentences(numbers: Numbers) -> list[str]:
     if attention is not None:
         low, high, m = attention["smallest"], attention["largest"], attention["m"]
         texts.append(
-            f"Attention weights range from {low:.3f} to {high:.3f}; uniform weights would be 1/{m} = {1 / m:.3f}."
+            f"Attention weights range from {low:.3f} to {high:.3f}; uniform weights would be 1/{m} = {1 / m:.3f}. The "
+            f"share of the residual connection is t = {attention['residual']:.3f}, the temperature "
+            f"τ = {attention['temperature']:.3g}."
         )
         if attention["entropy"] is not None:
             texts.append(

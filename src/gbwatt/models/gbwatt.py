@@ -60,6 +60,8 @@ class Details(NamedTuple):
     covariances: Tensor  # (batch, m, n, n): the sequence before attention
     attention: Tensor  # (batch, m, m): weights, a row for each query
     attended: Tensor  # (batch, m, k, k): the sequence after attention, before the embedding
+    residual: float = 0.0  # share t of the residual connection in the attention weights
+    temperature: float = 1.0  # temperature τ of the attention weights
 
     def condition_numbers(self) -> tuple[Tensor, Tensor]:
         """Condition numbers of the matrices before and after attention.
@@ -136,6 +138,9 @@ class GBWAtt(nn.Module):
         the paper describes, with Fréchet means, no shrinkage, theta 1.5, a trained M and covariances of trace one.
         "release": as the code of the authors computes, with tangent means, theta 1, M fixed at the identity and
         covariances that are not normalised.  "best": tangent means and ``shrinkage=0.3``, selected on validation data.
+    center_epochs : bool
+        Subtract the mean over time of each channel from each epoch, so that offsets and slow drifts of the recording
+        have no influence.
 
     Attributes
     ----------
@@ -197,6 +202,7 @@ class GBWAtt(nn.Module):
         domain_norm: str | None = None,
         n_domains: int = 1,
         recipe: Recipe = "paper",
+        center_epochs: bool = False,
     ) -> None:
         super().__init__()
         check_one_of("attention", attention, ("spd", "euclidean", "none"))
@@ -242,6 +248,7 @@ class GBWAtt(nn.Module):
             "embedding": embedding,
             "domain_norm": domain_norm,
             "n_domains": n_domains,
+            "center_epochs": center_epochs,
             "recipe": recipe,
         }
         derived = _Sizes(signal, sizes, features)
@@ -290,7 +297,10 @@ class GBWAtt(nn.Module):
         covariances = self._normalize(self._covariances_of(x), domain)  # SFEM, SPDM: (batch, m, n, n)
         attended, weights = self.attention(covariances)  # SSAM: (batch, m, k, k) and (batch, m, m)
         logits = self._classify(attended)  # MEEM
-        return Details(logits, covariances, weights, attended) if details else logits
+        if not details:
+            return logits
+        mixing = self.attention.mixing if isinstance(self.attention, SPDSelfAttention) else ()
+        return Details(logits, covariances, weights, attended, *mixing)
 
     def embed(self, x: Tensor, domain: Tensor | None = None) -> Tensor:
         """Vectors that the final layer classifies, (batch, n_chans, n_times) -> (batch, n_features)."""
@@ -322,9 +332,13 @@ class GBWAtt(nn.Module):
 
     def _covariances_of(self, x: Tensor) -> Tensor:
         """SFEM and SPDM: the covariances (batch, m, n, n) of the features of epochs, before normalisation."""
-        x = self.features(as_epochs(x, self.config["n_chans"], self.config["n_times"], self))
+        x = self.features(self.centered(as_epochs(x, self.config["n_chans"], self.config["n_times"], self)))
         covariances: Tensor = self.covariances(self.templates(x))
         return covariances
+
+    def centered(self, x: Tensor) -> Tensor:
+        """Epochs without the mean of each channel, if the network has ``center_epochs``; otherwise unchanged."""
+        return x - x.mean(-1, keepdim=True) if self.config["center_epochs"] else x
 
     def _normalize(self, covariances: Tensor, domain: Tensor | None) -> Tensor:
         """Normalise covariances by the statistics of their domains, if the network has ``domain_norm``."""

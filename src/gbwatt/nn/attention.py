@@ -400,6 +400,16 @@ class SPDSelfAttention(nn.Module):
         ready = self.score.of_images and self.aggregation.of_images and self.formulation == "isometric"
         return n == k and ready and all(is_plain(one, BiMap) for one in (self.query, self.key, self.value))
 
+    @property
+    def mixing(self) -> tuple[float, float]:
+        """The share t of the residual connection and the temperature τ, as they are now if they are trained."""
+        share, temperature = self.residual, self.temperature
+        if isinstance(share, str):
+            share = self.residual_logit.sigmoid().item()
+        if isinstance(temperature, str):
+            temperature = self.log_temperature.exp().item()
+        return float(share), float(temperature)
+
     def _weigh(self, scores: Tensor) -> Tensor:
         """Attention weights ``(1 - t) softmax(S / τ) + t I`` (batch, m, m) from scores S."""
         if isinstance(self.temperature, str):
