@@ -465,3 +465,41 @@ def test_subjects_can_differ_between_data_sets():
     }
     with pytest.raises(ParameterError, match="subjects: 99 is in none of the data sets: bci-ern has"):
         labelled_runs({**mapping, "subjects": {"mamem": [1], "bci-ern": [99]}})
+
+
+# ---- own recordings
+
+
+def own(files, **changes):
+    """Runs of an experiment on own recordings."""
+    reading = {"classes": {"left": "T1", "right": "T2"}, "tmin": 0, "tmax": 1}
+    mapping = {**one(), "datasets": [files], "subjects": "all", "seeds": 1, "reading": reading, **changes}
+    return [labelled.run for labelled in labelled_runs(mapping, simulated="never")]
+
+
+@pytest.fixture
+def own_files(tmp_path):
+    """Three files, which are only looked for here."""
+    files = [tmp_path / f"{name}.edf" for name in "abc"]
+    for file in files:
+        file.write_bytes(b"")
+    return [str(file) for file in files]
+
+
+def test_several_files_are_the_subjects_of_one_data_set(own_files):
+    found = own(own_files, protocol="leave-one-subject-out")
+    assert [(run.subject, run.training["sources"]) for run in found] == [(1, [2, 3]), (2, [1, 3]), (3, [1, 2])]
+
+
+def test_files_of_each_subject_are_a_mapping(own_files):
+    a, b, c = own_files
+    found = own({1: [a, b], 4: c})
+    assert [run.subject for run in found] == [1, 4]
+    assert {run.dataset for run in found} == {f"1={a} + 1={b} + 4={c}"}
+
+
+def test_one_file_is_not_the_recording_of_several_subjects(own_files):
+    """Otherwise the same trials would be those of training and of the test."""
+    with pytest.raises(ParameterError, match=r"a\.edf is the recording of one subject, but 1, 2, 3 are requested"):
+        own(own_files[0], subjects=[1, 2, 3], protocol="leave-one-subject-out")
+    assert [run.subject for run in own(own_files[0], subjects=[7])] == [7]

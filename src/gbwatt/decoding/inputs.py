@@ -493,11 +493,23 @@ def _require_finite(x: Array, name: str) -> None:
         )
 
 
+def _require_classes(labels: Array) -> None:
+    """Raise ParameterError for labels that are not whole numbers; otherwise require what scikit-learn accepts."""
+    if labels.dtype.kind == "f":
+        broken = labels[labels != np.round(labels)]
+        if broken.size:
+            raise ParameterError(
+                f"'y' has the label {broken[0]:g}, which is not a whole number; give class numbers or names, such as "
+                "y.astype(str) for frequencies."
+            )
+    check_classification_targets(labels)
+
+
 def encode_labels(y: Any, n: int) -> tuple[Array, Array]:
     """Sorted classes, and the number of each label (n,) among them."""
     labels = read_labels(y, n, "y")
     _require_labels(labels, "y")
-    check_classification_targets(labels)
+    _require_classes(labels)
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         raise ParameterError(f"'y' has one class only, {classes.tolist()[0]!r}; at least two are needed.")
@@ -514,7 +526,7 @@ def encode_some_labels(labels: Labels, classes: Any, X: Any) -> tuple[Array, Arr
     """
     _require_labels(labels.values, "y")
     values = np.unique(np.asarray(classes))
-    check_classification_targets(values)
+    _require_classes(values)
     unknown = sorted(set(labels.values.tolist()) - set(values.tolist()), key=str)
     if unknown:
         raise ParameterError(f"classes={values.tolist()} lack the label {unknown[0]!r} of 'y'; list all classes.")

@@ -18,7 +18,7 @@ from gbwatt.decoding import inputs
 from gbwatt.decoding.alignment import ALIGNMENTS
 from gbwatt.decoding.initialization import adapt_domains, initialize_final_layer
 from gbwatt.decoding.signal_metadata import ALIGNMENT, Recorded
-from gbwatt.errors import AlignmentWarning, MismatchError, ParameterError
+from gbwatt.errors import AlignmentWarning, DataWarning, MismatchError, ParameterError
 from gbwatt.models.gbwatt import GBWAtt
 from gbwatt.nn.features import SpatioTemporalFeatures, Templates
 
@@ -107,6 +107,8 @@ def require_alike(
     -----
     AlignmentWarning
         If the recordings of the weights were not aligned.
+    DataWarning
+        If the epochs have no names of channels.
     """
     trained, samples = source.recorded_, getattr(source, "samples_", None)
     if trained is not None and not _is_aligned(source, trained):
@@ -115,6 +117,13 @@ def require_alike(
             "fine-tuning whitens the channels; accuracy may be at chance. Train the weights with "
             "alignment='euclidean' (--align euclidean).",
             AlignmentWarning,
+            stacklevel=inputs.user_stacklevel(),
+        )
+    if trained is not None and recorded is None:
+        warnings.warn(
+            f"initialization={weights!r}: 'X' has no names of channels; its channels must be those of the weights, in "
+            f"this order: {', '.join(trained.ch_names)}. Trials and mne.Epochs are matched by name.",
+            DataWarning,
             stacklevel=inputs.user_stacklevel(),
         )
     columns = _channel_columns(source, None if recorded is None else recorded.ch_names, x.shape[1])

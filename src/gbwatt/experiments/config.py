@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainValidator,
@@ -23,6 +24,7 @@ from pydantic import (
 
 from gbwatt._validation import check_at_least, check_number, check_one_of
 from gbwatt.data import Dataset, Preprocessing, find_dataset
+from gbwatt.data.loading import SEPARATOR
 from gbwatt.data.splits import PROTOCOLS
 from gbwatt.errors import InputError, ParameterError
 from gbwatt.experiments import grid, paper
@@ -173,6 +175,19 @@ def check_name(name: str) -> str:
     return name
 
 
+def files_as_text(value: Any) -> Any:
+    """Return several files, ``[a.edf, b.edf]`` or ``{1: [a.edf, b.edf], 2: c.edf}``, as a text; other values unchanged.
+
+    Examples
+    --------
+    >>> files_as_text({1: ["a.edf", "b.edf"], 2: "c.edf"})
+    '1=a.edf + 1=b.edf + 2=c.edf'
+    """
+    if isinstance(value, Mapping):
+        value = [f"{number}={file}" for number, files in value.items() for file in _as_list(files) or [files]]
+    return SEPARATOR.join(map(str, value)) if isinstance(value, list | tuple) and value else value
+
+
 def dataset_name(name: str) -> str:
     """Return the full name of a data set, which may be given by another name; raise an error if it is unknown."""
     try:
@@ -271,7 +286,8 @@ def _as_list(value: object) -> list[Any]:
 
 def _find_datasets(names: object) -> list[Dataset | None]:
     """Return the data sets with these names; None for each unknown one."""
-    return [_find_or_none(name) if isinstance(name, str) else None for name in _as_list(names)]
+    found = map(files_as_text, _as_list(names))
+    return [_find_or_none(name) if isinstance(name, str) else None for name in found]
 
 
 def _find_or_none(name: str) -> Dataset | None:
@@ -609,7 +625,7 @@ _LIST_ALLOWED = Field(strict=False)  # accepts a list for a tuple, since YAML ha
 # Types of fields, with their checks.
 Text = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(check_printable)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
-Name = Annotated[str, AfterValidator(dataset_name)]
+Name = Annotated[str, BeforeValidator(files_as_text), AfterValidator(dataset_name)]
 Names = Annotated[tuple[Name, ...], _LIST_ALLOWED, AfterValidator(lambda names: check_distinct("datasets", names))]
 Options = Annotated[dict[str, Any], AfterValidator(canonicalize)]
 

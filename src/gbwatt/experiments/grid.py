@@ -182,6 +182,11 @@ def _requested_subjects(name: str, subjects: Subjects) -> tuple[int, ...]:
     if isinstance(subjects, str):
         return find_dataset(name).subjects or (1,)
     known = _known_subjects(name)
+    if not known and len(subjects) > 1:
+        raise ParameterError(
+            f"subjects: {name} is the recording of one subject, but {_join(subjects)} are requested; list the files of "
+            "the other subjects, too: datasets: [[a.edf, b.edf, c.edf]]."
+        )
     return tuple(number for number in subjects if number in known or not known)
 
 
