@@ -73,7 +73,7 @@ class RareClassWarning(UserWarning):
 
 
 class CalibrationWarning(UserWarning):
-    """The log loss of the trials for calibration has no minimum, because all of them are classified correctly."""
+    """A temperature cannot be estimated: predictions of the calibration trials are all correct, or not informative."""
 
 
 class ConvergenceWarning(RuntimeWarning):

@@ -75,9 +75,16 @@ def test_every_reader_tells_of_amplitudes_that_eeg_does_not_have(tmp_path, read,
 
 
 @pytest.mark.parametrize("read", READERS)
-def test_drifts_and_flat_channels_are_no_reason_to_warn(tmp_path, read):
-    x = noise() + 3e3 * np.linspace(0, 1, 1200).reshape(12, 1, 100) + 2e4  # a large offset, and a drift
+def test_flat_channels_are_named(tmp_path, read):
+    x = noise()
     x[:, 1] = 0
+    with pytest.warns(DataWarning, match="flat channels: .*; exclude or repair them"):
+        read(tmp_path / "mine", x)
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_drifts_are_no_reason_to_warn(tmp_path, read):
+    x = noise() + 3e3 * np.linspace(0, 1, 1200).reshape(12, 1, 100) + 2e4  # a large offset, and a drift
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert read(tmp_path / "mine", x).shape == (12, 4, 100)

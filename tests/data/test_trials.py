@@ -400,3 +400,17 @@ def test_every_unit_is_taken():
 @pytest.mark.parametrize("unit", ["uV", "µV", "\u03bcV"])
 def test_microvolts_have_one_spelling(unit):
     assert make(unit=unit).unit == "µV"
+
+
+def test_recordings_of_other_references_can_be_joined_after_a_reference_step():
+    recorded = {"step": "recorded", "highpass": 0.0, "lowpass": 80.0, "projections": 0}
+    step = {"step": "reference", "channels": []}
+    one, other = (make(n=4, run=str(r), steps=({**recorded, "custom_ref_applied": r}, step)) for r in (0, 1))
+    assert len(concatenate([one, other])) == 8
+
+
+def test_recordings_of_which_one_was_referenced_again_are_named_with_the_remedy():
+    recorded = {"step": "recorded", "highpass": 0.0, "lowpass": 80.0, "projections": 0}
+    one, other = (make(n=4, run=str(r), steps=({**recorded, "custom_ref_applied": r},)) for r in (0, 1))
+    with pytest.raises(MismatchError, match=r"reference of parts\[1\] was changed .* not that of parts\[0\].*average"):
+        concatenate([one, other])

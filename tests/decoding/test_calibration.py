@@ -122,7 +122,8 @@ def test_certain_logits_stay_as_they_are_with_a_warning():
 
 
 def test_the_temperature_has_bounds():
-    assert fit_temperature(torch.eye(3), torch.tensor([1, 2, 0])) == HIGHEST  # wrong throughout
+    with pytest.warns(CalibrationWarning, match="3 trials for calibration carry no information"):
+        assert fit_temperature(torch.eye(3), torch.tensor([1, 2, 0])) == HIGHEST  # wrong throughout
     z = torch.tensor([[1.0, 0.0]]).repeat(2000, 1) * 1e-6
     assert fit_temperature(z, torch.tensor([0] * 1999 + [1])) == LOWEST
 
@@ -215,6 +216,7 @@ def test_groups_of_trials_stay_together_in_the_calibration(decoder, noisy, monke
     assert found[1].tolist() == [*group[20:], *group[:20]]  # a pipeline is fitted to training, then validation trials
 
 
+@pytest.mark.filterwarnings("ignore:The predictions of the .* carry no information")
 def test_the_networks_of_the_folds_begin_like_the_network_itself(noisy, tmp_path):
     x, y = noisy
     sizes = {"model_options": SIZES, "max_epochs": 1}

@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import warnings
 
 import mne
 import numpy as np
 import pytest
 
-from gbwatt.data import load, write_npz
+from gbwatt.data import concatenate, load, write_npz
 from gbwatt.decoding import EEGDecoder, predict_recordings, train_and_evaluate
-from gbwatt.errors import DataWarning, InputError, MismatchError, MissingFileError, ParameterError
+from gbwatt.errors import DataWarning, InputError, MismatchError, MissingFileError, ParameterError, ScaleWarning
 
 SFREQ, CHANNELS = 200.0, ("C3", "Cz", "C4", "Pz")
 READING = {
@@ -245,7 +246,11 @@ def test_names_of_classes_stand_for_their_events_in_training(folder_of_model, tm
     assert by_class.to_csv() == predict_recordings(folder_of_model, file, events=["T1"]).to_csv()
 
 
-def test_names_of_classes_whose_events_are_unknown_are_errors(decoder):
+def test_names_of_classes_whose_events_are_unknown_are_errors(tmp_path):
+    trials = load(saved(recording(), tmp_path), **READING)
+    first, *steps = trials.steps
+    unknown = trials.replace(steps=({k: v for k, v in first.items() if k != "events"}, *steps))
+    decoder = EEGDecoder("tangent-space").fit(unknown)
     with pytest.raises(ParameterError, match=r"events='left' is a class of the model, .* annotations 'T1', 'T2'"):
         predict_recordings(decoder, recording(), events=["left"])
 
@@ -311,3 +316,57 @@ def test_recordings_of_known_subjects_are_aligned_as_in_training(aligned, tmp_pa
     np.testing.assert_allclose(predict_recordings(aligned, trials).probabilities, expected, atol=1e-6)
     with pytest.raises(ParameterError, match="group='9' is not known; it is one of '1'"):
         predict_recordings(aligned, recording(2), group=9)
+
+
+# ---- models of trials in memory
+
+
+MAPPED = {**READING, "classes": {"left": ["T1"], "right": ["T2"]}}
+
+
+def with_rest(raw):
+    """The recording with further annotations, which are not those of a class."""
+    rest = mne.Annotations(raw.annotations.onset + 1.0, 0, ["T0"] * len(raw.annotations))
+    return raw.set_annotations(raw.annotations + rest)
+
+
+def test_a_model_of_trials_knows_the_events_of_its_classes(tmp_path):
+    trials = load(saved(recording(), tmp_path), **MAPPED)
+    model = EEGDecoder("tangent-space").fit(trials)
+    raw = with_rest(recording(1))
+    model.save_pretrained(tmp_path / "model")
+    for one in (model, tmp_path / "model"):
+        assert set(predict_recordings(one, raw).event) == {"T1", "T2"}
+        assert set(predict_recordings(one, raw, events=["left"]).event) == {"T1"}
+
+
+def test_trials_whose_events_have_other_names_can_be_joined(tmp_path):
+    one = load(saved(recording(), tmp_path), **MAPPED)
+    other = recording(1)
+    other.annotations.rename({"T1": "hand", "T2": "foot"})
+    named = load(saved(other, tmp_path, "b_raw.fif"), **{**READING, "classes": {"left": "hand", "right": "foot"}})
+    assert len(concatenate([one, named.replace(run="2")])) == 24
+
+
+def test_flat_channels_and_implausible_amplitudes_of_a_recording_are_named(decoder, tmp_path):
+    raw = recording(1)
+    raw._data[0] = 0
+    with pytest.warns(DataWarning, match="mine_raw.fif: flat channels: C3"):
+        predict_recordings(decoder, saved(raw, tmp_path))
+    raw = recording(1)
+    raw._data *= 1e6
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ScaleWarning)
+        with pytest.warns(DataWarning, match="mine_raw.fif: .*implausible"):
+            predict_recordings(decoder, saved(raw, tmp_path))
+
+
+def test_epochs_of_another_time_after_the_event_are_named(decoder, tmp_path):
+    file = saved(recording(1), tmp_path)
+    earlier = load(file, **{**READING, "preprocessing": "bandpass=8-30,resample=100,crop=0.2:1.2"})
+    with pytest.raises(MismatchError, match="crop"):
+        decoder.predict(earlier)
+    plain = {**READING, "preprocessing": "bandpass=8-30,resample=100", "tmin": 0.5, "tmax": 1.5}
+    model = EEGDecoder("tangent-space").fit(load(file, **plain))
+    with pytest.warns(DataWarning, match="begins 0.2 s after the event, but the training data 0.5 s"):
+        model.predict(load(file, **{**plain, "tmin": 0.2, "tmax": 1.2}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gbwatt.data.montage import comparable_name, electrode_name
@@ -30,8 +30,8 @@ def describe_difference(field: str, part: Trials, first: Trials, names: Sequence
             f"{names[0]} is sampled at {part.sfreq:g} Hz, {names[1]} at {first.sfreq:g} Hz; "
             f"add resample={min(part.sfreq, first.sfreq):g} (--preprocess)."
         )
-    if field == "steps" and (filters := _of_filters(part, first, names)):
-        return filters
+    if field == "steps" and (difference := _of_recordings(part, first, names)):
+        return difference
     return (
         f"{names[0]} has {field}={_shortened(getattr(part, field))}, but {names[1]} has "
         f"{_shortened(getattr(first, field))}; select the same channels and classes, and apply the same steps, before."
@@ -57,8 +57,8 @@ def _counted(channels: Sequence[str]) -> str:
     return f"{len(channels)} channel{'s' * (len(channels) != 1)}"
 
 
-def _of_filters(part: Trials, first: Trials, names: Sequence[str]) -> str:
-    """Return the text of an error about parts of which one was filtered before it was saved, or nothing."""
+def _of_recordings(part: Trials, first: Trials, names: Sequence[str]) -> str:
+    """Return the text of an error about parts that were filtered or referenced before they were saved, or nothing."""
     states = [step for one in (part, first) for step in one.steps if step["step"] == "recorded"]
     rest = [[step for step in one.steps if step["step"] != "recorded"] for one in (part, first)]
     if len(states) != 2 or rest[0] != rest[1]:
@@ -67,12 +67,24 @@ def _of_filters(part: Trials, first: Trials, names: Sequence[str]) -> str:
     top = max((high for _, high in edges if high is not None), default=math.inf)  # the trials may be resampled
     nyquists = [max(one.sfreq / 2, top) for one in (part, first)]
     if edges[0] == edges[1]:
-        return ""
+        return _of_references(states, names)
     theirs, ours = (
         f"{name} was {_band(low, high, nyquist)}"
         for name, (low, high), nyquist in zip(names, edges, nyquists, strict=True)
     )
     return f"{theirs}, {ours}, by their headers; use recordings that were filtered in the same way."
+
+
+def _of_references(states: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+    """Return the text of an error about recordings of which one was re-referenced, or nothing."""
+    changed = [bool(state.get("custom_ref_applied")) for state in states]
+    if changed[0] == changed[1]:
+        return ""
+    theirs, other = names if changed[0] else reversed(names)
+    return (
+        f"the reference of {theirs} was changed before it was saved, but not that of {other}, by their headers; give "
+        "both the same one: reference=average (--preprocess)."
+    )
 
 
 def _band(low: float | None, high: float | None, nyquist: float) -> str:

@@ -212,7 +212,7 @@ _MAX_EXAMINED_TRIALS = 200  # trials whose amplitudes are checked, evenly spaced
 
 
 def check_trials(where: str | Path, trials: Trials, stacklevel: int = 2) -> None:
-    """Warn if amplitudes, sampling rate or axes of trials are implausible for EEG; flat channels are ignored.
+    """Warn if amplitudes, sampling rate or axes of trials are implausible for EEG, or channels are flat.
 
     ``where`` is the file or data set that the warning names.
     """
@@ -229,10 +229,14 @@ def _amplitude_problems(trials: Trials) -> list[str]:
     rows = np.unique(np.linspace(0, n - 1, min(n, _MAX_EXAMINED_TRIALS)).astype(int))
     deviations = np.median(trials.X[rows].std(axis=2, dtype=np.float64), axis=0)  # (n_chans,)
     deviations[deviations == 0] = np.nan  # flat
-    if np.isnan(deviations).all():
-        return []
+    flat = [trials.ch_names[c] for c in np.flatnonzero(np.isnan(deviations))]
+    problems = (
+        [f"flat channels: {', '.join(flat[:6])}{', …' * (len(flat) > 6)}; exclude or repair them"] if flat else []
+    )
+    if len(flat) == len(deviations):
+        return problems
     typical = float(np.nanmedian(deviations))
-    problems = _unit_problems(trials, deviations, typical)
+    problems += _unit_problems(trials, deviations, typical)
     odd = (deviations > RATIO * typical) | (deviations < typical / RATIO)
     if odd.any() and trials.shape[1] > 2:
         ratios = [f"{trials.ch_names[c]} ({deviations[c] / typical:.2g} times)" for c in np.flatnonzero(odd)[:6]]

@@ -701,10 +701,26 @@ def concatenate_named(parts: Sequence[Trials], names: Sequence[str]) -> Trials:
 def _expect_compatible(first: Trials, part: Trials, names: tuple[str, str]) -> None:
     """Raise an error unless ``part`` can be concatenated with ``first``; ``names`` are theirs in the message."""
     for field_name in _SHARED_FIELDS:
-        if getattr(part, field_name) != getattr(first, field_name):
+        same = _same_history(part, first) if field_name == "steps" else False
+        if not same and getattr(part, field_name) != getattr(first, field_name):
             raise MismatchError(describe_difference(field_name, part, first, names))
     if part.shape[1:] != first.shape[1:]:
         raise ShapeError(f"{names[0]} {part.shape} and {names[1]} {first.shape} differ in the number of samples.")
+
+
+def _same_history(part: Trials, first: Trials) -> bool:
+    """Whether two parts were prepared alike: by the same steps, after recordings with the same filters and reference.
+
+    The names of the events do not matter, nor does the reference of recordings that a step has re-referenced.
+    """
+    histories = []
+    for one in (part, first):
+        names = [step["step"] for step in one.steps]
+        ignored = {"events", "custom_ref_applied"} if "reference" in names else {"events"}
+        histories.append(
+            [{k: v for k, v in step.items() if step["step"] != "recorded" or k not in ignored} for step in one.steps]
+        )
+    return bool(histories[0] == histories[1])
 
 
 def _warn_about_same_segments(parts: Sequence[Trials]) -> None:

@@ -44,8 +44,8 @@ def fit_temperature(logits: Tensor, y: Tensor) -> float:
     Warns
     -----
     CalibrationWarning
-        If the largest logit is that of the true class for all trials.  The loss then decreases for every lower
-        temperature, and the result is 1.
+        If the largest logit is that of the true class for all trials: the loss then decreases for every lower
+        temperature, and the result is 1.  If the logits carry no information, and the result is 100.
 
     References
     ----------
@@ -74,6 +74,12 @@ def fit_temperature(logits: Tensor, y: Tensor) -> float:
         return float(((inverse * z).softmax(-1) * z).sum(-1).mean())
 
     if slope(1 / HIGHEST) >= 0:
+        warnings.warn(
+            f"The predictions of the {len(z)} trials for calibration carry no information, so that all probabilities "
+            f"become nearly equal (temperature {HIGHEST:g}). Train longer, or with more trials.",
+            CalibrationWarning,
+            stacklevel=user_stacklevel(),
+        )
         return HIGHEST
     if slope(1 / LOWEST) <= 0:
         return LOWEST

@@ -27,6 +27,7 @@ from gbwatt._validation import check_one_of
 from gbwatt.data.trials import Trials
 from gbwatt.decoding.signal_metadata import Recorded, Samples
 from gbwatt.errors import (
+    DataWarning,
     MismatchError,
     NotFiniteError,
     ParameterError,
@@ -382,6 +383,8 @@ def compare(
     """
     if trained is not None:
         trained.require(other, name)
+        if (window := trained.window_difference(other, name)) is not None:
+            warnings.warn(prefix + window, DataWarning, stacklevel=user_stacklevel())
     reference, filters = None, None
     if samples is not None:
         noisy = any(metadata is not None and metadata.is_noisy for metadata in (trained, other))

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt._validation import check_number, check_one_of
-from gbwatt.data._reading import expect_no_folder
+from gbwatt.data._reading import check_trials, expect_no_folder
 from gbwatt.data.formats.interchange import RECORDED, from_mne, recorded_state, unit_and_scale
 from gbwatt.data.formats.npz import UNLABELLED, read_npz
 from gbwatt.data.formats.recordings import event_names, find_events, is_epochs, open_signals, prepare_recording
@@ -226,13 +226,15 @@ class _Request(NamedTuple):
 
 
 def _events_of_training(decoder: EEGDecoder, model: Any) -> dict[str, tuple[str, ...]]:
-    """Return the events at which the trials of each class were cut, from the record beside a saved model.
+    """Return the events at which the trials of each class were cut, from their history or the record of a saved model.
 
-    Where the record does not say it, each class is an event of its name.
+    Where neither says it, each class is an event of its name.
     """
     from gbwatt.decoding.training_record import TrainingRecord
 
     by_class: dict[str, tuple[str, ...]] = {name: (name,) for name in decoder.class_names_}
+    if decoder.recorded_ is not None:
+        by_class |= decoder.recorded_.events
     if isinstance(model, str | Path):
         with suppress(InputError):  # a damaged record does not prevent predictions
             record = TrainingRecord.read(model)
@@ -278,6 +280,8 @@ def _predict_windows(decoder: EEGDecoder, recording: Any, windows: _Windows, gro
     batches = []
     for start in range(0, n, BATCH):
         rows = np.arange(start, min(start + BATCH, n))
+        if not start:
+            check_trials(recording if isinstance(recording, str | Path) else "the recording", windows.trials(rows), 5)
         with warnings.catch_warnings():
             if start:  # the first windows have been compared with the training data
                 warnings.simplefilter("ignore")

@@ -132,6 +132,12 @@ class Recorded:
         return Preprocessing.from_records(steps)
 
     @property
+    def events(self) -> dict[str, tuple[str, ...]]:
+        """Events of each class whose name is not that of its event, if the history of the trials has them."""
+        found = (step["events"] for step in self.steps or () if step["step"] == RECORDED and "events" in step)
+        return {str(name): tuple(map(str, events)) for name, events in next(found, {}).items()}
+
+    @property
     def band_before_steps(self) -> str | None:
         """Pass band of the recordings before the steps, such as "8-30 Hz"; None if they were not filtered."""
         before = (step for step in self.steps or () if step["step"] in (RECORDED, "mne"))
@@ -181,6 +187,19 @@ class Recorded:
                 f"'{name}' was preprocessed by {theirs}, but the training data by {ours}; "
                 "use the same steps, or give the plain array to skip this check."
             )
+
+    def window_difference(self, other: Recorded | None, name: str) -> str | None:
+        """Text of a warning if other epochs begin at another time after the event; None if they do not."""
+        if other is None or None in (self.tmin, other.tmin) or self.tmin == other.tmin:
+            return None
+        assert self.tmin is not None  # for the type checker
+        assert other.tmin is not None
+        if abs(self.tmin - other.tmin) <= 1 / self.sfreq:
+            return None
+        return (
+            f"'{name}' begins {other.tmin:g} s after the event, but the training data {self.tmin:g} s; cut the same "
+            "time window, unless another one is intended."
+        )
 
     def prepared_like(self, other: Recorded | None) -> bool:
         """Whether other epochs have the same preprocessing, including added noise; unknown values are not compared."""

@@ -290,7 +290,8 @@ class Explanation:
             float(np.mean(logits.argmax(1) == labels))
             for logits in logits_with_other_weights(self.decoder, self.trials)
         )
-        residual, temperature = self.decoder.net_.module_.attention.mixing
+        attention: Any = self.decoder.net_.module_.attention
+        residual, temperature = attention.mixing
         return {
             "m": m,
             "residual": residual,

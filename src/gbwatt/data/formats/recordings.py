@@ -510,7 +510,13 @@ def _to_trials(file: Path, epochs: mne.BaseEpochs, channels: Sequence[str] | Non
 
 
 def _with_classes(trials: Trials, by_class: Mapping[str, Sequence[str]]) -> Trials:
-    """Select the trials of the events in ``by_class``, and replace the events by the classes."""
+    """Select the trials of the events in ``by_class``, and replace the events by the classes.
+
+    Events with other names than their classes are added to the first step of the history, for predictions.
+    """
+    if any(list(events) != [name] for name, events in by_class.items()):
+        first, *steps = trials.steps
+        trials = replace(trials, steps=({**first, "events": {k: list(v) for k, v in by_class.items()}}, *steps))
     number = {event: code for code, events in enumerate(by_class.values()) for event in events}
     kept = trials[np.isin(trials.labels, list(number))]
     return kept.replace(class_names=tuple(by_class), y=np.array([number[label] for label in kept.labels.tolist()]))
