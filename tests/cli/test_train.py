@@ -566,6 +566,13 @@ def test_protocols_and_subjects_are_options(run_json, tmp_path):
     assert found["tested_on"] == "subject 2"
 
 
+def test_the_other_splits_of_a_protocol_are_mentioned(run, tmp_path):
+    recordings = write_recordings(tmp_path / "four.npz", subjects=4)
+    protocol = ("--subjects", "1-4", "--protocol", "leave-one-subject-out", "--split", 1, "--model", "tangent-space")
+    said = run("train", "--dataset", recordings, *protocol, "-o", "m").output
+    assert "This is split 1 of 4, from 0; `gbwatt benchmark` runs all of them." in said
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

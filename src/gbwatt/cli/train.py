@@ -286,10 +286,15 @@ def default_name(choice: Choice, model: str, seed: int, split: int) -> str:
 def describe_data(setup: TrainingSetup) -> str:
     """Return a line on the recordings, for the terminal: data set, tested part, and numbers of trials."""
     kind, (train, valid, test) = kind_of_recordings(setup.dataset, bool(setup.trials.truths)), setup.sizes.values()
-    return (
+    text = (
         f"{setup.dataset} ({kind}), tested: {setup.split.name}. Trials: {train} training, {valid} validation, {test} "
         "test."
     )
+    if setup.protocol is None or setup.split_number is None:
+        return text
+    n = len(setup.protocol.splits(setup.trials))
+    others = f" This is split {setup.split_number} of {n}, from 0; `gbwatt benchmark` runs all of them."
+    return text + others * (n > 1)
 
 
 def _preparation_text(setup: TrainingSetup) -> str | None:

@@ -332,8 +332,9 @@ class LeaveOneSubjectOut(Splitter):
         subjects = np.unique(trials.subject)
         if len(subjects) < self.n_valid + 2:
             raise ParameterError(
-                f"LeaveOneSubjectOut(n_valid={self.n_valid}) needs at least {self.n_valid + 2} subjects; "
-                f"got {len(subjects)}: {subjects.tolist()}."
+                f"leave-one-subject-out with {self.n_valid} for validation needs at least {self.n_valid + 2} subjects; "
+                f"got {len(subjects)}: {subjects.tolist()}. To train on one and test on another, use BySubject "
+                "(--train 1 --test 2)."
             )
         for position, subject in enumerate(subjects):
             valid = np.take(subjects, range(position + 1, position + 1 + self.n_valid), mode="wrap")
