@@ -9,7 +9,7 @@ from gbwatt import EEGDecoder, GBWAttClassifier
 from gbwatt.data import Trials
 from gbwatt.data.trials import concatenate
 from gbwatt.decoding import EuclideanAlignment, list_weights, load_decoder
-from gbwatt.errors import AlignmentWarning, MismatchError, ParameterError, UnknownFilterWarning
+from gbwatt.errors import AlignmentWarning, DataWarning, MismatchError, ParameterError, UnknownFilterWarning
 
 NAMES = ("C3", "Cz", "C4", "Pz")
 SMALL = {"n_spatial": 4, "n_temporal": 4, "kernel": 6, "n_segments": 2, "k": 4}
@@ -71,7 +71,8 @@ def test_arrays_are_taken_in_the_order_of_the_weights(weights):
     trials = subject(2)
     expected = untrained(weights).fit(trials).predict_proba(trials)
     labels = np.array(["left", "right"])[trials.y]
-    decoder = untrained(weights, sfreq=100.0).fit(trials.X, labels)
+    with pytest.warns(DataWarning, match=r"has no names of channels.*in this order: "):
+        decoder = untrained(weights, sfreq=100.0).fit(trials.X, labels)
     np.testing.assert_allclose(decoder.predict_proba(trials.X), expected, atol=1e-6)
 
 

@@ -119,6 +119,7 @@ def require_alike(
             AlignmentWarning,
             stacklevel=inputs.user_stacklevel(),
         )
+    columns = _channel_columns(source, None if recorded is None else recorded.ch_names, x.shape[1])
     if trained is not None and recorded is None:
         warnings.warn(
             f"initialization={weights!r}: 'X' has no names of channels; its channels must be those of the weights, in "
@@ -126,7 +127,6 @@ def require_alike(
             DataWarning,
             stacklevel=inputs.user_stacklevel(),
         )
-    columns = _channel_columns(source, None if recorded is None else recorded.ch_names, x.shape[1])
     own = None if recorded is None else _compared(recorded)
     if trained is not None:
         if own is not None:
