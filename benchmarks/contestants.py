@@ -104,7 +104,7 @@ class Contestant:
     def step(self, batch: Batch) -> None:
         """Forward pass, backward pass and, except for the floor, optimiser step."""
         x, y = batch
-        self.model.zero_grad()
+        (self.optimizer or self.model).zero_grad()
         out = self.model(x)
         if self.optimizer is None:
             out.backward(_cotangent(out.shape, out.dtype))

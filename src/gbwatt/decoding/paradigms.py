@@ -170,7 +170,7 @@ def _steady_state(signal: Signal, _: int) -> tuple[dict[str, Any], str]:
 
 def _potentials(signal: Signal, _: int) -> tuple[dict[str, Any], str]:
     """Means and covariances of two windows of components with evoked responses, and templates of the responses."""
-    channels, templates = min(signal.n_chans, COMPONENTS), 4
+    channels, templates = min(signal.n_chans, COMPONENTS), 2
     options = {
         "n_spatial": channels,
         "n_temporal": channels,
@@ -200,7 +200,7 @@ PARADIGMS: Mapping[str, ParadigmSettings] = MappingProxyType(
             fine_tuning=Training(2e-4, 64, 20, 1e-2),
             revision=3,
         ),
-        "erp": ParadigmSettings(_potentials, Training(2e-3, 64, 60, 1e-2), fine_tuning=FINE_TUNING, revision=4),
+        "erp": ParadigmSettings(_potentials, Training(2e-3, 64, 60, 1e-2), fine_tuning=FINE_TUNING, revision=5),
     }
 )
 

@@ -110,7 +110,7 @@ class _Vech(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         positions = _triangle_positions(ctx.k, grad.device)
         full: Tensor = grad.gather(-1, positions.flatten().expand(*grad.shape[:-1], -1)).unflatten(-1, positions.shape)
-        return full.triu()
+        return full * torch.ones_like(positions, dtype=grad.dtype).triu()  # faster than triu of many matrices
 
 
 @lru_cache(maxsize=64)
