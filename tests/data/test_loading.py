@@ -325,6 +325,16 @@ def test_files_that_differ_are_named(tmp_path):
         assert f"channels={trials.ch_names[0]} (--preprocess)" in str(caught.value)
 
 
+def test_errors_of_steps_name_the_file_of_trials(tmp_path):
+    one, other = collected(tmp_path, (1, 1))
+    trials = load(other)
+    write_npz(trials.replace(ch_names=("Cz", "C4")), other)
+    for files in (other, [one, other]):
+        with pytest.raises(ParameterError) as caught:
+            load(files, preprocessing="channels=C3")
+        assert str(caught.value) == f"{other}: channels: C3 not found among the 2: Cz, C4."
+
+
 def test_files_that_do_not_go_together_are_errors(tmp_path):
     files = collected(tmp_path)
     with pytest.raises(ParameterError, match="is given twice"):

@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 
 from gbwatt._text import printable, replace_unsafe
 from gbwatt._validation import check_number
-from gbwatt.data._reading import MNEDataWarning, error_text, expect_plausible_size, opening, size_text, warn_about
+from gbwatt.data._reading import (
+    MNEDataWarning,
+    error_text,
+    expect_plausible_size,
+    naming_file,
+    opening,
+    size_text,
+    warn_about,
+)
 from gbwatt.data.formats import edf, headers
 from gbwatt.data.formats.headers import Channel, check_signals, expect_tags, read_brainvision
 from gbwatt.data.formats.interchange import channel_picks, from_mne, make_info, recorded_state, unit_and_scale
@@ -89,18 +97,17 @@ def read_file(
     steps = preprocessing or Preprocessing()
     if is_epochs(signals):
         epochs = _crop_epochs(file, signals, classes, tmin, tmax)
-        trials = steps(_to_trials(file, epochs, channels, **origin))
+        trials, remaining = _to_trials(file, epochs, channels, **origin), steps
     else:
-        for_recording, for_trials = steps.divide()
-        try:
+        for_recording, remaining = steps.divide()
+        with naming_file(file):
             recording = prepare_recording(signals, channels, for_recording)
-        except NotFiniteError as error:
-            error.args = (printable(f"{file}: {error}"),)
-            raise
         epochs = _cut_recording(file, recording, classes, tmin, tmax)
         trials = _to_trials(file, epochs, None if for_recording.steps else channels, **origin)
         records = (*trials.steps, *for_recording.records())
-        trials = for_trials(replace(trials, group=_overlap_groups(epochs), steps=records))
+        trials = replace(trials, group=_overlap_groups(epochs), steps=records)
+    with naming_file(file):
+        trials = remaining(trials)
     counts = {name: int(np.sum(trials.y == code)) for code, name in enumerate(trials.class_names)}
     return _with_classes(trials, _events_by_class(file, classes, counts))
 
