@@ -743,7 +743,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         inputs.compare(self.recorded_, getattr(self, "samples_", None), recorded, x, "X")
         if self.recorded_ is not None and recorded is not None:
             x = x * x.dtype.type(self.recorded_.scale_of(recorded, "X"))
-        inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X")
+        inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X", self.recorded_, recorded)
         return x
 
     def _network_input(self, x: Array) -> Tensor:
@@ -893,7 +893,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "net_")
         X = inputs.gathered(X)
         x = inputs.read_epochs(X)
-        inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X")
+        inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X", self.recorded_, Recorded.of(X))
         if self.fingerprints_ is None:
             return np.full(len(x), UNKNOWN)
         uses = self.fingerprints_.used_for(x)

@@ -19,6 +19,7 @@ from gbwatt._validation import check_one_of
 from gbwatt.data import DATASETS, Trials, find_dataset, load
 from gbwatt.data.datasets import Dataset
 from gbwatt.data.description import chance_level
+from gbwatt.data.formats.recordings import example_call
 from gbwatt.data.loading import Recordings, fingerprint, is_same_file, numbered_files
 from gbwatt.data.montage import comparable_name
 from gbwatt.data.splits import Split, Splitter, find_protocol
@@ -27,13 +28,21 @@ from gbwatt.data.trials import in_order
 from gbwatt.decoding.alignment import require_enough
 from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
 from gbwatt.decoding.fingerprints import MOST, TrialFingerprints, fingerprints
+from gbwatt.decoding.inputs import same_signal
 from gbwatt.decoding.metrics import Accuracy, score
 from gbwatt.decoding.paradigms import OF_TASKS, PARADIGMS, Settings, fine_tuning_for
 from gbwatt.decoding.signal_metadata import Recorded
 from gbwatt.decoding.training import best_row, freeze
 from gbwatt.decoding.training_record import FILE, USES, TrainingRecord, versions
 from gbwatt.decoding.transfer import model_options
-from gbwatt.errors import MismatchError, MissingFileError, ModelFileError, ParameterError, ShapeError
+from gbwatt.errors import (
+    MismatchError,
+    MissingFileError,
+    ModelFileError,
+    ParameterError,
+    ShapeError,
+    UnknownLabelError,
+)
 from gbwatt.models.presets import Training
 from gbwatt.models.registry import create, entry, known_options
 from gbwatt.models.serialization import CONFIG, Pretrained, load_pretrained, read_config
@@ -804,7 +813,7 @@ class EvaluationSet:
         chosen = _complete_selection(decoder, record, dataset, subject, split, reading)
         source, number = chosen.dataset, chosen.split
         trials = load(source.name, chosen.subject, root=root, **chosen.reading)
-        _require_alike(decoder, trials, source.name, record, "preprocessing" in (reading or {}))
+        _require_alike(decoder, trials, source.name, record, reading or {})
         uses = _trial_uses(decoder, record, source, trials, root, chosen.reading)
         if part is None:
             other = split is None and _are_files(source) and (record is None or record.dataset != source.name)
@@ -822,7 +831,17 @@ class EvaluationSet:
 
     def evaluate(self) -> Evaluation:
         """Score the trials."""
-        return _evaluate_trials(self.decoder, self.trials, None, self.uses)
+        try:
+            return _evaluate_trials(self.decoder, self.trials, None, self.uses)
+        except UnknownLabelError as error:
+            if "classes" not in find_dataset(self.dataset).sources[0].options:
+                raise
+            ours = {name: [name] for name in self.decoder.class_names_}
+            raise UnknownLabelError(
+                f"dataset={self.dataset!r} has the classes {', '.join(map(repr, self.trials.class_names))}, but the "
+                f"model was trained on {', '.join(map(repr, ours))}. Choose the events of each class, for example: "
+                f"{example_call(self.trials.class_names, ours)}"
+            ) from error
 
     @property
     def description(self) -> str:
@@ -910,11 +929,11 @@ def _reading_like_training(
 
 
 def _require_alike(
-    decoder: EEGDecoder, trials: Trials, name: str, record: TrainingRecord | None, has_own_steps: bool
+    decoder: EEGDecoder, trials: Trials, name: str, record: TrainingRecord | None, given: Mapping[str, Any]
 ) -> None:
-    """Raise an error for recordings that differ in channels, sampling rate or preprocessing from those of training.
+    """Raise an error for recordings that differ in channels, window or preprocessing from those of training.
 
-    ``name`` is that of the data set.  With ``has_own_steps``, the preprocessing was given and is not that of the model.
+    ``name`` is that of the data set, and ``given`` are the given options of reading, which are not those of training.
     """
     if decoder.recorded_ is None:
         return
@@ -922,8 +941,17 @@ def _require_alike(
         decoder.recorded_.require(Recorded.of(trials), "trials")
     except MismatchError as error:
         hint = "" if record is None else f" Without --dataset, {record.dataset} is used, as in training."
-        hint += " Without --preprocess, files are prepared by the steps of the model." if has_own_steps else ""
+        hint += (
+            " Without --preprocess, files are prepared by the steps of the model." if "preprocessing" in given else ""
+        )
         raise ParameterError(f"dataset={name!r} does not fit the model: {error}{hint}") from error
+    try:
+        signal = (decoder.signal_.n_chans, decoder.signal_.n_times)
+        same_signal(trials.X, signal, "trials", decoder.recorded_, Recorded.of(trials))
+    except ShapeError as error:
+        options = [option for option in ("tmin", "tmax") if option in given]
+        hint = f" Without --read {' and '.join(options)}, the window of training is used." if options else ""
+        raise ShapeError(f"dataset={name!r} does not fit the model: {error}{hint}") from error
 
 
 def _trial_uses(

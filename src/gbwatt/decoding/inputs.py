@@ -475,6 +475,8 @@ def read_epochs(X: Any, name: str = "X") -> Array:
         ) from None
     if x.ndim != 3 or 0 in x.shape:
         hint = f" A single epoch needs an axis: {name}[None]." if x.ndim == 2 else ""
+        if x.ndim == 3 and not len(x):
+            raise ShapeError(f"'{name}' {x.shape} has no trials; at least one is needed.")
         raise ShapeError(f"'{name}' {x.shape} does not hold epochs; (n, n_chans, n_times) is needed.{hint}")
     _require_finite(x, name)
     return x
@@ -599,10 +601,26 @@ def _validation_set(validation: tuple[Any, ...], classes: Array, names: Sequence
     return _to_examples(x, labels.places(classes, names, "y_valid"))
 
 
-def same_signal(x: Array, signal: tuple[int, ...], name: str) -> None:
-    """Raise ShapeError unless epochs have the (n_chans, n_times) of ``signal``, for which the model was built."""
-    if x.shape[1:] != signal:
-        raise ShapeError(f"'{name}' {x.shape} does not match the model's input: (n, {signal[0]}, {signal[1]}).")
+def same_signal(
+    x: Array, signal: tuple[int, ...], name: str, trained: Recorded | None = None, other: Recorded | None = None
+) -> None:
+    """Raise ShapeError unless epochs have the (n_chans, n_times) of ``signal``, for which the model was built.
+
+    ``trained`` and ``other`` are the metadata of the training data and of the epochs, if they are known.
+    """
+    if x.shape[1:] == signal:
+        return
+    text = f"'{name}' {x.shape} does not match the model's input: (n, {signal[0]}, {signal[1]})."
+    theirs = None if other is None else other.window(x.shape[2])
+    ours = None if trained is None else trained.window(signal[1])
+    if theirs is not None and ours is not None and x.shape[1] == signal[0]:
+        (start, stop), (tmin, tmax) = theirs, ours
+        text += (
+            f" '{name}' has the window from {start:g} to {stop:g} s after the event, and the training data that from "
+            f"{tmin:g} to {tmax:g} s. Crop epochs in MNE by epochs.crop({tmin:g}, {tmax:g}, include_tmax=False), or "
+            f"read files with tmin={tmin:g} and tmax={tmax:g}."
+        )
+    raise ShapeError(text)
 
 
 def require_others(X: Any, validation: Any) -> None:

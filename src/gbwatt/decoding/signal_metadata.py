@@ -182,6 +182,10 @@ class Recorded:
                 "use the same steps, or give the plain array to skip this check."
             )
 
+    def window(self, n_times: int) -> tuple[float, float] | None:
+        """Start and end, which is not included, of epochs in seconds after the event; None if they are unknown."""
+        return None if self.tmin is None else (self.tmin, self.tmin + n_times / self.sfreq)
+
     def prepared_like(self, other: Recorded | None) -> bool:
         """Whether other epochs have the same preprocessing, including added noise; unknown values are not compared."""
         if other is None:
