@@ -597,3 +597,11 @@ def test_errors_about_another_window_say_the_window_of_the_training_data(tmp_pat
         decoder.predict(tmp_path / "other-epo.fif")
     with pytest.raises(ShapeError, match=r"\(12, 4, 150\) does not match the model's input: \(n, 4, 200\)\.$"):
         decoder.predict(trials.X)
+
+
+def test_early_stopping_of_a_training_that_begins_with_other_weights_uses_validation_trials(trials, split, tmp_path):
+    shared = {"alignment": "euclidean", "max_epochs": 1, "split": split}
+    train_and_evaluate(trials, task="mi", folder=tmp_path / "others", **shared)
+    result = train_and_evaluate(trials, initialization=tmp_path / "others", early_stopping=1, **shared)
+    assert result.record.trials["valid"] == len(split.valid) > 0
+    assert result.decoder.early_stopping == 1

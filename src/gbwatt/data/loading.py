@@ -90,8 +90,13 @@ def find_dataset(name: Recordings) -> Dataset:
     BySession(train=('1', '2', '3'), valid=('4',), test=('5',))
     """
     if isinstance(name, Mapping):
+        for number, files in name.items():
+            if not _as_list(files):
+                raise ParameterError(f"dataset has no files of subject {number}; give at least one, or leave it out.")
         name = [f"{number}={file}" for number, files in name.items() for file in _as_list(files)]
     if isinstance(name, Sequence) and not isinstance(name, str):
+        if not name:
+            raise ParameterError("dataset is empty; give the name of a data set, or one file or several.")
         if len(name) == 1:
             return find_dataset(name[0])
         return file_collection([str(file) for file in name])

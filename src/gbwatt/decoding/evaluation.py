@@ -153,8 +153,14 @@ class ModelSetup:
         options = {name: value for name, value in settings.items() if name not in TRAINING_SETTINGS}
         return replace(self, options={**self.options, **options}, training={**self.training, **training})
 
-    def make_decoder(self, validation: Trials | None = None, callbacks: Sequence[Any] = ()) -> EEGDecoder:
-        """Make the classifier, not trained yet; ``validation`` are the trials that select the epoch, if any."""
+    def check_arguments(self) -> EEGDecoder:
+        """Check the arguments of the classifier, which need no data, and return it."""
+        decoder = replace(self, paradigm="task").make_decoder(0.2)  # as if there were validation trials
+        decoder._check_arguments()
+        return decoder
+
+    def make_decoder(self, validation: Trials | float | None = None, callbacks: Sequence[Any] = ()) -> EEGDecoder:
+        """Make the classifier, not trained yet; ``validation`` are the trials that select the epoch, or their share."""
         arguments: dict[str, Any] = {
             "task": self.task,
             "validation": validation,
@@ -264,9 +270,7 @@ class TrainingSetup(ModelSetup):
         """Load the first model whose weights are the initial ones, after a check of the arguments of the classifier."""
         if "initialization" not in self.training:
             return None
-        decoder = replace(self, paradigm="task").make_decoder()
-        decoder._check_arguments()
-        return next(iter(decoder._read_sources()), None)
+        return next(iter(self.check_arguments()._read_sources()), None)
 
     @property
     def signal(self) -> Signal:
@@ -471,21 +475,22 @@ def train_and_evaluate(
         "alignment": alignment,
         "domains": domains,
     }
+    arguments: dict[str, Any] = {
+        "model": model,
+        "recipe": recipe,
+        "options": {**(options or {}), **({} if domain_norm is None else {"domain_norm": domain_norm})},
+        "training": {name: value for name, value in settings.items() if value is not None},
+        "seed": seed,
+        "checkpoint": None if checkpoint is None else Path(checkpoint),
+    }
     entry(model)
+    ModelSetup(task=None, **arguments).check_arguments()  # before files are read
 
     def fields_of(options: dict[str, Any]) -> dict[str, Any]:
         """The fields of the setup about data, for options of reading."""
         return recording_fields(data, subject, split, protocol, task, root, options)
 
-    setup = TrainingSetup(
-        **_fields_for_weights(fields_of, data, initialization, dict(reading or {})),
-        model=model,
-        recipe=recipe,
-        options={**(options or {}), **({} if domain_norm is None else {"domain_norm": domain_norm})},
-        training={name: value for name, value in settings.items() if value is not None},
-        seed=seed,
-        checkpoint=None if checkpoint is None else Path(checkpoint),
-    )
+    setup = TrainingSetup(**_fields_for_weights(fields_of, data, initialization, dict(reading or {})), **arguments)
     return run_training(setup.check_and_complete(), callbacks, on_start, folder)
 
 
