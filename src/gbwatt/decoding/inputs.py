@@ -207,7 +207,7 @@ def read_labels(y: Any, n: int, name: str) -> Array:
 
 
 def _require_labels(labels: Array, name: str) -> None:
-    """Raise NotFiniteError, with the trials, if labels (n,) are missing: NaN or None."""
+    """Raise NotFiniteError, with the trials, if labels (n,) are missing, or MismatchError if only some are texts."""
     values = labels.tolist()
     missing = [number for number, label in enumerate(values) if label is None or (label != label) is True]
     if missing:
@@ -216,18 +216,25 @@ def _require_labels(labels: Array, name: str) -> None:
             f"'{name}' has no label (NaN or None) for {shown}, counted from 0; leave these trials out: "
             f"keep = pandas.notna({name})."
         )
+    kinds = {isinstance(label, str): label for label in values}
+    if len(kinds) > 1:
+        raise MismatchError(
+            f"'{name}' has labels of different types, such as {kinds[False]!r} ({type(kinds[False]).__name__}) and "
+            f"{kinds[True]!r} (str); give numbers or names only, for example {name}.astype(str)."
+        )
 
 
 def _unknown_class_message(name: str, unknown: Sequence[Any], classes: Array, names: Sequence[str] | None) -> str:
     """Message of the error for labels that are not classes of the model."""
     labels = classes.tolist()
     named = names is not None and list(names) != labels
+    remedy = "Give y with" if name == "X" else "Give"  # the labels are those stored in X
     listed = [f"{label!r} ({text})" for label, text in zip(labels, names or (), strict=True)] if named else labels
     which = f"{unknown[0]!r}" + (f" and {len(unknown) - 1} more" if len(unknown) > 1 else "")
     return (
         f"'{name}' has class {which}, but the model was trained on the classes "
-        f"{', '.join(map(str, listed)) if named else ', '.join(map(repr, listed))}. Give labels or names of these, and "
-        "leave out trials of other classes."
+        f"{', '.join(map(str, listed)) if named else ', '.join(map(repr, listed))}. {remedy} labels or names of these, "
+        "and leave out trials of other classes."
     )
 
 
