@@ -110,6 +110,7 @@ def test_estimators_accept_files_and_recordings(decoder, tmp_path):
     labels = predict_recordings(decoder, file).labels
     assert decoder.predict(file).tolist() == decoder.predict(recording(4)).tolist() == labels.tolist()
     assert decoder.predict_proba(file, hop=1.0).shape == (39 - 1 + 1, 2)
+    assert decoder.predict([file, recording(4)]).tolist() == 2 * labels.tolist()
 
 
 def test_epochs_trials_and_npz_files_with_and_without_labels_are_predicted_alike(decoder, tmp_path):
