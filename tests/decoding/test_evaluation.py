@@ -313,6 +313,13 @@ def test_protocol_and_subjects_are_as_in_training():
     assert _complete_selection(EEGDecoder(), record, None, 3, None, None).protocol is None
 
 
+def test_a_folder_that_cannot_be_written_is_found_before_training(trials, split, file, monkeypatch):
+    monkeypatch.setattr(EEGDecoder, "fit", pytest.fail)
+    for folder in (file, "/proc/model"):
+        with pytest.raises(ParameterError, match=rf"folder='{folder}' cannot be written \(.+\); choose another"):
+            train_and_evaluate(trials, "tangent-space", split=split, folder=folder)
+
+
 # ---- several subjects and files
 
 

@@ -364,7 +364,9 @@ def test_trials_whose_labels_were_given_under_other_names_need_them_for_scores_t
     given, names = kind(trials), np.where(trials.y == 0, "fist", "foot")
     fitted = decoder().fit(given, names)
     assert fitted.score(given, names) > 0.5
-    with pytest.raises(UnknownLabelError, match=r"on the classes 'fist', 'foot'\. Give y with labels or names of these"):
+    with pytest.raises(
+        UnknownLabelError, match=r"on the classes 'fist', 'foot'\. Give y with labels or names of these"
+    ):
         fitted.score(given)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from gbwatt._io import require_writable
 from gbwatt._text import number_ranges
 from gbwatt._validation import check_one_of
 from gbwatt.data import DATASETS, Trials, find_dataset, load
@@ -505,6 +506,8 @@ def run_training(
     decoder = setup.make_decoder(setup.trials[setup.split.valid] if len(setup.split.valid) else None, callbacks)
     if on_start is not None:
         on_start(setup)
+    if folder is not None:
+        require_writable(Path(folder), f"folder={str(folder)!r}")
     return _train_and_test(setup, decoder, None if folder is None else Path(folder))
 
 
