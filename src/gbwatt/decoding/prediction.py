@@ -214,10 +214,11 @@ def predict_recordings(
     files = [Path(item).expanduser() for item in given if isinstance(item, str | Path)]
     expect_different(files, "its windows would count twice")
     by_class = _events_of_training(decoder, model)
+    recorded = _are_recorded(by_class, model)
     parts = []
     for item in given:
         with _naming(item):
-            request = _Request(hop, names, tmin, by_class, _are_recorded(by_class, model), _file_name(item))
+            request = _Request(hop, names, tmin, by_class, recorded, _file_name(item))
             windows = _windows_of(decoder, item, request)
             parts.append(_predict_windows(decoder, item, windows, group))
     fields = ("labels", "probabilities", "recording", "time", "event", "bad")
