@@ -6,11 +6,13 @@ import hashlib
 import json
 import math
 import os
+import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gbwatt.errors import ModelFileError
+from gbwatt.errors import ModelFileError, ParameterError
 
 #: Entry of a record with the checksum of all others.
 KEY = "sha256"
@@ -94,7 +96,10 @@ def _convert_for_json(value: Any) -> Any:
 
 
 def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
-    """Write a file through a temporary one: readers see either the old content or the complete new content."""
+    """Write a file through a temporary one: readers see either the old content or the complete new content.
+
+    An error of the file system names the file, not the temporary one.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -102,5 +107,26 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def require_writable(folder: Path, output: str) -> None:
+    """Raise ParameterError if a folder cannot be written; nothing is left behind.
+
+    ``output`` is the argument with its value, for the message.
+    """
+    new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+        if new:
+            folder.rmdir()
+    except OSError as error:
+        reason = error.strerror or error
+        raise ParameterError(f"{output} cannot be written ({reason}); choose another (-o).") from error

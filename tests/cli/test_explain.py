@@ -126,7 +126,7 @@ def test_a_place_that_cannot_be_written_is_found_before_the_work(refused, traine
     (tmp_path / "file").write_text("")
     said = refused("explain", trained["folder"], "-o", tmp_path / "file" / "out")
     assert "cannot be written" in said
-    assert "choose another with -o" in said
+    assert "choose another (-o)" in said
 
 
 def test_pictures_are_not_replaced_unless_forced(run, refused, trained, recordings, tmp_path):

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from gbwatt.cli import app
 from gbwatt.data import load
 from gbwatt.decoding import EEGDecoder, predict_recordings
+from gbwatt.errors import ParameterError
 from tests.decoding.test_prediction import READING, recording, saved
 
 
@@ -76,3 +77,24 @@ def test_existing_files_are_replaced_only_on_request(files, tmp_path):
     output.write_text("recording,time\n")
     run(model, first, "-o", output, "--force")
     assert output.read_text().startswith("recording,time,event")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("-o", "out.xlsx"), r"out\.xlsx' must end in \.csv or \.json\."),
+        (("-o", "out"), r"out' must end in \.csv or \.json\."),
+        (("-o", "out.csv", "--json"), r"out\.csv' must end in \.json for --json"),
+        (("-o", "/proc/out.csv"), r"output='/proc/out\.csv' cannot be written \("),
+    ],
+)
+def test_outputs_that_cannot_be_written_or_contradict_the_format_are_errors(files, monkeypatch, words, message):
+    monkeypatch.setattr("gbwatt.decoding.predict_recordings", pytest.fail)
+    with pytest.raises(ParameterError, match=message):
+        run(*files[:2], *words)
+
+
+def test_json_may_be_requested_for_a_file_of_that_name(files, tmp_path):
+    model, first, _ = files
+    run(model, first, "--json", "-o", tmp_path / "out.JSON")
+    assert json.loads((tmp_path / "out.JSON").read_text()) == predict_recordings(model, first).to_dict()

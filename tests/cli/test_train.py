@@ -300,6 +300,12 @@ def test_a_recording_is_read_as_told_and_evaluated_the_same_way(run_json, refuse
     assert set(other["uses"]) == {"unknown"}
 
 
+def test_arguments_are_checked_before_files_are_read(refused, tmp_path):
+    file = write_recording(tmp_path / "mine_raw.fif")  # reading it needs tmin and tmax
+    said = refused("train", "--dataset", file, "--align", "euclidian")
+    assert "alignment='euclidian' is not known; it is one of 'euclidean', 'riemannian'" in said
+
+
 # ---- folders
 
 

@@ -314,6 +314,18 @@ def test_folders_and_missing_files_are_named_plainly(tmp_path):
         load(tmp_path / "no.edf")
 
 
+@pytest.mark.parametrize("given", [[], (), {}])
+def test_no_files_are_an_error(given):
+    with pytest.raises(ParameterError, match=r"dataset is empty; give the name of a data set, or one file or several"):
+        load(given)
+
+
+def test_a_subject_without_files_is_an_error(tmp_path):
+    for given in ({1: []}, {1: collected(tmp_path), 2: []}):
+        with pytest.raises(ParameterError, match=r"no files of subject (1|2); give at least one"):
+            load(given)
+
+
 def test_files_that_differ_are_named(tmp_path):
     one, other = collected(tmp_path, (1, 1))
     trials = load(other)
@@ -323,6 +335,16 @@ def test_files_that_differ_are_named(tmp_path):
             load(files)
         assert f"{other} has 1 channel, {one} {len(trials.ch_names)}" in str(caught.value)
         assert f"channels={trials.ch_names[0]} (--preprocess)" in str(caught.value)
+
+
+def test_errors_of_steps_name_the_file_of_trials(tmp_path):
+    one, other = collected(tmp_path, (1, 1))
+    trials = load(other)
+    write_npz(trials.replace(ch_names=("Cz", "C4")), other)
+    for files in (other, [one, other]):
+        with pytest.raises(ParameterError) as caught:
+            load(files, preprocessing="channels=C3")
+        assert str(caught.value) == f"{other}: channels: C3 not found among the 2: Cz, C4."
 
 
 def test_files_that_do_not_go_together_are_errors(tmp_path):

@@ -230,6 +230,7 @@ def test_steps_can_be_written_as_text():
         ("bandpass=8", ["'8' has no '-' between two numbers"]),
         ("bandpass=30-8", ["low=30.0 must be below high=8.0"]),
         ("resample=fast", ["'fast' is not a number"]),
+        ("bandpass=8-30;resample=125", ["'8-30;resample=125' has another step; steps are separated by commas"]),
         ("channels=;", ["at least one channel is needed"]),
         ("resample", ["NAME=VALUE is needed"]),
         ("crop=4:1,notch=x", ["tmin=4.0 must be before tmax=1.0", "'x' is not a number"]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from dataclasses import replace
 
 import numpy as np
@@ -21,9 +23,10 @@ from gbwatt.decoding import (
     train_and_evaluate,
 )
 from gbwatt.decoding.evaluation import _complete_selection
-from gbwatt.errors import MismatchError, ModelFileError, ParameterError, ShapeError, UnknownLabelError
+from gbwatt.errors import DataError, MismatchError, ModelFileError, ParameterError, ShapeError, UnknownLabelError
 from gbwatt.models import create
 from gbwatt.models.serialization import load_pretrained, save_pretrained
+from tests.decoding.test_prediction import READING, recording, saved
 
 SIZES = {"n_spatial": 4, "n_temporal": 4, "kernel": 9, "k": 3}
 CHANNELS = ("C3", "Cz", "C4")
@@ -310,6 +313,13 @@ def test_protocol_and_subjects_are_as_in_training():
     assert _complete_selection(EEGDecoder(), record, None, 3, None, None).protocol is None
 
 
+def test_a_folder_that_cannot_be_written_is_found_before_training(trials, split, file, monkeypatch):
+    monkeypatch.setattr(EEGDecoder, "fit", pytest.fail)
+    for folder in (file, "/proc/model"):
+        with pytest.raises(ParameterError, match=rf"folder='{folder}' cannot be written \(.+\); choose another"):
+            train_and_evaluate(trials, "tangent-space", split=split, folder=folder)
+
+
 # ---- several subjects and files
 
 
@@ -525,3 +535,80 @@ def test_wrong_protocols_are_errors(tmp_path):
     trials = load(files[0])
     with pytest.raises(ParameterError, match="subject, protocol, root and reading are for data sets"):
         train_and_evaluate(trials, split=InOrder().splits(trials)[0], protocol="in-order")
+
+
+# ---- recordings with other annotations and windows
+
+
+@pytest.fixture(scope="module")
+def trained_on_recording(tmp_path_factory):
+    """The folder of a model that was trained on a recording, with the annotations T1 and T2 for its classes."""
+    folder = tmp_path_factory.mktemp("recording")
+    train_and_evaluate(saved(recording(n=24), folder), "tangent-space", reading=READING, folder=folder / "model")
+    return folder / "model"
+
+
+def renamed(folder, **names):
+    """A recording with other names for its annotations, which has a pause, too."""
+    raw = recording(1)
+    raw.annotations.append(0, 0, "T0")
+    raw.annotations.rename(names)
+    return saved(raw, folder, "other_raw.fif")
+
+
+def suggested_classes(error):
+    """The classes in the command that an error suggests."""
+    (option,) = [word for word in shlex.split(str(error.value)) if word.startswith("classes=") and word.endswith("}")]
+    return json.loads(option.removeprefix("classes="))
+
+
+def test_errors_about_other_annotations_suggest_events_for_the_classes_of_the_model(trained_on_recording, tmp_path):
+    file = renamed(tmp_path, T1="hand", T2="foot")
+    with pytest.raises(DataError, match=r"expected also T1 and T2\. Choose the events of each class") as caught:
+        evaluate(trained_on_recording, file, part="all")
+    assert suggested_classes(caught) == {"left": "foot", "right": "hand"}
+    result = evaluate(trained_on_recording, file, reading={"classes": {"left": "hand", "right": "foot"}})
+    assert result.accuracy > 0.9
+
+
+def test_classes_that_the_model_does_not_have_suggest_events_for_its_classes(tmp_path):
+    reading = {name: value for name, value in READING.items() if name != "classes"}
+    train_and_evaluate(saved(recording(n=24), tmp_path), "tangent-space", reading=reading, folder=tmp_path / "model")
+    with pytest.raises(UnknownLabelError, match=r"has the classes 'T0', 'foot', 'hand', but .* 'T1', 'T2'") as caught:
+        evaluate(tmp_path / "model", renamed(tmp_path, T1="hand", T2="foot"))
+    assert suggested_classes(caught) == {"T1": "foot", "T2": "hand"}
+
+
+def test_recordings_without_annotations_cannot_be_scored_but_predicted(trained_on_recording, tmp_path):
+    file = saved(recording(1).set_annotations(None), tmp_path, "none_raw.fif")
+    with pytest.raises(DataError, match=r"neither annotations nor a trigger channel.* gbwatt predict MODEL FILE --hop"):
+        evaluate(trained_on_recording, file, part="all")
+
+
+def test_errors_about_another_window_say_the_window_of_the_training_data(tmp_path):
+    file, reading = saved(recording(n=24), tmp_path), {**READING, "preprocessing": "bandpass=8-30,resample=100"}
+    decoder = train_and_evaluate(file, "tangent-space", reading=reading, folder=tmp_path / "model").decoder
+    other = saved(recording(1), tmp_path, "other_raw.fif")
+    trials = load(other, **{**reading, "tmin": 0.5})
+    message = r"window from 0\.5 to 2 s after the event, and the training data that from 0 to 2 s"
+    for X in (trials, trials.to_mne()):
+        with pytest.raises(
+            ShapeError, match=rf"'X' \(12, 4, 150\) .*{message}.*epochs\.crop\(0, 2, include_tmax=False"
+        ):
+            decoder.predict(X)
+    with pytest.raises(ShapeError, match=rf"{message}.*Without --read tmin, the window of training is used"):
+        evaluate(tmp_path / "model", other, reading={"tmin": 0.5})
+    epochs = trials.to_mne()
+    epochs.save(tmp_path / "other-epo.fif", verbose="ERROR")
+    with pytest.raises(ShapeError, match=r"other-epo\.fif \(12, 4, 150\) does not match .* 0\.5 to 2 s after"):
+        decoder.predict(tmp_path / "other-epo.fif")
+    with pytest.raises(ShapeError, match=r"\(12, 4, 150\) does not match the model's input: \(n, 4, 200\)\.$"):
+        decoder.predict(trials.X)
+
+
+def test_early_stopping_of_a_training_that_begins_with_other_weights_uses_validation_trials(trials, split, tmp_path):
+    shared = {"alignment": "euclidean", "max_epochs": 1, "split": split}
+    train_and_evaluate(trials, task="mi", folder=tmp_path / "others", **shared)
+    result = train_and_evaluate(trials, initialization=tmp_path / "others", early_stopping=1, **shared)
+    assert result.record.trials["valid"] == len(split.valid) > 0
+    assert result.decoder.early_stopping == 1

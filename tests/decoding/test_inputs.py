@@ -37,7 +37,7 @@ def test_bad_trials_are_named(decoder, trials):
     "change, message",
     [
         (lambda x, y: (x[0], y), r"\(4, 32\) does not hold epochs"),
-        (lambda x, y: (x[:0], y[:0]), r"\(0, 4, 32\) does not hold epochs"),
+        (lambda x, y: (x[:0], y[:0]), r"\(0, 4, 32\) has no trials; at least one"),
         (lambda x, y: (x, y[:-1]), r"'y' \(39,\) does not match 40"),
         (lambda x, y: (x, None), r"'y' None does not match 40"),
         (lambda x, y: (x, np.zeros(40)), "one class only"),

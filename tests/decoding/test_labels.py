@@ -357,3 +357,19 @@ def test_trials_without_a_label_are_named(missing):
     y = y if missing is None else y.astype(float)
     with pytest.raises(NotFiniteError, match=r"'y' has no label .* for trials 3-4, 9.*leave these trials out"):
         EEGDecoder("lda").fit(np.random.default_rng(0).standard_normal((20, 3, 32)), y)
+
+
+@pytest.mark.parametrize("kind", [as_epochs, lambda trials: trials], ids=["epochs", "trials"])
+def test_trials_whose_labels_were_given_under_other_names_need_them_for_scores_too(decoder, trials, kind):
+    given, names = kind(trials), np.where(trials.y == 0, "fist", "foot")
+    fitted = decoder().fit(given, names)
+    assert fitted.score(given, names) > 0.5
+    with pytest.raises(
+        UnknownLabelError, match=r"on the classes 'fist', 'foot'\. Give y with labels or names of these"
+    ):
+        fitted.score(given)
+
+
+def test_labels_of_which_only_some_are_texts_are_refused(decoder, trials):
+    with pytest.raises(MismatchError, match=r"different types, such as 1 \(int\) and 'a' \(str\).*y\.astype\(str\)"):
+        decoder().fit(trials.X, np.array([1, "a"] * 20, dtype=object))

@@ -13,7 +13,15 @@ import pytest
 
 from gbwatt.data import concatenate, load, write_npz
 from gbwatt.decoding import EEGDecoder, predict_recordings, train_and_evaluate
-from gbwatt.errors import DataWarning, InputError, MismatchError, MissingFileError, ParameterError, ScaleWarning
+from gbwatt.errors import (
+    DataWarning,
+    InputError,
+    MismatchError,
+    MissingFileError,
+    ParameterError,
+    ScaleWarning,
+    ShapeError,
+)
 
 SFREQ, CHANNELS = 200.0, ("C3", "Cz", "C4", "Pz")
 READING = {
@@ -89,6 +97,7 @@ def test_events_are_selected_by_name(decoder):
     predictions = predict_recordings(decoder, recording(), events=["T2"])
     assert set(predictions.event) == {"T2"}
     assert len(predictions) == 6
+    assert predict_recordings(decoder, recording(), events="T2").to_csv() == predictions.to_csv()
 
 
 def test_windows_in_bad_segments_are_marked(decoder):
@@ -110,6 +119,7 @@ def test_estimators_accept_files_and_recordings(decoder, tmp_path):
     labels = predict_recordings(decoder, file).labels
     assert decoder.predict(file).tolist() == decoder.predict(recording(4)).tolist() == labels.tolist()
     assert decoder.predict_proba(file, hop=1.0).shape == (39 - 1 + 1, 2)
+    assert decoder.predict([file, recording(4)]).tolist() == 2 * labels.tolist()
 
 
 def test_epochs_trials_and_npz_files_with_and_without_labels_are_predicted_alike(decoder, tmp_path):
@@ -136,6 +146,13 @@ def test_a_model_of_named_classes_predicts_these_names_in_recordings(tmp_path):
         predictions = predict_recordings(model, file)
         assert predictions.labels.tolist() == predictions.names.tolist() == model.predict(file).tolist()
         assert set(predictions.names) == {"left", "right"}
+
+
+def test_a_file_that_is_given_twice_is_an_error(decoder, tmp_path, monkeypatch):
+    file = saved(recording(6), tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ParameterError, match=r"mine_raw\.fif is given twice; its windows would count twice"):
+        predict_recordings(decoder, [file, file.name])
 
 
 def test_several_recordings_are_joined_in_order(decoder, tmp_path):
@@ -167,6 +184,7 @@ def test_csv_and_json_have_a_row_for_each_window(decoder):
         ({"hop": 1e-4}, "hop=0.0001 s must be at least one sample, 0.01 s"),
         ({"hop": 1.0, "events": ["T1"]}, "hop and events exclude each other"),
         ({"events": ["T3"]}, "events='T3' is not known; it is one of 'T1', 'T2'"),
+        ({"events": []}, "events is empty; name the annotations"),
         ({"tmin": -60.0}, "all 12 windows leave the recording"),
     ],
 )
@@ -261,7 +279,28 @@ def test_only_the_events_of_training_are_classified_unless_there_are_none(folder
     assert set(predict_recordings(folder_of_model, raw).event) == {"T1", "T2"}
     renamed = raw.copy()
     renamed.annotations.rename({"T1": "one", "T2": "two"})
-    assert set(predict_recordings(folder_of_model, renamed).event) == {"one", "two", "pause"}
+    with pytest.warns(
+        DataWarning, match=r"none of the annotations of the training, 'T1', 'T2'.*: 'one', 'two', 'pause'"
+    ):
+        assert set(predict_recordings(folder_of_model, renamed).event) == {"one", "two", "pause"}
+
+
+def test_warnings_about_recordings_name_the_file(folder_of_model, tmp_path):
+    raw = recording(1)
+    raw.annotations.rename({"T1": "one", "T2": "two"})
+    with pytest.warns(DataWarning, match=r"other_raw\.fif: the recording has none"):
+        predict_recordings(folder_of_model, saved(raw, tmp_path, "other_raw.fif"))
+
+
+def recording_trials(folder):
+    """The trials of a recording, prepared like those of training."""
+    return load(saved(recording(5), folder), **READING)
+
+
+def test_a_single_window_outside_the_recording_is_named_as_one(decoder):
+    raw = recording().set_annotations(mne.Annotations([38.9], 0, ["T1"]))
+    with pytest.raises(ParameterError, match="the only window leaves the recording"):
+        predict_recordings(decoder, raw)
 
 
 def test_what_is_no_recording_is_an_error(decoder, tmp_path):
@@ -269,6 +308,8 @@ def test_what_is_no_recording_is_an_error(decoder, tmp_path):
         predict_recordings(decoder, [3])
     with pytest.raises(ParameterError, match="recordings is empty"):
         predict_recordings(decoder, [])
+    with pytest.raises(ParameterError, match="there are no trials to classify"):
+        predict_recordings(decoder, recording_trials(tmp_path)[:0])
     with pytest.raises(MissingFileError, match=r"no.edf does not exist"):
         predict_recordings(decoder, tmp_path / "no.edf")
     with pytest.raises(ParameterError, match=r"hop=1.0 is for continuous recordings"):
@@ -316,6 +357,17 @@ def test_recordings_of_known_subjects_are_aligned_as_in_training(aligned, tmp_pa
     np.testing.assert_allclose(predict_recordings(aligned, trials).probabilities, expected, atol=1e-6)
     with pytest.raises(ParameterError, match="group='9' is not known; it is one of '1'"):
         predict_recordings(aligned, recording(2), group=9)
+
+
+def test_too_few_windows_to_align_say_how_to_predict_them(aligned, tmp_path):
+    short = saved(recording(2).crop(0, 10), tmp_path, "short_raw.fif")
+    with pytest.raises(
+        ShapeError, match=r"short_raw\.fif.* at least 5 .*--hop 0\.5.*group=1 \(--group 1\)\.$"
+    ) as caught:
+        predict_recordings(aligned, short)
+    assert "adapt first" not in str(caught.value)
+    assert len(predict_recordings(aligned, short, group=1)) == 3
+    assert len(predict_recordings(aligned, short, hop=0.5)) == 19
 
 
 # ---- models of trials in memory

@@ -178,6 +178,13 @@ def test_each_network_of_an_ensemble_begins_with_its_own_weights(weights, tmp_pa
     assert GBWAttClassifier(initialization=[weights], max_epochs=1).fit(target).settings_.n_members == 1
 
 
+@pytest.mark.parametrize("n_members", [1, 3])
+def test_another_number_of_networks_than_of_weights_is_refused(weights, n_members):
+    decoder = GBWAttClassifier(initialization=[weights, weights], n_members=n_members, max_epochs=1)
+    with pytest.raises(ParameterError, match=f"n_members={n_members}, but initialization has weights of 2 networks"):
+        decoder.fit(subject(3))
+
+
 @pytest.mark.filterwarnings("ignore::gbwatt.errors.AlignmentWarning")
 def test_weights_of_different_architectures_are_no_ensemble(weights, tmp_path):
     EEGDecoder("gbwatt", model_options={**SMALL, "k": 3}, max_epochs=1).fit(subject(1)).save_pretrained(tmp_path / "k")

@@ -480,3 +480,10 @@ def test_a_network_alone_warns_of_the_factor_of_its_estimator(tmp_path):
         assert all(warning.filename == __file__ for warning in caught)
         said = [str(warning.message) for warning in caught]
         assert all(re.search(r"multiply epochs by .*GBWAttClassifier\.from_pretrained", text) for text in said)
+
+
+def test_folders_that_cannot_be_written_are_named_with_the_reason(tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", "/proc/model"):
+        with pytest.raises(ModelFileError, match=rf"^{folder} cannot be written \(.+\); choose another folder"):
+            save_pretrained(create("spdnet", n_chans=4, n_outputs=2, n_times=64), folder)

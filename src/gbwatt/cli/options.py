@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -310,6 +309,8 @@ def require_free(path: Path, *, kind: str, force: bool) -> None:
         raise ParameterError(f"{output} is {got}; {needed} is needed: choose another with -o.")
     if not is_folder and not path.parent.is_dir():
         raise ParameterError(f"{output}: there is no folder {str(path.parent)!r}; create it first.")
+    if not is_folder:
+        _io.require_writable(path.parent, output)
     if not path.exists() or (is_folder and not any(path.iterdir())):
         return
     if not force:
@@ -321,17 +322,8 @@ def require_free(path: Path, *, kind: str, force: bool) -> None:
 
 
 def require_writable(folder: Path) -> None:
-    """Raise an error if a folder cannot be written; nothing is left behind."""
-    new = not folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-        if new:
-            folder.rmdir()
-    except OSError as error:
-        raise ParameterError(
-            f"output={str(folder)!r} cannot be written ({error.strerror or error}); choose another with -o."
-        ) from error
+    """Raise an error if the folder of an output cannot be written; nothing is left behind."""
+    _io.require_writable(folder, f"output={str(folder)!r}")
 
 
 def kernel_note() -> str | None:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from gbwatt._io import write_atomically
 from gbwatt.cli.options import ModelFolder, Threads, require_free, use_threads
+from gbwatt.errors import ParameterError
 
 if TYPE_CHECKING:
     from gbwatt.decoding import Predictions
@@ -48,7 +49,7 @@ def predict(
         ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="CSV file, or JSON file if it ends in .json; - for standard output.")
+        Path, typer.Option("--output", "-o", help="File that ends in .csv or .json; - for standard output.")
     ] = STDOUT,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     threads: Threads = None,
@@ -60,17 +61,26 @@ def predict(
     time in seconds, event, overlapping BAD annotation, predicted class, and the probability of each class.
     """
     if output != STDOUT:
+        _require_table_name(output, as_json)
         require_free(output, kind="table", force=force)
     from gbwatt.decoding import predict_recordings
 
     use_threads(threads)
     predictions = predict_recordings(folder, files, hop=hop, events=event, tmin=tmin, group=group)
-    text = _document(predictions) if as_json or output.suffix == ".json" else predictions.to_csv()
+    text = _document(predictions) if as_json or output.suffix.lower() == ".json" else predictions.to_csv()
     if output == STDOUT:
         typer.echo(text, nl=False)
     else:
         write_atomically(output, text.encode())
         Console(stderr=True, soft_wrap=True).print(_summary(predictions, output), highlight=False, markup=False)
+
+
+def _require_table_name(output: Path, as_json: bool) -> None:
+    """Raise an error for a file that is neither .csv nor .json, or that contradicts ``--json``."""
+    allowed = (".json",) if as_json else (".csv", ".json")
+    if output.suffix.lower() not in allowed:
+        because = " for --json" if as_json else ""
+        raise ParameterError(f"output={str(output)!r} must end in {' or '.join(allowed)}{because}.")
 
 
 def _document(predictions: Predictions) -> str:

@@ -21,7 +21,6 @@ from gbwatt.cli.options import (
     reading,
     recordings,
     require_free,
-    require_writable,
     subjects,
     use_threads,
 )
@@ -61,7 +60,6 @@ def report(
 ) -> None:
     """Write a report of results or of a model: one HTML file that works offline."""
     require_free(output, kind="report", force=force)
-    require_writable(output.parent)
     if not source.exists():
         raise ParameterError(
             f"source={str(source)!r} does not exist; a store, a CSV file of results or the folder of a model is needed."

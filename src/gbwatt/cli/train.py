@@ -36,7 +36,6 @@ from gbwatt.cli.options import (
     reading,
     recordings,
     require_free,
-    require_writable,
     subjects,
     use_threads,
 )
@@ -171,11 +170,10 @@ def train(
         raise ParameterError(f"--jobs {jobs} is for the networks of an ensemble; choose their number with --members.")
 
     def announce(setup: TrainingSetup) -> None:
-        """Print data, model and a note on missing kernels before training; check that the folder is writable."""
+        """Print data, model and a note on missing kernels before training."""
         prepared = _preparation_text(setup) if init and preprocess is None else None
         for text in filter(None, (describe_data(setup), prepared, describe_model(setup), kernel_note())):
             console.print(text, highlight=False, markup=False)
-        require_writable(folder)
 
     result = train_and_evaluate(
         chosen.dataset.name,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from gbwatt._text import printable
 from gbwatt.data.trials import UNITS, Trials
-from gbwatt.errors import DataError, DataWarning, InputError, MissingFileError
+from gbwatt.errors import DataError, DataWarning, InputError, MissingFileError, ParameterError
 
 Array = NDArray[Any]
 
@@ -50,6 +51,13 @@ def expect_no_folder(path: Path) -> None:
         raise MissingFileError(f"{path} is a folder; give the files in it.")
 
 
+def expect_different(files: Iterable[Path], why: str) -> None:
+    """Raise :class:`ParameterError` if a file is given twice; ``why`` is the end of the message."""
+    repeated = [file for file, n in Counter(file.resolve() for file in files).items() if n > 1]
+    if repeated:
+        raise ParameterError(f"{repeated[0]} is given twice; {why}.")
+
+
 def require_file(file: Path, why: str = "", *, folders: bool = False) -> None:
     """Raise :class:`MissingFileError` unless ``file`` is an existing file, or with ``folders`` a file or folder.
 
@@ -76,13 +84,27 @@ def opening(file: Path, library: str, expected: str, remedy: str = "Copy it agai
     except InputError:
         raise
     except Exception as error:
-        found = f"{size_text(file)} that {library} cannot read ({type(error).__name__}: {error})"
+        found = f"{size_text(file)} that {library} cannot read ({error_text(error)})"
         raise DataError(file, found, expected, remedy) from error
+
+
+@contextmanager
+def naming_file(file: str | Path, change: Callable[[str], str] = str) -> Iterator[None]:
+    """Context manager in which errors of this package name the file; ``change`` is applied to their texts."""
+    try:
+        yield
+    except InputError as error:
+        if not isinstance(error, DataError | MissingFileError):
+            text = change(str(error))
+            error.args = (printable(text if str(file) in text else f"{file}: {text}"),)
+        raise
 
 
 def error_text(error: Exception) -> str:
     """Return the text of an exception, preceded by its type unless it is an error of this package."""
-    return str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, InputError):
+        return str(error)
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 # ---- sizes, before memory is allocated

@@ -7,7 +7,6 @@ import hashlib
 import json
 import operator
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +18,7 @@ from gbwatt import _plugins
 from gbwatt._text import number_ranges
 from gbwatt._validation import check_one_of
 from gbwatt.data import simulated
-from gbwatt.data._reading import SUFFIXES, check_trials, expect_no_folder
+from gbwatt.data._reading import SUFFIXES, check_trials, expect_different, expect_no_folder, naming_file
 from gbwatt.data.datasets import Dataset, DatasetSource, data_root, find_source, index_files
 from gbwatt.data.formats.moabb import open_dataset, read_moabb
 from gbwatt.data.formats.npz import read_npz
@@ -91,8 +90,13 @@ def find_dataset(name: Recordings) -> Dataset:
     BySession(train=('1', '2', '3'), valid=('4',), test=('5',))
     """
     if isinstance(name, Mapping):
+        for number, files in name.items():
+            if not _as_list(files):
+                raise ParameterError(f"dataset has no files of subject {number}; give at least one, or leave it out.")
         name = [f"{number}={file}" for number, files in name.items() for file in _as_list(files)]
     if isinstance(name, Sequence) and not isinstance(name, str):
+        if not name:
+            raise ParameterError("dataset is empty; give the name of a data set, or one file or several.")
         if len(name) == 1:
             return find_dataset(name[0])
         return file_collection([str(file) for file in name])
@@ -189,7 +193,11 @@ def _read_prepared(
     """Return the trials of a subject after preprocessing steps, unless their history ends with these steps."""
     if source.preprocesses:
         return source.read(files, subject, preprocessing=steps, **options)
-    trials = source.read(files, subject, **options)
+    return _prepared(source.read(files, subject, **options), steps)
+
+
+def _prepared(trials: Trials, steps: Preprocessing) -> Trials:
+    """Return trials after preprocessing steps, unless their history ends with these steps."""
     return trials if steps.are_last_of(trials) else steps(trials)
 
 
@@ -289,11 +297,12 @@ def _npz_source(file: Path) -> tuple[DatasetSource, tuple[int, ...]]:
     """Return a source that reads an ``.npz`` file, and the subjects in the file."""
     trials = read_npz(file)
 
-    def read(files: Sequence[Path], subject: int) -> Trials:  # noqa: ARG001
-        """Return the trials of a subject from the file, which has been read already."""
-        return trials.select(subject=subject)
+    def read(files: Sequence[Path], subject: int, *, preprocessing: Preprocessing) -> Trials:  # noqa: ARG001
+        """Return the trials of a subject from the file, which has been read already, after preprocessing."""
+        with naming_file(file):
+            return _prepared(trials.select(subject=subject), preprocessing)
 
-    return DatasetSource("npz", read), tuple(np.unique(trials.subject).tolist())
+    return DatasetSource("npz", read, preprocesses=True), tuple(np.unique(trials.subject).tolist())
 
 
 def _recording_source(file: Path) -> tuple[DatasetSource, tuple[int, ...]]:
@@ -330,9 +339,7 @@ def file_collection(names: Sequence[str]) -> Dataset:
     """
     given, paths = zip(*map(split_number, names), strict=True)
     files = [Path(path).expanduser() for path in paths]
-    repeated = [file for file, n in Counter(file.resolve() for file in files).items() if n > 1]
-    if repeated:
-        raise ParameterError(f"{repeated[0]} is given twice; a trial must not be in two sets.")
+    expect_different(files, "a trial must not be in two sets")
     if None in given and any(number is not None for number in given):
         raise ParameterError(f"only some of {', '.join(names)} have the number of their subject; give all or none.")
     datasets = [_file_dataset(file) for file in files]

@@ -74,15 +74,18 @@ def _stored_domains(X: Any, by: str) -> Array:
     return np.array([f"{subject}/{session}" for subject, session in zip(*(fields[d] for d in DOMAINS), strict=True)])
 
 
-def require_enough(x: Array, name: Any) -> None:
+#: What to do if the trials of a domain are too few.
+_MORE_TRIALS = "Give more of its trials, without labels, to fit or adapt first; single trials can be used afterwards."
+
+
+def require_enough(x: Array, name: Any, remedy: str = _MORE_TRIALS) -> None:
     """Raise ShapeError if the unlabelled trials of a domain are too few to estimate its mean covariance."""
     n, n_chans, n_times = x.shape
     needed = max(FEWEST_TRIALS, -(-n_chans // max(1, n_times - 1)))
     if n < needed:
         raise ShapeError(
             f"{n} trial{'s' * (n > 1)} of {_describe(name)} {'are' if n > 1 else 'is'} too few to estimate its mean "
-            f"covariance; at least {needed} are needed. Give more of its trials, without labels, to fit or adapt "
-            "first; single trials can be used afterwards."
+            f"covariance; at least {needed} are needed. {remedy}"
         )
 
 

@@ -40,7 +40,7 @@ from gbwatt.decoding.paradigms import (
     update_settings,
 )
 from gbwatt.decoding.parameters import check_parameters
-from gbwatt.decoding.prediction import is_recording, predict_recordings
+from gbwatt.decoding.prediction import has_recordings, predict_recordings
 from gbwatt.decoding.settings_choice import settings_for
 from gbwatt.decoding.sharding import SingleProcess
 from gbwatt.decoding.signal_metadata import Recorded, Samples
@@ -743,7 +743,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         inputs.compare(self.recorded_, getattr(self, "samples_", None), recorded, x, "X")
         if self.recorded_ is not None and recorded is not None:
             x = x * x.dtype.type(self.recorded_.scale_of(recorded, "X"))
-        inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X")
+        inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X", self.recorded_, recorded)
         return x
 
     def _network_input(self, x: Array) -> Tensor:
@@ -809,7 +809,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any, *, groups: Any = None, hop: float | None = None) -> Array:
         """Probabilities (n, n_classes), in the order of ``classes_``; arguments as for :meth:`predict`."""
         check_is_fitted(self, "net_")
-        if is_recording(X):
+        if has_recordings(X):
             return predict_recordings(self, X, hop=hop).probabilities
         if hop is not None:
             raise ParameterError(f"hop={hop!r} is for continuous recordings, not for epochs; leave it out.")
@@ -863,8 +863,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array, Trials, mne.Epochs, mne.io.Raw or path
-            Epochs, or a continuous recording or file; see :func:`~gbwatt.decoding.predict_recordings`, which also
+        X : array, Trials, mne.Epochs, mne.io.Raw, path or list of recordings
+            Epochs, or continuous recordings or files; see :func:`~gbwatt.decoding.predict_recordings`, which also
             returns the times of the windows.
         groups : array (n,), optional
             Domain of each trial, for decoders with ``alignment`` or ``domain_norm``; by default as stored in Trials and
@@ -893,7 +893,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "net_")
         X = inputs.gathered(X)
         x = inputs.read_epochs(X)
-        inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X")
+        inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X", self.recorded_, Recorded.of(X))
         if self.fingerprints_ is None:
             return np.full(len(x), UNKNOWN)
         uses = self.fingerprints_.used_for(x)

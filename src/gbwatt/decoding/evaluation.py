@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from gbwatt._io import require_writable
 from gbwatt._text import number_ranges
 from gbwatt._validation import check_one_of
 from gbwatt.data import DATASETS, Trials, find_dataset, load
 from gbwatt.data.datasets import Dataset
 from gbwatt.data.description import chance_level
+from gbwatt.data.formats.recordings import example_call
 from gbwatt.data.loading import Recordings, fingerprint, is_same_file, numbered_files
 from gbwatt.data.montage import comparable_name
 from gbwatt.data.splits import Split, Splitter, find_protocol
@@ -27,13 +29,21 @@ from gbwatt.data.trials import in_order
 from gbwatt.decoding.alignment import require_enough
 from gbwatt.decoding.estimator import EEGDecoder, GBWAttClassifier
 from gbwatt.decoding.fingerprints import MOST, TrialFingerprints, fingerprints
+from gbwatt.decoding.inputs import same_signal
 from gbwatt.decoding.metrics import Accuracy, score
 from gbwatt.decoding.paradigms import OF_TASKS, PARADIGMS, Settings, fine_tuning_for
 from gbwatt.decoding.signal_metadata import Recorded
 from gbwatt.decoding.training import best_row, freeze
 from gbwatt.decoding.training_record import FILE, USES, TrainingRecord, versions
 from gbwatt.decoding.transfer import model_options
-from gbwatt.errors import MismatchError, MissingFileError, ModelFileError, ParameterError, ShapeError
+from gbwatt.errors import (
+    MismatchError,
+    MissingFileError,
+    ModelFileError,
+    ParameterError,
+    ShapeError,
+    UnknownLabelError,
+)
 from gbwatt.models.presets import Training
 from gbwatt.models.registry import create, entry, known_options
 from gbwatt.models.serialization import CONFIG, Pretrained, load_pretrained, read_config
@@ -144,8 +154,14 @@ class ModelSetup:
         options = {name: value for name, value in settings.items() if name not in TRAINING_SETTINGS}
         return replace(self, options={**self.options, **options}, training={**self.training, **training})
 
-    def make_decoder(self, validation: Trials | None = None, callbacks: Sequence[Any] = ()) -> EEGDecoder:
-        """Make the classifier, not trained yet; ``validation`` are the trials that select the epoch, if any."""
+    def check_arguments(self) -> EEGDecoder:
+        """Check the arguments of the classifier, which need no data, and return it."""
+        decoder = replace(self, paradigm="task").make_decoder(0.2)  # as if there were validation trials
+        decoder._check_arguments()
+        return decoder
+
+    def make_decoder(self, validation: Trials | float | None = None, callbacks: Sequence[Any] = ()) -> EEGDecoder:
+        """Make the classifier, not trained yet; ``validation`` are the trials that select the epoch, or their share."""
         arguments: dict[str, Any] = {
             "task": self.task,
             "validation": validation,
@@ -255,9 +271,7 @@ class TrainingSetup(ModelSetup):
         """Load the first model whose weights are the initial ones, after a check of the arguments of the classifier."""
         if "initialization" not in self.training:
             return None
-        decoder = replace(self, paradigm="task").make_decoder()
-        decoder._check_arguments()
-        return next(iter(decoder._read_sources()), None)
+        return next(iter(self.check_arguments()._read_sources()), None)
 
     @property
     def signal(self) -> Signal:
@@ -462,21 +476,22 @@ def train_and_evaluate(
         "alignment": alignment,
         "domains": domains,
     }
+    arguments: dict[str, Any] = {
+        "model": model,
+        "recipe": recipe,
+        "options": {**(options or {}), **({} if domain_norm is None else {"domain_norm": domain_norm})},
+        "training": {name: value for name, value in settings.items() if value is not None},
+        "seed": seed,
+        "checkpoint": None if checkpoint is None else Path(checkpoint),
+    }
     entry(model)
+    ModelSetup(task=None, **arguments).check_arguments()  # before files are read
 
     def fields_of(options: dict[str, Any]) -> dict[str, Any]:
         """The fields of the setup about data, for options of reading."""
         return recording_fields(data, subject, split, protocol, task, root, options)
 
-    setup = TrainingSetup(
-        **_fields_for_weights(fields_of, data, initialization, dict(reading or {})),
-        model=model,
-        recipe=recipe,
-        options={**(options or {}), **({} if domain_norm is None else {"domain_norm": domain_norm})},
-        training={name: value for name, value in settings.items() if value is not None},
-        seed=seed,
-        checkpoint=None if checkpoint is None else Path(checkpoint),
-    )
+    setup = TrainingSetup(**_fields_for_weights(fields_of, data, initialization, dict(reading or {})), **arguments)
     return run_training(setup.check_and_complete(), callbacks, on_start, folder)
 
 
@@ -491,6 +506,8 @@ def run_training(
     decoder = setup.make_decoder(setup.trials[setup.split.valid] if len(setup.split.valid) else None, callbacks)
     if on_start is not None:
         on_start(setup)
+    if folder is not None:
+        require_writable(Path(folder), f"folder={str(folder)!r}")
     return _train_and_test(setup, decoder, None if folder is None else Path(folder))
 
 
@@ -804,7 +821,7 @@ class EvaluationSet:
         chosen = _complete_selection(decoder, record, dataset, subject, split, reading)
         source, number = chosen.dataset, chosen.split
         trials = load(source.name, chosen.subject, root=root, **chosen.reading)
-        _require_alike(decoder, trials, source.name, record, "preprocessing" in (reading or {}))
+        _require_alike(decoder, trials, source.name, record, reading or {})
         uses = _trial_uses(decoder, record, source, trials, root, chosen.reading)
         if part is None:
             other = split is None and _are_files(source) and (record is None or record.dataset != source.name)
@@ -822,7 +839,17 @@ class EvaluationSet:
 
     def evaluate(self) -> Evaluation:
         """Score the trials."""
-        return _evaluate_trials(self.decoder, self.trials, None, self.uses)
+        try:
+            return _evaluate_trials(self.decoder, self.trials, None, self.uses)
+        except UnknownLabelError as error:
+            if "classes" not in find_dataset(self.dataset).sources[0].options:
+                raise
+            ours = {name: [name] for name in self.decoder.class_names_}
+            raise UnknownLabelError(
+                f"dataset={self.dataset!r} has the classes {', '.join(map(repr, self.trials.class_names))}, but the "
+                f"model was trained on {', '.join(map(repr, ours))}. Choose the events of each class, for example: "
+                f"{example_call(self.trials.class_names, ours)}"
+            ) from error
 
     @property
     def description(self) -> str:
@@ -910,11 +937,11 @@ def _reading_like_training(
 
 
 def _require_alike(
-    decoder: EEGDecoder, trials: Trials, name: str, record: TrainingRecord | None, has_own_steps: bool
+    decoder: EEGDecoder, trials: Trials, name: str, record: TrainingRecord | None, given: Mapping[str, Any]
 ) -> None:
-    """Raise an error for recordings that differ in channels, sampling rate or preprocessing from those of training.
+    """Raise an error for recordings that differ in channels, window or preprocessing from those of training.
 
-    ``name`` is that of the data set.  With ``has_own_steps``, the preprocessing was given and is not that of the model.
+    ``name`` is that of the data set, and ``given`` are the given options of reading, which are not those of training.
     """
     if decoder.recorded_ is None:
         return
@@ -922,8 +949,17 @@ def _require_alike(
         decoder.recorded_.require(Recorded.of(trials), "trials")
     except MismatchError as error:
         hint = "" if record is None else f" Without --dataset, {record.dataset} is used, as in training."
-        hint += " Without --preprocess, files are prepared by the steps of the model." if has_own_steps else ""
+        hint += (
+            " Without --preprocess, files are prepared by the steps of the model." if "preprocessing" in given else ""
+        )
         raise ParameterError(f"dataset={name!r} does not fit the model: {error}{hint}") from error
+    try:
+        signal = (decoder.signal_.n_chans, decoder.signal_.n_times)
+        same_signal(trials.X, signal, "trials", decoder.recorded_, Recorded.of(trials))
+    except ShapeError as error:
+        options = [option for option in ("tmin", "tmax") if option in given]
+        hint = f" Without --read {' and '.join(options)}, the window of training is used." if options else ""
+        raise ShapeError(f"dataset={name!r} does not fit the model: {error}{hint}") from error
 
 
 def _trial_uses(

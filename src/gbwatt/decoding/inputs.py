@@ -208,7 +208,7 @@ def read_labels(y: Any, n: int, name: str) -> Array:
 
 
 def _require_labels(labels: Array, name: str) -> None:
-    """Raise NotFiniteError, with the trials, if labels (n,) are missing: NaN or None."""
+    """Raise NotFiniteError, with the trials, if labels (n,) are missing, or MismatchError if only some are texts."""
     values = labels.tolist()
     missing = [number for number, label in enumerate(values) if label is None or (label != label) is True]
     if missing:
@@ -217,18 +217,25 @@ def _require_labels(labels: Array, name: str) -> None:
             f"'{name}' has no label (NaN or None) for {shown}, counted from 0; leave these trials out: "
             f"keep = pandas.notna({name})."
         )
+    kinds = {isinstance(label, str): label for label in values}
+    if len(kinds) > 1:
+        raise MismatchError(
+            f"'{name}' has labels of different types, such as {kinds[False]!r} ({type(kinds[False]).__name__}) and "
+            f"{kinds[True]!r} (str); give numbers or names only, for example {name}.astype(str)."
+        )
 
 
 def _unknown_class_message(name: str, unknown: Sequence[Any], classes: Array, names: Sequence[str] | None) -> str:
     """Message of the error for labels that are not classes of the model."""
     labels = classes.tolist()
     named = names is not None and list(names) != labels
+    remedy = "Give y with" if name == "X" else "Give"  # the labels are those stored in X
     listed = [f"{label!r} ({text})" for label, text in zip(labels, names or (), strict=True)] if named else labels
     which = f"{unknown[0]!r}" + (f" and {len(unknown) - 1} more" if len(unknown) > 1 else "")
     return (
         f"'{name}' has class {which}, but the model was trained on the classes "
-        f"{', '.join(map(str, listed)) if named else ', '.join(map(repr, listed))}. Give labels or names of these, and "
-        "leave out trials of other classes."
+        f"{', '.join(map(str, listed)) if named else ', '.join(map(repr, listed))}. {remedy} labels or names of these, "
+        "and leave out trials of other classes."
     )
 
 
@@ -478,6 +485,8 @@ def read_epochs(X: Any, name: str = "X") -> Array:
         ) from None
     if x.ndim != 3 or 0 in x.shape:
         hint = f" A single epoch needs an axis: {name}[None]." if x.ndim == 2 else ""
+        if x.ndim == 3 and not len(x):
+            raise ShapeError(f"'{name}' {x.shape} has no trials; at least one is needed.")
         raise ShapeError(f"'{name}' {x.shape} does not hold epochs; (n, n_chans, n_times) is needed.{hint}")
     _require_finite(x, name)
     return x
@@ -614,10 +623,26 @@ def _validation_set(validation: tuple[Any, ...], classes: Array, names: Sequence
     return _to_examples(x, labels.places(classes, names, "y_valid"))
 
 
-def same_signal(x: Array, signal: tuple[int, ...], name: str) -> None:
-    """Raise ShapeError unless epochs have the (n_chans, n_times) of ``signal``, for which the model was built."""
-    if x.shape[1:] != signal:
-        raise ShapeError(f"'{name}' {x.shape} does not match the model's input: (n, {signal[0]}, {signal[1]}).")
+def same_signal(
+    x: Array, signal: tuple[int, ...], name: str, trained: Recorded | None = None, other: Recorded | None = None
+) -> None:
+    """Raise ShapeError unless epochs have the (n_chans, n_times) of ``signal``, for which the model was built.
+
+    ``trained`` and ``other`` are the metadata of the training data and of the epochs, if they are known.
+    """
+    if x.shape[1:] == signal:
+        return
+    text = f"'{name}' {x.shape} does not match the model's input: (n, {signal[0]}, {signal[1]})."
+    theirs = None if other is None else other.window(x.shape[2])
+    ours = None if trained is None else trained.window(signal[1])
+    if theirs is not None and ours is not None and x.shape[1] == signal[0]:
+        (start, stop), (tmin, tmax) = theirs, ours
+        text += (
+            f" '{name}' has the window from {start:g} to {stop:g} s after the event, and the training data that from "
+            f"{tmin:g} to {tmax:g} s. Crop epochs in MNE by epochs.crop({tmin:g}, {tmax:g}, include_tmax=False), or "
+            f"read files with tmin={tmin:g} and tmax={tmax:g}."
+        )
+    raise ShapeError(text)
 
 
 def require_others(X: Any, validation: Any) -> None:

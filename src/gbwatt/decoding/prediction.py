@@ -9,7 +9,7 @@ import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,15 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbwatt._validation import check_number, check_one_of
-from gbwatt.data._reading import check_trials, expect_no_folder
+from gbwatt.data._reading import check_trials, expect_different, expect_no_folder, naming_file
 from gbwatt.data.formats.interchange import RECORDED, from_mne, recorded_state, unit_and_scale
 from gbwatt.data.formats.npz import UNLABELLED, read_npz
 from gbwatt.data.formats.recordings import event_names, find_events, is_epochs, open_signals, prepare_recording
 from gbwatt.data.montage import comparable_name
 from gbwatt.data.preprocessing import Crop, Pick, Preprocessing
 from gbwatt.data.trials import Frame, Trials, in_order
+from gbwatt.decoding.alignment import require_enough
+from gbwatt.decoding.inputs import user_stacklevel
 from gbwatt.decoding.signal_metadata import Recorded
-from gbwatt.errors import DataError, DataWarning, InputError, MissingFileError, ParameterError
+from gbwatt.errors import DataWarning, InputError, MissingFileError, ParameterError
 
 if TYPE_CHECKING:
     import mne
@@ -150,7 +152,7 @@ def predict_recordings(
     recordings: Any,
     *,
     hop: float | None = None,
-    events: Sequence[str] | None = None,
+    events: str | Sequence[str] | None = None,
     tmin: float | None = None,
     group: Any = None,
 ) -> Predictions:
@@ -166,10 +168,10 @@ def predict_recordings(
         Files are recordings or epochs in a format that MNE reads, or ``.npz`` files, whose ``y`` may be missing.
     hop : float, optional
         Classify sliding windows of continuous recordings, which begin every ``hop`` seconds.
-    events : sequence of str, optional
+    events : str or sequence of str, optional
         Classify the windows around these annotations, or around those of these classes in training.  Default: around
         the annotations at which the training trials were cut; if the recording has none of them, around all
-        annotations except for boundaries (BAD, EDGE, boundary, New Segment).
+        annotations except for boundaries (BAD, EDGE, boundary, New Segment), with a warning.
     tmin : float, optional
         Start of the window in seconds after the event; default: as in training.
     group : optional
@@ -203,14 +205,21 @@ def predict_recordings(
     decoder = load_decoder(model) if isinstance(model, str | Path) else model
     if hop is not None and events is not None:
         raise ParameterError("hop and events exclude each other; give one of them.")
+    names = None if events is None else event_names(events)
+    if names == ():
+        raise ParameterError("events is empty; name the annotations to classify, or leave it out.")
     given = recordings if isinstance(recordings, list | tuple) else [recordings]
     if not given:
         raise ParameterError("recordings is empty; at least one is needed.")
+    files = [Path(item).expanduser() for item in given if isinstance(item, str | Path)]
+    expect_different(files, "its windows would count twice")
     by_class = _events_of_training(decoder, model)
+    recorded = _are_recorded(by_class, model)
     parts = []
     for item in given:
         with _naming(item):
-            windows = _windows_of(decoder, item, _Request(hop, events, tmin, by_class))
+            request = _Request(hop, names, tmin, by_class, recorded, _file_name(item))
+            windows = _windows_of(decoder, item, request)
             parts.append(_predict_windows(decoder, item, windows, group))
     fields = ("labels", "probabilities", "recording", "time", "event", "bad")
     return Predictions(decoder.class_names_, *(np.concatenate([getattr(p, name) for p in parts]) for name in fields))
@@ -223,6 +232,8 @@ class _Request(NamedTuple):
     events: Sequence[str] | None
     tmin: float | None
     by_class: Mapping[str, tuple[str, ...]]  # events of each class in training
+    recorded: bool  # whether these events are recorded, and not only assumed to have the names of the classes
+    file: str  # name of the file for warnings; empty for objects in memory
 
 
 def _events_of_training(decoder: EEGDecoder, model: Any) -> dict[str, tuple[str, ...]]:
@@ -252,18 +263,34 @@ _FOR_ARRAYS = re.compile(
 _FILTER_FIRST = re.compile(r"filter the recording of 'X' as .* before cutting epochs\.")
 
 
-@contextmanager
-def _naming(recording: Any) -> Iterator[None]:
+def _naming(recording: Any) -> AbstractContextManager[None]:
     """Context manager in which errors of this package name the file, if the recording is one."""
-    try:
-        yield
-    except InputError as error:
-        if not isinstance(recording, str | Path) or isinstance(error, DataError | MissingFileError):
-            raise
-        text = _FILTER_FIRST.sub("give the unfiltered recording, which is filtered as in training.", str(error))
-        text = _FOR_ARRAYS.sub("", text).replace("'X'", str(recording))
-        error.args = (text if str(recording) in text else f"{recording}: {text}",)
-        raise
+    file = _file_name(recording)
+
+    def for_file(text: str) -> str:
+        """Return the text of an error about arrays as one about the file."""
+        text = _FILTER_FIRST.sub("give the unfiltered recording, which is filtered as in training.", text)
+        return _FOR_ARRAYS.sub("", text).replace("'X'", file)
+
+    return naming_file(file, for_file) if file else nullcontext()
+
+
+def _file_name(recording: Any) -> str:
+    """Return the name of a file; empty for objects in memory."""
+    return str(recording) if isinstance(recording, str | Path) else ""
+
+
+def _are_recorded(by_class: Mapping[str, tuple[str, ...]], model: Any) -> bool:
+    """Return whether the events of the classes are those of the training, and not only assumed."""
+    from gbwatt.decoding.training_record import TrainingRecord
+
+    if any(events != (name,) for name, events in by_class.items()):
+        return True
+    record = None
+    if isinstance(model, str | Path):
+        with suppress(InputError):
+            record = TrainingRecord.read(model)
+    return record is not None and record.split is not None
 
 
 def is_recording(X: Any) -> bool:
@@ -271,9 +298,16 @@ def is_recording(X: Any) -> bool:
     return isinstance(X, str | Path) or hasattr(X, "first_samp")
 
 
+def has_recordings(X: Any) -> bool:
+    """Return whether ``X`` is a file or a continuous recording of MNE, or a list with one."""
+    return is_recording(X) or (isinstance(X, list | tuple) and any(map(is_recording, X)))
+
+
 def _predict_windows(decoder: EEGDecoder, recording: Any, windows: _Windows, group: Any) -> Predictions:
     """Classify the windows of a recording, some at a time."""
     n, groups = len(windows.time), None
+    if not n:
+        raise ParameterError("there are no trials to classify.")
     if decoder.domains_ is not None:
         groups = _groups_of(decoder, recording, windows, group)
         decoder = _adapted(decoder, windows, groups)
@@ -288,12 +322,11 @@ def _predict_windows(decoder: EEGDecoder, recording: Any, windows: _Windows, gro
             own = None if groups is None else groups[rows]
             batches.append(decoder.predict_proba(windows.trials(rows), groups=own))
     probabilities = np.concatenate(batches)
-    name = str(recording) if isinstance(recording, str | Path) else ""
     return Predictions(
         decoder.class_names_,
         decoder.classes_[probabilities.argmax(1)],
         probabilities,
-        np.full(n, name),
+        np.full(n, _file_name(recording)),
         windows.time,
         windows.event,
         windows.bad,
@@ -319,9 +352,22 @@ def _adapted(decoder: EEGDecoder, windows: _Windows, groups: Array) -> EEGDecode
     for name in in_order(groups[decoder.domains_.unknown(groups)]):
         rows = np.flatnonzero(groups == name)
         rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), BATCH)).astype(int)]
-        adapted = adapted or copy.deepcopy(decoder)
-        adapted.adapt(windows.trials(rows), groups=groups[rows])
+        adapted, trials = adapted or copy.deepcopy(decoder), windows.trials(rows)
+        require_enough(trials.X, name, _remedy_for_few(decoder, windows))
+        adapted.adapt(trials, groups=groups[rows])
     return adapted or decoder
+
+
+def _remedy_for_few(decoder: EEGDecoder, windows: _Windows) -> str:
+    """Return what to do if the windows are too few to adapt to a new domain."""
+    assert decoder.domains_ is not None  # the caller checks this
+    more = "more epochs" if windows.starts is None else "more windows, such as sliding ones (hop=0.5, --hop 0.5)"
+    known = [name for name in decoder.domains_.names if name is not None]
+    if not known:
+        return f"Classify {more}."
+    all_names = f"; known are {', '.join(map(str, known))}" if len(known) > 1 else ""
+    group = f"group={known[0]!r} (--group {known[0]}){all_names}"
+    return f"Classify {more}, or give the {decoder.domains_.by} if it was in the training: {group}."
 
 
 def _windows_of(decoder: EEGDecoder, recording: Any, request: _Request) -> _Windows:
@@ -427,7 +473,7 @@ def _event_windows(raw: mne.io.BaseRaw, trained: Recorded, n_times: int, request
     inside = (starts >= 0) & (starts + n_times <= prepared.n_times)
     wanted = np.isin(names, events)
     if left_out := int((wanted & ~inside).sum()):
-        _warn_of_incomplete_windows(left_out, int(wanted.sum()))
+        _warn_of_incomplete_windows(left_out, int(wanted.sum()), request.file)
     rows = np.flatnonzero(wanted & inside)
     return _windows_at(prepared, trained, n_times, starts[rows], onsets[rows] / sfreq, np.array(names)[rows])
 
@@ -436,7 +482,9 @@ def _chosen_events(names: Sequence[str], request: _Request) -> list[str]:
     """Return the names of the events to classify, of those in a recording; classes stand for their events."""
     present = tuple(dict.fromkeys(names))
     of_training = [event for events in request.by_class.values() for event in events if event in present]
-    if not request.events:
+    if request.events is None:
+        if request.recorded and not of_training:
+            _warn_of_other_events(present, request)
         return of_training or list(present)
     chosen: list[str] = []
     for name in request.events:
@@ -444,7 +492,7 @@ def _chosen_events(names: Sequence[str], request: _Request) -> list[str]:
         if name not in present and name in request.by_class and not of_class:
             raise ParameterError(
                 f"events={name!r} is a class of the model, not an annotation; the recording has the annotations "
-                f"{', '.join(map(repr, present))}: give those to classify (--event)."
+                f"{_quoted(present)}: give those to classify (--event)."
             )
         if name not in present and not of_class:
             check_one_of("events", name, present)
@@ -452,11 +500,32 @@ def _chosen_events(names: Sequence[str], request: _Request) -> list[str]:
     return chosen
 
 
-def _warn_of_incomplete_windows(left_out: int, n: int) -> None:
+def _warn_of_other_events(present: Sequence[str], request: _Request) -> None:
+    """Warn that a recording has none of the annotations of the training, so that all are used."""
+    trained = [event for events in request.by_class.values() for event in events]
+    _warn(
+        request.file,
+        f"the recording has none of the annotations of the training, {_quoted(trained)}. The windows around all its "
+        f"annotations are classified: {_quoted(present)}; select some of them by events (--event).",
+    )
+
+
+def _quoted(names: Sequence[str]) -> str:
+    """Return names in quotation marks as text for messages."""
+    return ", ".join(map(repr, names))
+
+
+def _warn_of_incomplete_windows(left_out: int, n: int, file: str) -> None:
     """Warn about windows that leave the recording; raise an error if all do."""
     if left_out == n:
-        raise ParameterError(f"all {n} windows leave the recording; check tmin, or pass a longer recording.")
-    warnings.warn(f"{left_out} of {n} windows leave the recording and are left out.", DataWarning, stacklevel=5)
+        which = "the only window leaves" if n == 1 else f"all {n} windows leave"
+        raise ParameterError(f"{which} the recording; check tmin, or pass a longer recording.")
+    _warn(file, f"{left_out} of {n} windows leave the recording and are left out.")
+
+
+def _warn(file: str, problem: str) -> None:
+    """Issue a DataWarning about a recording, which names its file."""
+    warnings.warn(f"{file and f'{file}: '}{problem}", DataWarning, stacklevel=user_stacklevel())
 
 
 def _prepare(raw: mne.io.BaseRaw, trained: Recorded) -> mne.io.BaseRaw:

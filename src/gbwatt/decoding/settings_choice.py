@@ -36,6 +36,11 @@ def settings_for(
         options, known = [model_options(source) for source in sources], sources[0].settings_.paradigm
         if any(other != options[0] for other in options):
             raise ParameterError("initialization: the models have different architectures; use one architecture.")
+        if len(decoder._given_sources()) > 1 and decoder.n_members not in (None, len(sources)):
+            raise ParameterError(
+                f"n_members={decoder.n_members}, but initialization has weights of {len(sources)} networks, one for "
+                "each member; leave out n_members, or give one model for all."
+            )
         reason = f"initial weights of {', '.join(decoder._given_sources())}"
         chosen = Settings(known, reason, options[0], fine_tuning_for(known), PRETRAINED, "cosine", len(sources))
         return decoder._with_own_arguments(chosen)

@@ -201,6 +201,10 @@ class Recorded:
             "time window, unless another one is intended."
         )
 
+    def window(self, n_times: int) -> tuple[float, float] | None:
+        """Start and end, which is not included, of epochs in seconds after the event; None if they are unknown."""
+        return None if self.tmin is None else (self.tmin, self.tmin + n_times / self.sfreq)
+
     def prepared_like(self, other: Recorded | None) -> bool:
         """Whether other epochs have the same preprocessing, including added noise; unknown values are not compared."""
         if other is None:

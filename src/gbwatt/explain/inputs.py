@@ -230,7 +230,7 @@ def _from_decoder(decoder: EEGDecoder, trials: Any) -> ModelInputs:
         decoder.recorded_.require(metadata, "trials")
         scale *= decoder.recorded_.scale_of(metadata, "trials")
         axes = metadata or decoder.recorded_
-    inputs.same_signal(x, (decoder.signal_.n_chans, decoder.signal_.n_times), "trials")
+    inputs.same_signal(x, (decoder.signal_.n_chans, decoder.signal_.n_times), "trials", decoder.recorded_, metadata)
     if decoder.domains_ is not None:
         module, x, domain = decoder.network_for(trials)
         module, scale = _of_one_domain(module, *domain), decoder.scale_

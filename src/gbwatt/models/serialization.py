@@ -160,7 +160,7 @@ def save_pretrained(
     Raises
     ------
     ModelFileError
-        If the model is not registered, or the arguments do not build it.
+        If the model is not registered, the arguments do not build it, or the folder cannot be written.
 
     Examples
     --------
@@ -200,11 +200,16 @@ def save_pretrained(
 def _write_files(folder: Path, config: dict[str, Any], weights: bytes) -> None:
     """Write configuration, weights and model card so that an interruption leaves a model that can be loaded."""
     text = to_json(_io.sealed(to_json(config))).encode()
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / _PENDING, text)  # used with the new weights if the next lines are not reached
-    write_atomically(folder / WEIGHTS, weights)
-    (folder / _PENDING).replace(folder / CONFIG)
-    write_atomically(folder / CARD, model_card(config).encode())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / _PENDING, text)  # used with the new weights if the next lines are not reached
+        write_atomically(folder / WEIGHTS, weights)
+        (folder / _PENDING).replace(folder / CONFIG)
+        write_atomically(folder / CARD, model_card(config).encode())
+    except OSError as error:
+        raise ModelFileError(
+            f"{folder} cannot be written ({error.strerror or error}); choose another folder."
+        ) from error
 
 
 def _registered_name(model: nn.Module) -> str:

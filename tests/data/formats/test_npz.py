@@ -282,3 +282,8 @@ def test_other_files_in_the_archive_are_refused(file):
         archive.writestr("notes.txt", "mine")
     with pytest.raises(DataError, match=r"'notes\.txt' in the archive"):
         read_npz(file)
+
+
+def test_files_that_cannot_be_written_are_named():
+    with pytest.raises(OSError, match=r"'/proc/trials\.npz'$"):
+        write_npz(full(), "/proc/trials.npz")

@@ -236,10 +236,34 @@ def test_what_epochs_do_not_have_is_named(epo, options, message):
         read_file(epo, **options)
 
 
+@pytest.mark.parametrize(
+    "steps, message",
+    [
+        ("channels=Oz", "channels: Oz not found among the"),
+        ("reference=A1", "channels: A1 not found among the"),
+        ("bandpass=8-300", "high=300 Hz must be below 50 Hz"),
+        ("notch=90", "freq=90 Hz must be below 50 Hz"),
+        ("crop=0.5:4", "tmin=0.5, tmax=4: the trial has samples from 0 to 0.2 s"),
+    ],
+)
+def test_errors_of_steps_name_the_file(fif, epo, steps, message):
+    for file in (fif, epo):
+        for files in (file, {1: file}):
+            with pytest.raises(ParameterError) as caught:
+                load(files, tmin=0.0, tmax=0.2, preprocessing=steps)
+            assert str(caught.value).startswith(f"{file}: {message}")
+
+
 def test_class_whose_trials_are_all_left_out_is_an_error(tmp_path):
     recording(((3.2, 0.1, "BAD"), (7.2, 0.1, "BAD"), (11.2, 0.1, "BAD"))).save(tmp_path / "m_raw.fif", verbose="ERROR")
     with pytest.warns(UserWarning, match="3 of 6"), pytest.raises(DataError, match=r"T2 \(0\); expected also T2"):
         read_file(tmp_path / "m_raw.fif", classes=HANDS, tmin=0, tmax=1)
+
+
+def test_files_that_are_no_recordings_name_the_exception_without_an_empty_text(tmp_path):
+    (tmp_path / "text.txt").write_text("hi")
+    with pytest.raises(DataError, match=r"2 bytes that MNE cannot read \(AssertionError\); expected a recording"):
+        read_file(tmp_path / "text.txt")
 
 
 def test_recording_without_events_is_an_error(tmp_path):

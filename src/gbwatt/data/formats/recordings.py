@@ -6,7 +6,7 @@ import json
 import shlex
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 
 from gbwatt._text import printable, replace_unsafe
 from gbwatt._validation import check_number
-from gbwatt.data._reading import MNEDataWarning, error_text, expect_plausible_size, opening, size_text, warn_about
+from gbwatt.data._reading import (
+    MNEDataWarning,
+    error_text,
+    expect_plausible_size,
+    naming_file,
+    opening,
+    size_text,
+    warn_about,
+)
 from gbwatt.data.formats import edf, headers
 from gbwatt.data.formats.headers import Channel, check_signals, expect_tags, read_brainvision
 from gbwatt.data.formats.interchange import channel_picks, from_mne, make_info, recorded_state, unit_and_scale
@@ -89,18 +97,17 @@ def read_file(
     steps = preprocessing or Preprocessing()
     if is_epochs(signals):
         epochs = _crop_epochs(file, signals, classes, tmin, tmax)
-        trials = steps(_to_trials(file, epochs, channels, **origin))
+        trials, remaining = _to_trials(file, epochs, channels, **origin), steps
     else:
-        for_recording, for_trials = steps.divide()
-        try:
+        for_recording, remaining = steps.divide()
+        with naming_file(file):
             recording = prepare_recording(signals, channels, for_recording)
-        except NotFiniteError as error:
-            error.args = (printable(f"{file}: {error}"),)
-            raise
         epochs = _cut_recording(file, recording, classes, tmin, tmax)
         trials = _to_trials(file, epochs, None if for_recording.steps else channels, **origin)
         records = (*trials.steps, *for_recording.records())
-        trials = for_trials(replace(trials, group=_overlap_groups(epochs), steps=records))
+        trials = replace(trials, group=_overlap_groups(epochs), steps=records)
+    with naming_file(file):
+        trials = remaining(trials)
     counts = {name: int(np.sum(trials.y == code)) for code, name in enumerate(trials.class_names)}
     return _with_classes(trials, _events_by_class(file, classes, counts))
 
@@ -318,7 +325,9 @@ def _events_by_class(file: Path, classes: Classes, counts: Mapping[str, int]) ->
     if absent or not requested:
         wanted = " and ".join(absent) if len(absent) < 3 else ", ".join(absent)
         expected = f"{'also ' * bool(counts)}{wanted}" if absent else "events at which trials begin"
-        raise DataError(file, _event_list(counts), expected, f"Name the events of each class: {_example_call(counts)}")
+        example = example_call(counts, by_class if isinstance(classes, Mapping) else None)
+        remedy = f"Choose the events of each class, for example: {example}"
+        raise DataError(file, _event_list(counts), expected, remedy if counts else _WITHOUT_EVENTS)
     return by_class
 
 
@@ -327,10 +336,27 @@ def _is_boundary(name: str) -> bool:
     return name.removeprefix(_COMMENT).strip().upper().startswith(_BOUNDARIES)
 
 
-def _example_call(counts: Mapping[str, int], window: bool = False) -> str:
-    """Return an example of a call that selects classes, in Python and on the command line, for error messages."""
-    names = [name for name in counts if not _is_boundary(name)][:8] or ["T1", "T2"]
-    classes = json.dumps({name: name for name in names}, ensure_ascii=False)
+#: What can be done with a recording that has no events.
+_WITHOUT_EVENTS = (
+    "It has neither annotations nor a trigger channel, so that no trials can be cut. To classify its sliding windows: "
+    "predict_recordings(model, file, hop=0.5), or on the command line: gbwatt predict MODEL FILE --hop 0.5"
+)
+
+
+def example_call(
+    events: Iterable[str], by_class: Mapping[str, Sequence[str]] | None = None, *, window: bool = False
+) -> str:
+    """Return an example of a call that selects classes, in Python and on the command line, for error messages.
+
+    Classes in ``by_class`` keep those of their events that exist; the others get the last of the remaining events.
+    """
+    names = [name for name in events if not _is_boundary(name)] or ["T1", "T2"]
+    chosen = {name: [event for event in own if event in names] for name, own in (by_class or {}).items()}
+    lacking = [name for name, own in chosen.items() if not own]
+    free = [name for name in names if not any(name in own for own in chosen.values())]
+    chosen |= {name: [event] for name, event in zip(lacking, free[-len(lacking) :], strict=False)}
+    examples = {name: own[0] if len(own) == 1 else own for name, own in chosen.items() if own}
+    classes = json.dumps(examples or {name: name for name in names[:8]}, ensure_ascii=False)
     python = f"{'tmin=0.5, tmax=4.0, ' if window else ''}classes={classes}"
     shell = f"{'--read tmin=0.5 --read tmax=4.0 ' if window else ''}--read {shlex.quote(f'classes={classes}')}"
     return f"load(file, {python}), or on the command line: {shell}"
@@ -385,8 +411,10 @@ def _cut_recording(
     samples, names = find_events(raw)
     counts = dict(sorted(Counter(names).items()))
     if tmin is None or tmax is None:
-        found, remedy = f"a recording with {_event_list(counts)}", f"For example: {_example_call(counts, window=True)}"
-        raise DataError(file, found, "tmin and tmax, in seconds after the events", remedy)
+        found, remedy = f"a recording with {_event_list(counts)}", f"For example: {example_call(counts, window=True)}"
+        raise DataError(
+            file, found, "tmin and tmax, in seconds after the events", remedy if counts else _WITHOUT_EVENTS
+        )
     events = [event for events in _events_by_class(file, classes, counts).values() for event in events]
     rows = [row for row, name in enumerate(names) if name in events]
     codes = [events.index(names[row]) + 1 for row in rows]

@@ -60,6 +60,8 @@ def _parse_step(text: str) -> Step:
     if not (name and equals and value):
         raise ParameterError(f"NAME=VALUE is needed; an example is {EXAMPLE!r}.")
     check_one_of("step", name, tuple(_STEPS))
+    if "=" in value:
+        raise ParameterError(f"{value!r} has another step; steps are separated by commas: {EXAMPLE!r}.")
     return _STEPS[name](value)
 
 
