@@ -41,7 +41,7 @@ def test_bad_trials_are_named(decoder, trials):
         (lambda x, y: (x, y[:-1]), r"'y' \(39,\) does not match 40"),
         (lambda x, y: (x, None), r"'y' None does not match 40"),
         (lambda x, y: (x, np.zeros(40)), "one class only"),
-        (lambda x, y: (x, np.linspace(0, 1, 40)), "continuous"),
+        (lambda x, y: (x, np.linspace(0, 1, 40)), "not a whole number"),
         (lambda x, y: (x.astype(str), y), "real numbers"),
         (lambda x, y: (x + 1j, y), "real numbers"),
     ],

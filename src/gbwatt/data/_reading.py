@@ -234,7 +234,7 @@ _MAX_EXAMINED_TRIALS = 200  # trials whose amplitudes are checked, evenly spaced
 
 
 def check_trials(where: str | Path, trials: Trials, stacklevel: int = 2) -> None:
-    """Warn if amplitudes, sampling rate or axes of trials are implausible for EEG, or channels are flat.
+    """Warn if amplitudes, sampling rate or axes of trials are implausible for EEG, or if some channels are flat.
 
     ``where`` is the file or data set that the warning names.
     """
@@ -252,11 +252,10 @@ def _amplitude_problems(trials: Trials) -> list[str]:
     deviations = np.median(trials.X[rows].std(axis=2, dtype=np.float64), axis=0)  # (n_chans,)
     deviations[deviations == 0] = np.nan  # flat
     flat = [trials.ch_names[c] for c in np.flatnonzero(np.isnan(deviations))]
-    problems = (
-        [f"flat channels: {', '.join(flat[:6])}{', …' * (len(flat) > 6)}; exclude or repair them"] if flat else []
-    )
     if len(flat) == len(deviations):
-        return problems
+        return []
+    listed = f"{', '.join(flat[:6])}{', …' * (len(flat) > 6)}"
+    problems = [f"flat channels: {listed}; exclude or repair them"] if flat else []
     typical = float(np.nanmedian(deviations))
     problems += _unit_problems(trials, deviations, typical)
     odd = (deviations > RATIO * typical) | (deviations < typical / RATIO)

@@ -158,6 +158,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
 @pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.filterwarnings("ignore:.*flat channels. Cz")  # the reference
 def test_what_was_done_in_mne_is_a_step_of_the_history(tmp_path, what, in_file):
     change, differs = CHANGES[what]
     trials = full(X=np.random.default_rng(0).standard_normal((8, 3, 100)))
