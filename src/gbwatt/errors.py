@@ -187,6 +187,10 @@ class MissingFileError(InputError, FileNotFoundError):
     """A file that a data set needs does not exist."""
 
 
+class MissingStreamError(InputError):
+    """A stream of the Lab Streaming Layer is not found."""
+
+
 class DataWarning(UserWarning):
     """A recording can be read, but something in it should be looked at: its scale, unit, trials left out."""
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import gbwatt
-from gbwatt.cli import benchmark, clinical, data, models, predict, report, results, search, train
+from gbwatt.cli import benchmark, clinical, data, models, online, predict, report, results, search, train
 from gbwatt.cli.options import SeveralValues, kernel_note
 from gbwatt.experiments.table_formats import visible_lines
 
@@ -32,6 +32,8 @@ app.command(cls=SeveralValues)(search.search)
 app.command()(clinical.finetune)
 app.command(cls=SeveralValues)(models.evaluate)
 app.command()(predict.predict)
+app.command()(online.online)
+app.command()(online.replay)
 app.command(cls=SeveralValues)(models.explain)
 app.command()(benchmark.benchmark)
 app.command()(results.tables)

@@ -372,7 +372,7 @@ def _remedy_for_few(decoder: EEGDecoder, windows: _Windows) -> str:
 
 def _windows_of(decoder: EEGDecoder, recording: Any, request: _Request) -> _Windows:
     """Return the windows of a file or an object that :func:`predict_recordings` accepts."""
-    signals = _open(recording) if isinstance(recording, str | Path) else recording
+    signals = open_recording(recording) if isinstance(recording, str | Path) else recording
     if request.hop is not None and (isinstance(signals, Trials) or is_epochs(signals)):
         raise ParameterError(f"hop={request.hop:g} is for continuous recordings, but these are epochs; leave it out.")
     if isinstance(signals, Trials):
@@ -396,7 +396,7 @@ def _windows_of(decoder: EEGDecoder, recording: Any, request: _Request) -> _Wind
     )
 
 
-def _open(file: str | Path) -> Any:
+def open_recording(file: str | Path) -> Any:
     """Return the content of a file: Trials of an ``.npz`` file, or an object of MNE."""
     path = Path(file).expanduser()
     if not path.exists():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +86,8 @@ class Counts:
         Gaps and jumps of the time stamps, after which filters and windows start anew.
     lost_events : int
         Events without a decision: their samples had been discarded, or a gap was within their window.
+    skipped : int
+        Sliding windows without a decision, because a later one was complete and the newest one was asked for.
     """
 
     samples: int = 0
@@ -92,6 +95,7 @@ class Counts:
     unreliable: int = 0
     gaps: int = 0
     lost_events: int = 0
+    skipped: int = 0
 
 
 class _Window(NamedTuple):
@@ -124,9 +128,9 @@ class OnlineDecoder:
     hop : float, optional
         Classify sliding windows, which begin every ``hop`` seconds; with ``events``, the interval between successive
         windows of an event.
-    events : sequence of str, optional
-        Classify windows at the events with these names, given to :meth:`mark`.  Default: sliding windows if ``hop`` is
-        given, and all events otherwise.
+    events : sequence of str or "all", optional
+        Classify windows at the events with these names, or at all events, given to :meth:`mark`.  Default: sliding
+        windows if ``hop`` is given, and all events otherwise.
     tmin : float, optional
         Start of the window in seconds after the event; default: as in training.
     rename : mapping of str to str, optional
@@ -150,6 +154,8 @@ class OnlineDecoder:
     ----------
     counts : Counts
         What has happened so far.
+    seconds : dict of str to float
+        Time spent so far on "filter" and "model".
     class_names : tuple of str
         Names of the classes, in the order of the probabilities.
 
@@ -179,7 +185,7 @@ class OnlineDecoder:
         *,
         unit: str = RECORDING_UNIT,
         hop: float | None = None,
-        events: Sequence[str] | None = None,
+        events: Sequence[str] | Literal["all"] | None = None,
         tmin: float | None = None,
         rename: Mapping[str, str] | None = None,
         resample: bool = False,
@@ -210,7 +216,7 @@ class OnlineDecoder:
             )
         self._scale = UNITS[unit_name(unit)] / UNITS[RECORDING_UNIT]
         self._hop = None if hop is None else self._samples_between_windows(hop)
-        self._event_names = None if events is None else tuple(events)
+        self._event_names = None if events in (None, "all") else tuple(events or ())
         self._sliding = hop is not None and events is None
         self._tmin = self._offset_of_windows(tmin)
         self.evidence = evidence or Evidence()
@@ -220,7 +226,7 @@ class OnlineDecoder:
         self._seconds = check_positive("history", history, "s") + self._n_times / self._output.sfreq
         self._classifier = _Classifier(decoder, self._trained, group, adapt)
         self.class_names = decoder.class_names_
-        self.counts = Counts()
+        self.counts, self.seconds = Counts(), {"filter": 0.0, "model": 0.0}
         self._marked: list[tuple[float, str]] = []  # events whose samples have not arrived
         self._start()
 
@@ -254,7 +260,7 @@ class OnlineDecoder:
 
     # ---- input
 
-    def push(self, samples: Any, times: Any = None) -> list[Decision]:
+    def push(self, samples: Any, times: Any = None, *, newest: bool = False) -> list[Decision]:
         """Add samples, and decide on the windows that are complete.
 
         Parameters
@@ -263,6 +269,8 @@ class OnlineDecoder:
             Channels in the order of ``ch_names``; n may be zero.
         times : array (n,), optional
             Time stamps in seconds, such as those of LSL.  Default: seconds since the first sample.
+        newest : bool
+            Of several sliding windows that are complete, decide on the newest one only, to make up for a delay.
 
         Returns
         -------
@@ -281,7 +289,8 @@ class OnlineDecoder:
                 self.counts.gaps += 1
                 self._lose(len(self._due))
                 self._start()
-            decisions += self._push_contiguous(x[self._rows, start:stop] * self._scale, stamps[start:stop])
+            piece = x[self._rows, start:stop] * self._scale
+            decisions += self._push_contiguous(piece, stamps[start:stop], newest)
         return decisions
 
     def mark(self, time: float, event: str) -> list[Decision]:
@@ -330,7 +339,7 @@ class OnlineDecoder:
         found: list[int] = np.flatnonzero(np.abs(intervals - 1 / self._input.sfreq) > self._max_gap).tolist()
         return found
 
-    def _push_contiguous(self, x: Array, stamps: Array) -> list[Decision]:
+    def _push_contiguous(self, x: Array, stamps: Array, newest: bool) -> list[Decision]:
         """Add samples without gaps (n_chans, n) of the channels that the model needs."""
         if not x.shape[1]:
             return []
@@ -342,8 +351,10 @@ class OnlineDecoder:
         self._changed.append(x != before)
         self._last = x[:, -1:].copy()
         self._times.append(stamps[None])
+        started = time.perf_counter()
         self._filtered.append(self._stream.push(x))
-        decisions = self._decide()
+        self.seconds["filter"] += time.perf_counter() - started
+        decisions = self._decide(newest)
         for buffer in (self._times, self._missing, self._changed, self._filtered):
             buffer.trim()
         return decisions
@@ -354,16 +365,21 @@ class OnlineDecoder:
 
     # ---- windows
 
-    def _decide(self) -> list[Decision]:
-        """Decide on the windows that are complete."""
+    def _decide(self, newest: bool = False) -> list[Decision]:
+        """Decide on the windows that are complete; ``newest``: of sliding windows, on the last one."""
         self._find_events()
         ready = sorted(self._complete_windows(), key=lambda window: window.start)
+        if newest and self._sliding:
+            self.counts.skipped += len(ready[:-1])
+            ready = ready[-1:]
         decisions: list[Decision] = []
         for first in range(0, len(ready), BATCH):
             windows = ready[first : first + BATCH]
             x = np.stack([self._filtered.between(w.start, w.start + self._n_times) for w in windows])
-            x, frame = self._later.transform(x, self._output)
+            started = time.perf_counter()
+            x, frame = self._later.transform(x, replace(self._output, tmin=self._trained.tmin or 0.0))
             results = self._classifier.probabilities(x, frame, [window.start for window in windows])
+            self.seconds["model"] += time.perf_counter() - started
             decisions += [self._decision(window, *result) for window, result in zip(windows, results, strict=True)]
         return decisions
 
@@ -374,18 +390,18 @@ class OnlineDecoder:
         times = self._times.between(self._times.first, self._times.end)[0]
         later = [mark for mark in self._marked if mark[0] > times[-1]]
         ratio = self._output.sfreq / self._input.sfreq
-        for time, event in self._marked:
-            if (time, event) in later:
+        for moment, event in self._marked:
+            if (moment, event) in later:
                 continue
-            place = self._times.first + float(np.interp(time, times, np.arange(len(times))))
+            place = self._times.first + float(np.interp(moment, times, np.arange(len(times))))
             onset = round(round(place * ratio, 6))  # the inner one removes errors of the interpolation
-            too_early = time < times[0] - 0.5 / self._input.sfreq
+            too_early = moment < times[0] - 0.5 / self._input.sfreq
             if too_early or onset + self._tmin < self._filtered.first:
                 self._lose(1)
                 continue
             accumulator = Accumulator(self.evidence)
             hops = [round(n * (self._hop or 0)) for n in range(self.evidence.n_windows)]
-            self._due += [_Window(onset + self._tmin + hop, event, time, accumulator) for hop in hops]
+            self._due += [_Window(onset + self._tmin + hop, event, moment, accumulator) for hop in hops]
         self._marked = later
 
     def _complete_windows(self) -> Iterator[_Window]:
