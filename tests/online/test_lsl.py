@@ -151,7 +151,7 @@ def test_another_stream_of_the_same_name_is_an_error(network):
     reader.read(0.0)
     stream(network, channels=CHANNELS[:3])
     reader._next_attempt = 0.0
-    with pytest.raises(MismatchError, match="has returned with 3 channels at 200 Hz .* the 4 at 200 Hz"):
+    with pytest.raises(MismatchError, match=r"has returned with 3 channels at 200 Hz .* the 4 at 200 Hz"):
         reader.read(0.0)
 
 
