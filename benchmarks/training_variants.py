@@ -225,6 +225,7 @@ def _divide_heads(model: GBWAtt) -> None:
 #: Variant by name: arguments of the classifier, callbacks, and change of the network.
 VARIANTS: dict[str, tuple[dict[str, Any], Callable[[], list[Callback]], Callable[[GBWAtt], None] | None]] = {
     "default": ({}, list, None),
+    "offsets kept": ({"model_options": {"center_epochs": False}}, list, None),
     "random weights": ({"initialization": "random"}, list, None),
     "filter bank": (
         {"initialization": "classical", "k": 15, "model_options": {"n_spatial": 3, "n_temporal": 15, "kernel": 62}},
