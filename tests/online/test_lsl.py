@@ -244,7 +244,7 @@ def test_online_writes_and_sends_decisions(network, model, tmp_path):
     )
     assert result.exit_code == 0, (result.output, result.exception)
     assert "12 decisions, 0 of them unreliable" in result.output
-    rows = list(csv.DictReader(file.open(encoding="utf-8")))
+    rows = list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
     offline = predict_recordings(model, raw)
     assert [row["label"] for row in rows] == offline.names.tolist()
     assert [row["event"] for row in rows] == offline.event.tolist()

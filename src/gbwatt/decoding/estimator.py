@@ -744,6 +744,7 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.recorded_ is not None and recorded is not None:
             x = x * x.dtype.type(self.recorded_.scale_of(recorded, "X"))
         inputs.same_signal(x, (self.signal_.n_chans, self.signal_.n_times), "X", self.recorded_, recorded)
+        inputs.warn_of_window(self.recorded_, recorded, "X")
         return x
 
     def _network_input(self, x: Array) -> Tensor:

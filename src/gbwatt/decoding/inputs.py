@@ -390,8 +390,6 @@ def compare(
     """
     if trained is not None:
         trained.require(other, name)
-        if (window := trained.window_difference(other, name)) is not None:
-            warnings.warn(prefix + window, DataWarning, stacklevel=user_stacklevel())
     reference, filters = None, None
     if samples is not None:
         noisy = any(metadata is not None and metadata.is_noisy for metadata in (trained, other))
@@ -621,6 +619,13 @@ def _validation_set(validation: tuple[Any, ...], classes: Array, names: Sequence
     if (size := median_deviation(train)) > 0:
         warn_of_scale(x, 1 / size, "X_valid")
     return _to_examples(x, labels.places(classes, names, "y_valid"))
+
+
+def warn_of_window(trained: Recorded | None, other: Recorded | None, name: str) -> None:
+    """Warn if epochs begin at another time after the event than the training data."""
+    difference = None if trained is None else trained.window_difference(other, name)
+    if difference is not None:
+        warnings.warn(difference, DataWarning, stacklevel=user_stacklevel())
 
 
 def same_signal(
