@@ -422,3 +422,8 @@ def test_epochs_of_another_time_after_the_event_are_named(decoder, tmp_path):
     model = EEGDecoder("tangent-space").fit(load(file, **plain))
     with pytest.warns(DataWarning, match="begins 0.2 s after the event, but the training data 0.5 s"):
         model.predict(load(file, **{**plain, "tmin": 0.2, "tmax": 1.2}))
+
+
+def test_groups_are_for_epochs(aligned):
+    with pytest.raises(ParameterError, match=r"predict_recordings\(..., group=...\)"):
+        aligned.predict(recording(1), groups=[1])

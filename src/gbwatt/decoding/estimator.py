@@ -811,6 +811,8 @@ class EEGDecoder(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Probabilities (n, n_classes), in the order of ``classes_``; arguments as for :meth:`predict`."""
         check_is_fitted(self, "net_")
         if has_recordings(X):
+            if groups is not None:
+                raise ParameterError("groups is for epochs; for recordings use predict_recordings(..., group=...).")
             return predict_recordings(self, X, hop=hop).probabilities
         if hop is not None:
             raise ParameterError(f"hop={hop!r} is for continuous recordings, not for epochs; leave it out.")
