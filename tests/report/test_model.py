@@ -167,7 +167,7 @@ def test_paradigm_initial_weights_and_alignment_are_shown_by_report_and_card(tmp
     first.save_pretrained(tmp_path)
     record = RECORD | {"training": {"initialization": ["others"]}}
     facts = dict(report_of_model(tmp_path, record).sections[0].blocks[-1].pairs)
-    assert (facts["Paradigm"], facts["Initial weights"]) == ("mi", '["others"]')
+    assert (facts["Paradigm"], facts["Initial weights"]) == ("mi", "others")
     assert facts["Alignment"] == "euclidean and affine-invariant normalisation, by subject"
     assert ("Initial weights", "classical") in report_of_model(tmp_path).sections[0].blocks[-1].pairs
     card = (tmp_path / "README.md").read_text()

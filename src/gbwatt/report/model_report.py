@@ -133,8 +133,9 @@ def _summary_facts(config: Record, module: nn.Module, record: Record) -> Iterato
         weights = f"weights of epoch {best}" if best else "initial weights"
         yield "Training", f"{epochs} epochs, {weights}" if epochs else "without training epochs"
     given = (record.get("training") or {}).get("initialization")  # other models, whose paths the model does not save
+    folders = [given] if isinstance(given, str) else given or ()
     for name, value in training_facts(config):
-        yield name, _value_text(given) if given and name == "Initial weights" else value
+        yield name, ", ".join(folders) if folders and name == "Initial weights" else value
     if record.get("trials"):
         yield "Trials", ", ".join(f"{n} {_PART_NAMES.get(part, part)}" for part, n in record["trials"].items())
     test = record.get("test")
