@@ -3,10 +3,10 @@
     python benchmarks/online.py [--minutes 30] [--hop 0.1] [--chunk 10] [--threads 1]
 
 For the settings of each paradigm, noise is pushed in chunks, as fast as possible, and the time for every chunk that
-completes a window is measured.  It is divided into the time for the filters and for the network; the rest is the
+completes a window is measured.  It is divided into the time for the filters and for the network; the rest is for the
 administration of windows.  The table also shows the windows without a decision and the growth of the memory of the
-process after the first minute.  The transmission by the Lab Streaming Layer is not included; ``gbwatt online`` shows the
-latency with it.
+process after the first minute.  The transmission by the Lab Streaming Layer is not included; ``gbwatt online`` shows
+the latency with it.
 """
 
 from __future__ import annotations
