@@ -40,7 +40,7 @@ def play(online: OnlineDecoder, raw: mne.io.BaseRaw, size: int, marks: bool = Fa
 
 
 @pytest.mark.parametrize("size", [1, 10, 50, 333, 10**6])
-@pytest.mark.parametrize("hop", [0.1, 0.25])
+@pytest.mark.parametrize("hop", [0.1, 0.25, 0.035])
 def test_sliding_windows_get_the_probabilities_of_the_recorded_file(decoder, size, hop):
     raw = recording(1)
     offline = predict_recordings(decoder, raw, hop=hop)

@@ -18,6 +18,7 @@ from gbwatt._validation import check_number, check_one_of, check_positive
 from gbwatt.data.formats.npz import UNLABELLED
 from gbwatt.data.montage import comparable_name
 from gbwatt.data.preprocessing import Pick, Preprocessing, Resample
+from gbwatt.data.preprocessing.streams import resampled_index
 from gbwatt.data.trials import UNITS, Frame, Trials, unit_name
 from gbwatt.decoding.alignment import FEWEST_TRIALS
 from gbwatt.decoding.prediction import BATCH, steps_for_recordings
@@ -215,7 +216,7 @@ class OnlineDecoder:
                 "(--resample), or train with the step resample."
             )
         self._scale = UNITS[unit_name(unit)] / UNITS[RECORDING_UNIT]
-        self._hop = None if hop is None else self._samples_between_windows(hop)
+        self._hop = None if hop is None else self._checked_hop(hop)
         self._event_names = None if events in (None, "all") else tuple(events or ())
         self._sliding = hop is not None and events is None
         self._tmin = self._offset_of_windows(tmin)
@@ -230,12 +231,16 @@ class OnlineDecoder:
         self._marked: list[tuple[float, str]] = []  # events whose samples have not arrived
         self._start()
 
-    def _samples_between_windows(self, hop: float) -> float:
-        """Return the interval between windows in samples after the steps."""
+    def _checked_hop(self, hop: float) -> float:
+        """Return the interval between windows in seconds; require at least one sample after the steps."""
         check_number("hop", hop)
         if not hop * self._output.sfreq >= 1:
             raise ParameterError(f"hop={hop:g} s must be at least one sample, {1 / self._output.sfreq:g} s.")
-        return hop * self._output.sfreq
+        return float(hop)
+
+    def _first_sample(self, number: int) -> int:
+        """Return the first sample after the steps of a window, from its number; as for recorded files, to the bit."""
+        return round(number * (self._hop or 0.0) * self._output.sfreq)
 
     def _offset_of_windows(self, tmin: float | None) -> int:
         """Return the number of samples from an event to the start of its window."""
@@ -389,18 +394,17 @@ class OnlineDecoder:
             return
         times = self._times.between(self._times.first, self._times.end)[0]
         later = [mark for mark in self._marked if mark[0] > times[-1]]
-        ratio = self._output.sfreq / self._input.sfreq
         for moment, event in self._marked:
             if (moment, event) in later:
                 continue
             place = self._times.first + float(np.interp(moment, times, np.arange(len(times))))
-            onset = round(round(place * ratio, 6))  # the inner one removes errors of the interpolation
+            onset = resampled_index(place, self._input.sfreq, self._output.sfreq)
             too_early = moment < times[0] - 0.5 / self._input.sfreq
             if too_early or onset + self._tmin < self._filtered.first:
                 self._lose(1)
                 continue
             accumulator = Accumulator(self.evidence)
-            hops = [round(n * (self._hop or 0)) for n in range(self.evidence.n_windows)]
+            hops = [self._first_sample(n) for n in range(self.evidence.n_windows)]
             self._due += [_Window(onset + self._tmin + hop, event, moment, accumulator) for hop in hops]
         self._marked = later
 
@@ -408,8 +412,7 @@ class OnlineDecoder:
         """Remove the windows from those to come whose samples have all arrived, and return them."""
         last = self._filtered.end - self._n_times
         if self._sliding:
-            assert self._hop is not None  # for the type checker
-            while (start := round(self._n_hops * self._hop)) <= last:
+            while (start := self._first_sample(self._n_hops)) <= last:
                 self._n_hops += 1
                 yield _Window(start, "", None, self._accumulator)
         yield from (window for window in self._due if window.start <= last)

@@ -31,6 +31,7 @@ from gbwatt.data.formats.headers import Channel, check_signals, expect_tags, rea
 from gbwatt.data.formats.interchange import channel_picks, from_mne, make_info, recorded_state, unit_and_scale
 from gbwatt.data.formats.matlab import expect_structure, unknown_layout
 from gbwatt.data.preprocessing import Preprocessing
+from gbwatt.data.preprocessing.streams import resampled_index
 from gbwatt.data.trials import UNITS, Frame, Trials
 from gbwatt.errors import DataError, NotFiniteError, ParameterError
 
@@ -159,7 +160,12 @@ def prepare_recording(
     prepared = mne.io.RawArray(
         x.astype(np.float64) * UNITS.get(after.unit, 1.0), make_info(after, recorded_state(raw.info)), verbose="ERROR"
     )
-    return prepared.set_annotations(_relative_annotations(raw), verbose="ERROR")
+    notes = _relative_annotations(raw)
+    if after.sfreq != frame.sfreq:  # the same sample for each event, offline and online
+        notes.onset = np.array(
+            [resampled_index(round(t * frame.sfreq), frame.sfreq, after.sfreq) / after.sfreq for t in notes.onset]
+        )
+    return prepared.set_annotations(notes, verbose="ERROR")
 
 
 def _expect_finite(x: Array, frame: Frame) -> None:
