@@ -63,6 +63,18 @@ def test_windows_of_events_get_the_probabilities_of_the_recorded_file(decoder, s
     assert [d.event for d in decisions] == offline.event[: len(decisions)].tolist()
 
 
+@pytest.mark.parametrize("shift", [0.005, 0.015, 0.0049, 0.0051])
+def test_events_between_two_samples_after_resampling_belong_to_the_same_one(decoder, shift):
+    raw = recording(1)
+    notes = raw.annotations.copy()
+    notes.onset = notes.onset + shift
+    raw.set_annotations(notes)
+    decisions = play(OnlineDecoder(decoder, SFREQ, CHANNELS), raw, 50, marks=True)
+    np.testing.assert_allclose(
+        [d.probabilities for d in decisions], predict_recordings(decoder, raw).probabilities, atol=1e-5
+    )
+
+
 def test_other_rates_and_units_and_orders_of_channels_give_the_same_decisions(decoder):
     raw = recording(1)
     expected = play(OnlineDecoder(decoder, SFREQ, CHANNELS, hop=0.5), raw, 40)

@@ -163,7 +163,7 @@ def prepare_recording(
     notes = _relative_annotations(raw)
     if after.sfreq != frame.sfreq:  # the same sample for each event, offline and online
         notes.onset = np.array(
-            [resampled_index(round(t * frame.sfreq), frame.sfreq, after.sfreq) / after.sfreq for t in notes.onset]
+            [resampled_index(t * frame.sfreq, frame.sfreq, after.sfreq) / after.sfreq for t in notes.onset]
         )
     return prepared.set_annotations(notes, verbose="ERROR")
 

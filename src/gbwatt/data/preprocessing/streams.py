@@ -21,16 +21,18 @@ ANTI_ALIASING_ORDER, ANTI_ALIASING_ATTENUATION = 10, 60.0
 
 
 def resampled_index(index: float, before: float, after: float) -> int:
-    """Return the number of the sample nearest to a time, after resampling from the rate ``before`` to ``after``.
+    """Return the number of the sample of an event, after resampling from the rate ``before`` to ``after``.
 
-    A time in the middle between two samples belongs to the even one, whatever the rounding errors of ``index`` are.
+    The event has the time of the sample nearest to ``index`` before resampling.  A time in the middle between two
+    samples belongs to the even one, whatever the rounding errors are.
 
     Examples
     --------
     >>> resampled_index(17, 250, 125), resampled_index(17 + 1e-9, 250, 125), resampled_index(19, 250, 125)
     (8, 8, 10)
     """
-    return round(round(index * after / before, 6))
+    nearest = round(round(index, 6))
+    return round(round(nearest * after / before, 6))
 
 
 class Stream(ABC):
