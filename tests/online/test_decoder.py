@@ -207,6 +207,17 @@ def test_memory_does_not_grow(decoder):
         tracemalloc.stop()
 
 
+def test_a_reset_forgets_samples_and_events_but_not_the_counts(decoder):
+    x = stream_of(recording(1))
+    online = OnlineDecoder(decoder, SFREQ, CHANNELS, hop=0.5)
+    online.push(x[:, :1000], np.arange(1000) / SFREQ)
+    online.reset()
+    after = online.push(x[:, 1000:], 50 + np.arange(x.shape[1] - 1000) / SFREQ)
+    fresh = OnlineDecoder(decoder, SFREQ, CHANNELS, hop=0.5).push(x[:, 1000:])
+    np.testing.assert_array_equal([d.probabilities for d in after], [d.probabilities for d in fresh])
+    assert (online.counts.gaps, online.counts.samples) == (0, x.shape[1])
+
+
 # ---- evidence and adaptation
 
 

@@ -292,7 +292,7 @@ class OnlineDecoder:
         for start, stop in pairwise(edges):
             if start in jumps:
                 self.counts.gaps += 1
-                self._lose(len(self._due))
+                self.counts.lost_events += len(self._due)
                 self._start()
             piece = x[self._rows, start:stop] * self._scale
             decisions += self._push_contiguous(piece, stamps[start:stop], newest)
@@ -364,10 +364,6 @@ class OnlineDecoder:
             buffer.trim()
         return decisions
 
-    def _lose(self, n: int) -> None:
-        """Count events without a decision."""
-        self.counts.lost_events += n
-
     # ---- windows
 
     def _decide(self, newest: bool = False) -> list[Decision]:
@@ -401,7 +397,7 @@ class OnlineDecoder:
             onset = resampled_index(place, self._input.sfreq, self._output.sfreq)
             too_early = moment < times[0] - 0.5 / self._input.sfreq
             if too_early or onset + self._tmin < self._filtered.first:
-                self._lose(1)
+                self.counts.lost_events += 1
                 continue
             accumulator = Accumulator(self.evidence)
             hops = [self._first_sample(n) for n in range(self.evidence.n_windows)]

@@ -70,12 +70,12 @@ class Step(ABC):
 
     @property
     def is_causal(self) -> bool:
-        """Whether new samples depend on earlier samples only."""
-        return True
+        """Whether new samples depend on earlier samples only; steps with two forms say so in their field ``causal``."""
+        return bool(getattr(self, "causal", True))
 
     def as_causal(self) -> Self:
         """Return the causal form of the step."""
-        return self
+        return self if self.is_causal else replace(self, causal=True)  # type: ignore[type-var]
 
     def stream(self, frame: Frame) -> Stream:
         """Return the state of the step at the start of a running recording.
@@ -95,6 +95,14 @@ class Step(ABC):
         ParameterError
             If the step needs later samples, or is for trials only.
         """
+        if not self.is_causal:
+            raise ParameterError(
+                f"{self}: this step needs later samples, which an online decoder does not have; {CAUSAL_REMEDY}"
+            )
+        return self._stream(frame)
+
+    def _stream(self, frame: Frame) -> Stream:
+        """Return the state of a causal step; for subclasses that are not pointwise."""
         if not self.pointwise:
             raise ParameterError(f"{self}: this step has no form for running recordings; leave it out.")
         return _PointwiseStream(self, frame)
@@ -146,14 +154,6 @@ CAUSAL_REMEDY = (
     "train the model with causal steps: Preprocessing(..., causal=True) in Python, or --preprocess "
     '"bandpass=8-30,causal" on the command line.'
 )
-
-
-def _require_causal(step: Step) -> None:
-    """Raise an error if a step needs later samples."""
-    if not step.is_causal:
-        raise ParameterError(
-            f"{step}: this step needs later samples, which an online decoder does not have; {CAUSAL_REMEDY}"
-        )
 
 
 def samples(x: Any, frame: Frame) -> Array:
@@ -492,18 +492,8 @@ class BandPass(Step):
         check_at_least("order", self.order, 1)
         self._set_fields(**edges, order=int(self.order), causal=_truth("causal", self.causal))
 
-    @property
-    def is_causal(self) -> bool:
-        """Whether the filter is causal."""
-        return self.causal
-
-    def as_causal(self) -> Self:
-        """Return the causal filter with the same edges and order."""
-        return replace(self, causal=True)
-
-    def stream(self, frame: Frame) -> Stream:
+    def _stream(self, frame: Frame) -> Stream:
         """Return the state of the causal filter at the start of a running recording."""
-        _require_causal(self)
         return FilterStream(self._sections(frame))
 
     def _sections(self, frame: Frame) -> Array:
@@ -515,7 +505,7 @@ class BandPass(Step):
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
         """Filter samples (..., n_chans, n_times), and return them with unchanged metadata."""
         if self.causal:
-            return self.stream(frame).push(x), frame
+            return self._stream(frame).push(x), frame
         return zero_phase(x, self._sections(frame), padding=round(frame.sfreq / self.low) if self.low else 0), frame
 
     def __str__(self) -> str:
@@ -559,18 +549,8 @@ class Notch(Step):
         """The frequencies as a tuple."""
         return self.freq if isinstance(self.freq, tuple) else (self.freq,)
 
-    @property
-    def is_causal(self) -> bool:
-        """Whether the filter is causal."""
-        return self.causal
-
-    def as_causal(self) -> Self:
-        """Return the causal filter for the same frequencies."""
-        return replace(self, causal=True)
-
-    def stream(self, frame: Frame) -> Stream:
+    def _stream(self, frame: Frame) -> Stream:
         """Return the state of the causal filter at the start of a running recording."""
-        _require_causal(self)
         return FilterStream(self._sections(frame))
 
     def _sections(self, frame: Frame) -> Array:
@@ -581,7 +561,7 @@ class Notch(Step):
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
         """Filter samples (..., n_chans, n_times), and return them with unchanged metadata."""
         if self.causal:
-            return self.stream(frame).push(x), frame
+            return self._stream(frame).push(x), frame
         return zero_phase(x, self._sections(frame), padding=round(frame.sfreq / self.width)), frame
 
     def __str__(self) -> str:
@@ -610,18 +590,8 @@ class Resample(Step):
     def __post_init__(self) -> None:
         self._set_fields(sfreq=check_positive("sfreq", self.sfreq), causal=_truth("causal", self.causal))
 
-    @property
-    def is_causal(self) -> bool:
-        """Whether the anti-aliasing filter is causal."""
-        return self.causal
-
-    def as_causal(self) -> Self:
-        """Return causal resampling to the same rate."""
-        return replace(self, causal=True)
-
-    def stream(self, frame: Frame) -> Stream:
+    def _stream(self, frame: Frame) -> Stream:
         """Return the state of causal resampling at the start of a running recording."""
-        _require_causal(self)
         ratio = self._rate_ratio(frame.sfreq)
         return Unchanged() if ratio == 1 else ResamplingStream(ratio.numerator, ratio.denominator)
 
@@ -634,7 +604,7 @@ class Resample(Step):
         """Resample (..., n_chans, n_times), and return the samples and the metadata with the new rate."""
         after = self.output_frame(frame)
         if self.causal:
-            return self.stream(frame).push(x), after
+            return self._stream(frame).push(x), after
         ratio = self._rate_ratio(frame.sfreq)
         if not round(x.shape[-1] * ratio):
             raise ShapeError(
@@ -695,9 +665,8 @@ class ExponentialStandardise(Step):
         """Return the step with running averages that start at the first sample."""
         return replace(self, start=0.0)
 
-    def stream(self, frame: Frame) -> Stream:
+    def _stream(self, frame: Frame) -> Stream:
         """Return the running averages at the start of a running recording."""
-        _require_causal(self)
         return StandardisingStream(self.decay, self.eps)
 
     def output_frame(self, frame: Frame) -> Frame:
@@ -707,7 +676,7 @@ class ExponentialStandardise(Step):
     def _apply(self, x: Array, frame: Frame) -> tuple[Array, Frame]:
         """Standardise samples (..., n_chans, n_times), and return them and the metadata with the unit "a.u."."""
         if not self.start:
-            return self.stream(frame).push(x), self.output_frame(frame)
+            return self._stream(frame).push(x), self.output_frame(frame)
         n_start, n_times = round(self.start * frame.sfreq), x.shape[-1]
         if not 1 <= n_start <= n_times:
             raise ParameterError(
